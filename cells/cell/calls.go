@@ -35,6 +35,10 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/rebuild", computeAPIOnly, c.rebuild},
 		{"GET", "/v1/servers/{uuid}/actions", computeAPIOnly, c.getActions},
 		{"GET", "/v1/servers/{uuid}/stream", computeAPIOnly, c.streamServer},
+		{"GET", "/v1/servers/{uuid}/migrations", computeAPIOnly, c.getMigrationsOf},
+		{"POST", "/v1/servers/{uuid}/migrations", computeAPIOnly, c.postMigration},
+		{"GET", "/v1/migrations/due", computeAPIOnly, c.getMigrationsDue},
+		{"POST", "/v1/migrations/{uuid}", computeAPIOnly, c.postMigrationStep},
 		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
@@ -186,10 +190,13 @@ func (c *Cell) deleteServer(x *exchange) (any, error) {
 		return nil, err
 	}
 	var answer cellwire.DeleteAnswer
-	_, err = c.onServer(x, func(uuid string) (_ cellwire.Server, err error) {
+	server, err := c.onServer(x, func(uuid string) (_ cellwire.Server, err error) {
 		answer, err = c.config.Store.Delete(x.ctx(), uuid, request.Kind, c.moment())
 		return answer.Server, err
 	})
+	if err == nil {
+		c.notifyMovers(x.ctx(), server.UUID)
+	}
 	return answer, err
 }
 
@@ -351,6 +358,11 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 	}
 	refused, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
 	c.notifyHost(host, err)
+	for i, report := range request.Reports {
+		if report.Migration != "" && err == nil && refused[i] == "" {
+			c.notifyMovers(x.ctx(), report.UUID)
+		}
+	}
 	c.observeReports(request.Reports, refused)
 	return cellwire.ReportsAnswer{Refused: refused}, err
 }

@@ -111,6 +111,54 @@ func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnsw
 	return cellwire.ActionsAnswer{Actions: all.Actions.items, Deleted: all.Deleted}, err
 }
 
+// Migrate begins a migration of a server. In a state that does not allow it, it is a conflict, with
+// Nova's words for it, and (in use) if a server is to be evacuated from a host that is up.
+func (c *Client) Migrate(ctx context.Context, server string, request cellwire.MigrateRequest) (cellwire.Migration, error) {
+	path, err := pathOf("/v1/servers/", server, "/migrations")
+	if err != nil {
+		return cellwire.Migration{}, err
+	}
+	return fetch(ctx, c, http.MethodPost, path, request, func(m *cellwire.Migration) error { return aboutMigration(*m, request.UUID) })
+}
+
+// Step does the part of a compute API in a migration.
+func (c *Client) Step(ctx context.Context, migration string, step cellwire.MigrationStep) (cellwire.Migration, error) {
+	path, err := pathOf("/v1/migrations/", migration, "")
+	if err != nil {
+		return cellwire.Migration{}, err
+	}
+	return fetch(ctx, c, http.MethodPost, path, step, func(m *cellwire.Migration) error { return aboutMigration(*m, migration) })
+}
+
+func aboutMigration(m cellwire.Migration, uuid string) error {
+	if m.UUID != uuid {
+		return broken("an answer about migration %q instead of %q", m.UUID, uuid)
+	}
+	return nil
+}
+
+// MigrationsDue asks for the migrations about which the compute API has something to do.
+func (c *Client) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
+	return c.migrations(ctx, "/v1/migrations/due")
+}
+
+// MigrationsOf asks for the migrations of a server that are not over.
+func (c *Client) MigrationsOf(ctx context.Context, server string) ([]cellwire.Migration, error) {
+	path, err := pathOf("/v1/servers/", server, "/migrations")
+	if err != nil {
+		return nil, err
+	}
+	return c.migrations(ctx, path)
+}
+
+func (c *Client) migrations(ctx context.Context, path string) ([]cellwire.Migration, error) {
+	type answer struct {
+		Migrations list[cellwire.Migration] `json:"migrations"`
+	}
+	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Migrations.given("migrations") })
+	return all.Migrations.items, err
+}
+
 // Freed reports to the cell that the allocations of a deleted server are removed.
 func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
 

@@ -135,3 +135,9 @@ func kindOf(err error) Kind {
 	}
 	return Broken
 }
+
+// IsInUse says that servers, or a host that is up, keep the cell from doing it.
+func IsInUse(err error) bool { return hasCode(err, cellwire.CodeInUse) }
+
+// IsUnable says that a host lacks the ability for it.
+func IsUnable(err error) bool { return hasCode(err, cellwire.CodeUnable) }

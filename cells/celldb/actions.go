@@ -58,7 +58,7 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 			return err
 		}
 	}
-	if s.TaskState == "" { // no host has to do anything
+	if s.TaskState == "" && name != cellwire.ActionConfirm { // no host has to do anything
 		a.FinishedAt = &now
 	}
 	return w.insertAction(ctx, s, a)
@@ -111,10 +111,12 @@ type outcomes struct {
 
 // note looks whether a report ended what was under way.
 func (o *outcomes) note(was, is *cellwire.Server) {
-	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding || was.TaskState != "" && is.TaskState == ""
+	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding ||
+		(was.TaskState != "" || was.VMState == cellwire.VMResized && is.VMState != cellwire.VMResized) && is.TaskState == ""
+	failed := is.Fault != nil && is.Fault != was.Fault // it came with the report
 	switch {
-	case !ended:
-	case is.Fault != nil && is.Fault != was.Fault: // it came with the report
+	case !ended && !failed:
+	case failed:
 		if o.failed == nil {
 			o.failed = map[string]string{}
 		}

@@ -96,7 +96,7 @@ func roundTrips(t *testing.T, address string) {
 		}
 	}
 	want := map[string]int64{
-		"check": 1, "first report": 11, "heartbeat": 2, "work, nothing new": 5, "changes, none": 2, "insert": 8, "release": 8, "delete": 9, "report of one server": 8,
+		"check": 1, "first report": 11, "heartbeat": 2, "work, nothing new": 6, "changes, none": 2, "insert": 8, "release": 8, "delete": 10, "report of one server": 8,
 		"report of 20 servers": 27, "report of 20 servers, again": 4,
 	}
 	if strings.HasPrefix(address, "mysql://") {

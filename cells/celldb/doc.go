@@ -22,6 +22,14 @@
 //	stopped ──Power(start)──▶ powering-on ──settled──▶ active
 //	active ──Power(reboot)──▶ rebooting ──settled──▶ reboot_started ──settled──▶ active
 //
+//	active ──Migrate──▶ resize_prep ──destination──▶ resize_migrating ──departed──▶ resize_finish
+//	  resize_finish ──arrived──▶ resized ──confirm, left──▶ active (there)
+//	                             resized ──revert, left, given back──▶ resize_reverting (back)
+//	  a fault ──given back──▶ resize_reverting ──settled──▶ active (back)
+//	active ──Migrate──▶ rebuilding ──destination, arrived──▶ active (there)       an evacuation
+//
+// While a server moves, a [Move] says what is wanted of the hosts beside its own.
+//
 // Each change of a row raises the cell's revision in the same transaction, so that a host can ask
 // for what is newer than its own revision.
 package celldb

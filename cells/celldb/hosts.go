@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -63,14 +64,18 @@ func (s *DB) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.Comput
 }
 
 func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]cellwire.ComputeNode, error) {
-	query := "SELECT uuid, host, hypervisor_hostname, mapped FROM compute_nodes WHERE present = 1 "
+	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities FROM compute_nodes WHERE present = 1 "
 	if unmapped {
 		query += "AND mapped = 0 "
 	}
 	list := []cellwire.ComputeNode{}
 	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
 		var one cellwire.ComputeNode
-		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped)
+		var abilities string
+		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped, &abilities)
+		if abilities != "" {
+			one.Abilities = strings.Split(abilities, ",")
+		}
 		list = append(list, one)
 		return err
 	})
@@ -212,6 +217,18 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 		}
 		if living {
 			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+		}
+		moves, err := movesOf(ctx, tx, service.Host)
+		if err != nil {
+			return err
+		}
+		for _, list := range moves {
+			for _, m := range list {
+				if m.Type == cellwire.MigrationCold {
+					return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf(
+						"host %s is in migration %s of server %s, which is %s", service.Host, m.UUID, m.ServerUUID, m.Status)}
+				}
+			}
 		}
 		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?", id).Scan(&stopped); err != nil {
 			return err
@@ -383,29 +400,18 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 			return err
 		}
 		work.Complete = after <= 0 || after > work.Revision || epoch != work.Epoch
-		condition, args := changesOf, []any{host, after}
+		from := after
 		if work.Complete {
-			condition, args = s.engine.allOf(), []any{host}
+			from = 0
 		}
-		weight, reader := 0, newRecordReader()
-		err = sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row sqldb.Row) error {
-			r, err := reader.read(row)
-			if err != nil {
-				return err
-			}
-			want := r.Want()
-			if want == "" {
-				return nil
-			}
-			if weight += Weight(r.Server); weight > MaxAnswer && len(work.Items) > 0 {
-				work.More, work.Revision = true, work.Items[len(work.Items)-1].Server.Revision
-				return sqldb.ErrEnough
-			}
-			work.Items = append(work.Items, cellwire.WorkItem{Want: want, Server: r.server(m)})
-			return nil
-		})
+		if work.Items, work.More, err = s.items(ctx, db, host, from, m); err != nil {
+			return err
+		}
+		if work.More {
+			work.Revision = work.Items[len(work.Items)-1].Server.Revision
+		}
 		changed = work.Complete || revision > after || len(work.Items) > 0
-		return err
+		return nil
 	})
 	return work, changed, err
 }
@@ -426,18 +432,32 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 		if err != nil {
 			return err
 		}
+		moving := map[string]*stored{}
+		for i := range reports {
+			if r := rows[reports[i].UUID]; r != nil && (aboutMigration(reports[i].Kind) || mayMove(&r.Server)) {
+				moving[r.Server.UUID] = r
+			}
+		}
+		if err := readMoves(ctx, tx, moving); err != nil {
+			return err
+		}
 		changed := map[string]bool{}
 		var ended outcomes
 		for i, report := range reports {
 			refused[i] = ""
 			r := rows[report.UUID]
-			if r == nil || r.Server.Host != host || r.Server.Hidden || host == "" {
+			migration := aboutMigration(report.Kind)
+			if r == nil || r.Server.Host != host && !migration || r.Server.Hidden || host == "" {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
 			was := r.Server
 			one, err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
-				changed, refused[i] = r.Apply(report, m.Now)
+				if migration {
+					changed, refused[i] = r.ApplyMigration(host, report, m.Now)
+				} else {
+					changed, refused[i] = r.Apply(report, m.Now)
+				}
 				return changed, nil
 			})
 			if err != nil {
@@ -470,9 +490,10 @@ func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision
 	if err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil || revision <= after {
 		return nil, revision, s.kit.Explain(ctx, op, err)
 	}
-	hosts, err = sqldb.All(ctx, s.asked, sqldb.Value[string], changedHosts, after, after)
+	hosts, err = sqldb.All(ctx, s.asked, sqldb.Value[string], changedHosts, after, after, after, after)
 	return hosts, revision, s.kit.Explain(ctx, op, err)
 }
 
-// changedHosts are those of servers and services that were changed after a revision.
-const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION SELECT s.host FROM services s WHERE s.revision > ?"
+// changedHosts are those of servers, migrations and services that were changed after a revision.
+const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION SELECT s.host FROM services s WHERE s.revision > ? " +
+	"UNION SELECT m.source_host FROM migrations m WHERE m.revision > ? UNION SELECT m.dest_host FROM migrations m WHERE m.revision > ? AND m.dest_node <> ''"

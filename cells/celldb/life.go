@@ -29,6 +29,8 @@ type Record struct {
 	Unfreed bool
 	// WantRevision is the revision at which Want last changed.
 	WantRevision int64
+	// Moves are its open migrations, where they were read, and those that were so.
+	Moves []*Move
 }
 
 // NewRecord is the hidden row of a server that was validated by [CheckInsert].
@@ -61,10 +63,14 @@ func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Want is the desired state on the host of the server; "" if the host has nothing to do.
 func (r *Record) Want() cellwire.Want {
+	want, _ := r.WantOn(r.Server.Host)
+	return want
+}
+
+// wantAtHome is Want as far as no migration says anything else.
+func (r *Record) wantAtHome() cellwire.Want {
 	s := &r.Server
 	switch {
-	case s.Host == "" || s.Hidden:
-		return ""
 	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == cellwire.TaskDeleting:
 		return cellwire.WantGone
 	case s.Deleted, s.VMState == cellwire.VMError && s.TaskState == "": // a spawn that failed leaves nothing
@@ -75,6 +81,11 @@ func (r *Record) Want() cellwire.Want {
 		return cellwire.WantCleared
 	case cellwire.TaskRebuildSpawning:
 		return cellwire.WantRebuilt
+	case cellwire.TaskResizeReverting: // it is back
+		if m := r.moving(); m != nil && m.OldVMState != cellwire.VMActive {
+			return cellwire.WantShutdown
+		}
+		return cellwire.WantRunning
 	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		return cellwire.WantRunning
 	case cellwire.TaskSoftDeleting, cellwire.TaskPoweringOff, cellwire.TaskRebooting, cellwire.TaskRebootingHard:
@@ -178,6 +189,7 @@ func (r *Record) gone(now time.Time) {
 	if s.TerminatedAt == nil {
 		s.TerminatedAt = &at
 	}
+	r.abandonMoves()
 }
 
 // Restore undoes a soft delete: the host starts the guest again, and the server is active when it

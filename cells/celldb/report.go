@@ -153,6 +153,13 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		s.VMState, s.TaskState = cellwire.VMActive, ""
 		r.power(report.PowerState)
+	case cellwire.TaskResizeReverting:
+		s.VMState, s.TaskState = cellwire.VMStopped, ""
+		if want == cellwire.WantRunning {
+			s.VMState = cellwire.VMActive
+		}
+		r.returned()
+		r.power(report.PowerState)
 	default: // softly deleted
 		changed := s.PowerState != report.PowerState
 		s.PowerState = report.PowerState
@@ -196,6 +203,7 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	if report.PowerState == plugins.PowerRunning {
 		s.VMState = cellwire.VMActive
 	}
+	r.returned()
 	return true, ""
 }
 

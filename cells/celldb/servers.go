@@ -124,14 +124,23 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, updateRecord, append(values, r.Server.ID)...)
-	return err
+	if _, err = tx.ExecContext(ctx, updateRecord, append(values, r.Server.ID)...); err != nil {
+		return err
+	}
+	return writeMoves(ctx, tx, r)
 }
 
 // changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
 // without one. What it changed is an action with the name, unless that is "".
 func (s *DB) changeOne(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, transition func(*stored) (bool, error),
+) (*stored, error) {
+	return s.changeRead(ctx, op, uuid, action, now, nil, transition)
+}
+
+// changeRead is changeOne, after more was read of the server; nil: nothing.
+func (s *DB) changeRead(
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error, transition func(*stored) (bool, error),
 ) (r *stored, err error) {
 	err = s.write(ctx, op+" in", func(tx *writing) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
@@ -139,6 +148,11 @@ func (s *DB) changeOne(
 		}
 		if r == nil {
 			return NotFound("server", uuid)
+		}
+		if more != nil {
+			if err := more(tx, r); err != nil {
+				return err
+			}
 		}
 		changed, err := change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
 		if err != nil || !changed {
@@ -245,7 +259,12 @@ func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, 
 		}
 	}
 	var local bool
-	r, err := s.changeOne(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now, func(r *stored) (changed bool, err error) {
+	r, err := s.changeMoving(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now, func(r *stored) (changed bool, err error) {
+		if kind == cellwire.DeleteSoft {
+			if err := r.SoftlyDeletable(); err != nil {
+				return false, err
+			}
+		}
 		if kind == cellwire.DeleteReclaim {
 			if err := r.Reclaimable(); err != nil {
 				return false, err

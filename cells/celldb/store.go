@@ -93,6 +93,16 @@ type Store interface {
 	// Rebuild begins to make the guest of a server again.
 	Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error)
 	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
+	// Migrate begins a migration of a server; see [Record.Migrate]. Its client is in the context
+	// ([cellwire.WithOrigin]).
+	Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment) (cellwire.Migration, error)
+	// Step does what the compute API says about a migration, by its uuid; see [Record.Step].
+	Step(ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment) (cellwire.Migration, error)
+	// MigrationsDue are those about which the compute API has something to do: without a
+	// destination, or with allocations to give back. At most MaxUnfinished, the oldest first.
+	MigrationsDue(ctx context.Context) ([]cellwire.Migration, error)
+	// MigrationsOf are those of a server that are not over.
+	MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error)
 	// Actions are what clients asked for a server with Insert, Delete, Restore and Power, at most
 	// [cellwire.MaxActions], deleted or not. Their origin is that of the context
 	// ([cellwire.WithOrigin]).

@@ -38,6 +38,11 @@ const (
 	ActionStop    ActionName = "stop"
 	ActionReboot  ActionName = "reboot"
 	ActionRebuild ActionName = "rebuild"
+
+	ActionEvacuate ActionName = "evacuate"
+	ActionMigrate  ActionName = "migrate"
+	ActionConfirm  ActionName = "confirmResize"
+	ActionRevert   ActionName = "revertResize"
 )
 
 // MaxActions is how many actions of a server are kept, the newest.

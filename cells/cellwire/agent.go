@@ -61,7 +61,8 @@ const (
 	// before it had left this host.
 	WantGone Want = "gone"
 
-	// The following come with a Migration, and only to nodes with [AbilityMigrate].
+	// The following come with a Migration, and only to nodes with
+	// [plugins.AbilityMigrate].
 
 	// WantDeparting, on the source: the guest is shut down and kept, is never started, whatever
 	// else is there, and offers its disks to the destination. Reported by ReportDeparted once; the

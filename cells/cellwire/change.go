@@ -124,6 +124,8 @@ type ComputeNode struct {
 	Mapped bool   `json:"mapped"`
 	// Servers is how many servers it has that are not deleted, where that was asked for.
 	Servers int64 `json:"servers,omitempty"`
+	// Abilities are those that its host reported.
+	Abilities []string `json:"abilities,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

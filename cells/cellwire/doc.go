@@ -21,6 +21,9 @@
 //	             POST /v1/servers/{uuid}/rebuild        make its guest again from an image
 //	             GET  /v1/servers/{uuid}/actions        actions and what came of them
 //	             GET  /v1/servers/{uuid}/stream?purpose=P&length=N   a stream, see below
+//	             GET, POST /v1/servers/{uuid}/migrations  those that are open; begin one
+//	             POST /v1/migrations/{uuid}             a step of one: destination, end, confirm
+//	             GET  /v1/migrations/due                without destination, or to give back
 //	             POST /v1/servers/states                states of servers, deleted ones too
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
 //	             GET  /v1/discovery?project_id=P        hosts, services, usage: all a boot needs

@@ -2,11 +2,12 @@
 
 package cellwire
 
-import "time"
-
-// AbilityMigrate is what a node's driver needs for moves of servers from and to it: the wants
-// [WantDeparting], [WantArriving], [WantLeft] and [WantLeaving].
-const AbilityMigrate = "migrate"
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
 
 // Migration is a move of a server from one host of a cell to another: a row of Nova's migrations.
 // Its UUID is a consumer in Placement, of the type MIGRATION, which has the allocations on the
@@ -29,9 +30,12 @@ type Migration struct {
 	SourceHost     string `json:"source_host"`
 	SourceNode     string `json:"source_node"`
 	SourceNodeUUID string `json:"source_node_uuid"`
-	DestHost       string `json:"dest_host,omitempty"` // "": not chosen yet, as the next two
-	DestNode       string `json:"dest_node,omitempty"`
-	DestNodeUUID   string `json:"dest_node_uuid,omitempty"`
+	SourceZone     string `json:"source_zone,omitempty"`
+	// DestHost is the one that was asked for, or "", as long as the others are empty.
+	DestHost     string `json:"dest_host,omitempty"`
+	DestNode     string `json:"dest_node,omitempty"`
+	DestNodeUUID string `json:"dest_node_uuid,omitempty"`
+	DestZone     string `json:"dest_zone,omitempty"`
 
 	// OldVMState is the vm_state before. The guest of a server that was active is started where it
 	// goes, and where it goes back to.
@@ -40,6 +44,9 @@ type Migration struct {
 	// reported [ReportDeparted]: a text of at most [MaxOffer] bytes that only hosts understand. "":
 	// there is none, as in an evacuation.
 	Offer string `json:"offer,omitempty"`
+	// GiveBack says that it failed or is reverted, and that the compute API has to give the
+	// allocations on the source back to the server, or, if that is deleted, to remove them.
+	GiveBack bool `json:"give_back,omitempty"`
 
 	UserID    string     `json:"user_id,omitempty"` // of the client that asked for it
 	ProjectID string     `json:"project_id,omitempty"`
@@ -87,3 +94,82 @@ const (
 	MigrationCompleted MigrationStatus = "completed" // the source has come back as well, and left
 	MigrationFailed    MigrationStatus = "failed"    // of an evacuation
 )
+
+// MigrateRequest asks a cell to begin a migration of a server. Repeating it changes nothing.
+type MigrateRequest struct {
+	UUID string        `json:"uuid"` // of the migration
+	Type MigrationType `json:"type"`
+	// Host is the destination that was asked for; "": any.
+	Host string `json:"host,omitempty"`
+}
+
+// migrateRule says when a migration may begin, as Nova has it, and which task it begins.
+type migrateRule struct {
+	name   ActionName
+	task   string
+	states []string // the vm_states that allow it
+}
+
+var migrateRules = map[MigrationType]migrateRule{
+	MigrationEvacuation: {ActionEvacuate, TaskRebuilding, []string{VMActive, VMStopped, VMError}},
+	MigrationCold:       {ActionMigrate, TaskResizePrep, []string{VMActive, VMStopped}},
+}
+
+// Action is what Nova's history calls a migration of the type.
+func (t MigrationType) Action() string { return string(migrateRules[t].name) }
+
+// Task is the task_state of a server for which one was accepted.
+func (t MigrationType) Task() string { return migrateRules[t].task }
+
+// Check refuses a migration of a server whose state, or whose host's, does not allow it (conflict,
+// in use), in Nova's words. It is for the cell, which decides, and for servers that are not in a
+// cell yet.
+func (q MigrateRequest) Check(s *Server) error {
+	rule, known := migrateRules[q.Type]
+	refuse := func(code Code, format string, args ...any) error {
+		return &Error{Status: http.StatusConflict, Code: code, Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case !known:
+		return &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(q.Type))}
+	case !slices.Contains(rule.states, s.VMState):
+		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in vm_state %s", rule.name, s.UUID, s.VMState)
+	case s.TaskState != "":
+		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in task_state %s", rule.name, s.UUID, s.TaskState)
+	case s.Host == "" || s.LaunchedAt == nil:
+		return refuse(CodeConflict, "Instance %s is not ready", s.UUID)
+	case q.Type == MigrationEvacuation && s.HostUp:
+		return refuse(CodeInUse, "Compute service of %s is still in use.", s.Host)
+	case q.Type == MigrationCold && !s.HostUp:
+		return refuse(CodeConflict, "Service is unavailable at this time.")
+	}
+	return nil
+}
+
+// MigrationStep is what a compute API does about a migration: exactly one member is set. Repeating
+// it changes nothing.
+type MigrationStep struct {
+	// Destination says where it goes. The allocations are there.
+	Destination *MigrationDestination `json:"destination,omitempty"`
+	// Failed ends a migration for which there is no destination, with the reason.
+	Failed *Fault `json:"failed,omitempty"`
+	// GivenBack says that the server has its allocations on the source back, or, if it is deleted,
+	// that none of both consumers has any.
+	GivenBack bool `json:"given_back,omitempty"`
+	// Confirm and Revert end a migration that is finished.
+	Confirm bool `json:"confirm,omitempty"`
+	Revert  bool `json:"revert,omitempty"`
+}
+
+// MigrationDestination is a node that has been chosen.
+type MigrationDestination struct {
+	Host     string `json:"host"`
+	Node     string `json:"node"`
+	NodeUUID string `json:"node_uuid"`
+	Zone     string `json:"zone,omitempty"`
+}
+
+// MigrationsAnswer has migrations.
+type MigrationsAnswer struct {
+	Migrations []Migration `json:"migrations"`
+}

@@ -14,6 +14,7 @@ const (
 	VMActive      = "active"
 	VMStopped     = "stopped"
 	VMError       = "error"
+	VMResized     = "resized" // it is on another host, and waits for confirmation
 	VMSoftDeleted = "soft-delete"
 	VMDeleted     = "deleted"
 )
@@ -31,8 +32,12 @@ const (
 	TaskRebootingHard     = "rebooting_hard"
 	TaskRebootStarted     = "reboot_started" // it is off, and is started again
 	TaskRebootStartedHard = "reboot_started_hard"
-	TaskRebuilding        = "rebuilding"
+	TaskRebuilding        = "rebuilding"       // also of an evacuation
 	TaskRebuildSpawning   = "rebuild_spawning" // the old guest is removed, and the new one is made
+	TaskResizePrep        = "resize_prep"
+	TaskResizeMigrating   = "resize_migrating"
+	TaskResizeFinish      = "resize_finish" // the destination makes the guest
+	TaskResizeReverting   = "resize_reverting"
 )
 
 // Server is a server as its cell keeps it: a row of instances. In a build request it is what the

@@ -307,7 +307,7 @@ ours: "role:member"
 			t.Errorf("%s gets %d %s", who, got.status, got.text)
 		}
 	}
-	const want = `"rules":["compute:servers:resize:cross_cell","os_compute_api:os-attach-interfaces:create","os_compute_api:servers:indx","project_manager_api"]`
+	const want = `"rules":["compute:servers:resize:cross_cell","os_compute_api:os-attach-interfaces:create","os_compute_api:servers:indx"]`
 	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, want) {
 		t.Errorf("the log says %s", text)
 	}

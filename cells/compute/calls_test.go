@@ -141,6 +141,7 @@ type fakeScheduler struct {
 	deleted  []string
 	restored []string
 	mirrored []string
+	moved    []string
 	// capacities are those of compute nodes, by uuid.
 	capacities map[string]scheduler.Capacity
 	// room is how many servers the quota lets through at most; 0 is any number.
@@ -176,6 +177,20 @@ func (b *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Se
 		b.restored = append(b.restored, m.InstanceUUID)
 	}
 	return cellwire.Server{}, b.err
+}
+
+func (b *fakeScheduler) Migrate(_ context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error {
+	if b.err == nil {
+		b.moved = append(b.moved, fmt.Sprintf("%s %s to %q", kind, m.InstanceUUID, host))
+	}
+	return b.err
+}
+
+func (b *fakeScheduler) Decide(_ context.Context, m apidb.Mapping, stays bool) error {
+	if b.err == nil {
+		b.moved = append(b.moved, fmt.Sprintf("%s stays: %t", m.InstanceUUID, stays))
+	}
+	return b.err
 }
 
 func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {

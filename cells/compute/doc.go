@@ -8,10 +8,10 @@
 //	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
-// actions restore, forceDelete, os-start, os-stop, reboot and rebuild, metadata, tags, instance
-// actions);
-// services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
-// groups and key pairs. All other paths of Nova's are not found.
+// actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,
+// confirmResize and revertResize, metadata, tags, instance actions); services; hypervisors;
+// flavors; limits; quota sets; host aggregates, availability zones, server groups and key pairs.
+// All other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -93,6 +93,9 @@
 //   - A server whose reboot failed is active or stopped, as its guest is, and not in error.
 //   - A rebuild does not look for the image, and preserve_ephemeral is refused. One that fails
 //     leaves the server in error with its allocations; in Nova with a guest perhaps.
+//   - A host that is named for evacuate or migrate is checked as any other, before 2.68 too, and is
+//     in the cell of the server. A migration that fails is undone. A soft delete of a server that
+//     moves, or waits for confirmation, is a 409.
 //   - A server cannot be renamed (409) before it is in a cell.
 //   - Of a server the last 500 actions are kept, each with one event. An action that has not ended
 //     when the next one begins has failed. Create is one from when the server is in its cell.

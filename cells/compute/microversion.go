@@ -28,21 +28,25 @@ const (
 	vFilterIPv6         Version = 5  // members may filter by ip6
 	vLocked             Version = 9  // servers say whether they are locked
 	vForcedDown         Version = 11 // services can be forced down
+	vStorageFound       Version = 14 // a destination of an evacuation finds out whether storage is shared
 	vHostStatus         Version = 16 // servers say how their host is
 	vDescription        Version = 19 // of servers
 	vActionsOfDeleted   Version = 21 // actions of deleted servers are shown
 	vTags               Version = 26 // of servers, and filters by them
 	vCPUInfo            Version = 28 // of hypervisors, as an object
+	vForcedEvacuation   Version = 29 // to a host that is not checked
 	vHypervisorPages    Version = 33 // lists of hypervisors have pages
 	vNetworksRequired   Version = 37 // on create
 	vStatusChecked      Version = 38 // an invalid status is rejected
 	vFlavorEmbedded     Version = 47 // the flavor of a server is shown as it was
 	vActionEvents       Version = 51 // members see the events of actions, but for their tracebacks
 	vServiceUUID        Version = 53 // services go by their uuid
+	vMigrateToHost      Version = 56 // migrate names a host
 	vActionPages        Version = 58 // lists of actions have pages, filters and updated_at
 	vActionHost         Version = 62 // events of actions have a host
 	vTrustedCerts       Version = 63 // trusted_image_certificates
 	vChangesBefore      Version = 66 // a filter
+	vNoForcedMoves      Version = 68 // hosts that are named are always checked
 	vDownCells          Version = 69 // minimal records
 	vShowGroups         Version = 71 // servers say in which groups they are
 )

@@ -45,6 +45,11 @@ const (
 	ruleServersStop      Rule = "os_compute_api:servers:stop"
 	ruleServersReboot    Rule = "os_compute_api:servers:reboot"
 	ruleServersRebuild   Rule = "os_compute_api:servers:rebuild"
+	ruleServersConfirm   Rule = "os_compute_api:servers:confirm_resize"
+	ruleServersRevert    Rule = "os_compute_api:servers:revert_resize"
+	ruleEvacuate         Rule = "os_compute_api:os-evacuate"
+	ruleMigrate          Rule = "os_compute_api:os-migrate-server:migrate"
+	ruleMigrateToHost    Rule = "os_compute_api:os-migrate-server:migrate:host"
 
 	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
 	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"
@@ -113,13 +118,15 @@ const (
 // baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
 // for old policy files.
 var baseRules = map[string]string{
-	string(ruleAdmin):         "role:admin",
-	"project_member_api":      "role:member and project_id:%(project_id)s",
-	"project_reader_api":      "role:reader and project_id:%(project_id)s",
-	"project_member_or_admin": "rule:project_member_api or rule:context_is_admin",
-	"project_reader_or_admin": "rule:project_reader_api or rule:context_is_admin",
-	"admin_api":               "rule:context_is_admin",
-	"admin_or_owner":          "rule:context_is_admin or project_id:%(project_id)s",
+	string(ruleAdmin):          "role:admin",
+	"project_member_api":       "role:member and project_id:%(project_id)s",
+	"project_reader_api":       "role:reader and project_id:%(project_id)s",
+	"project_member_or_admin":  "rule:project_member_api or rule:context_is_admin",
+	"project_manager_api":      "role:manager and project_id:%(project_id)s",
+	"project_manager_or_admin": "rule:project_manager_api or rule:context_is_admin",
+	"project_reader_or_admin":  "rule:project_reader_api or rule:context_is_admin",
+	"admin_api":                "rule:context_is_admin",
+	"admin_or_owner":           "rule:context_is_admin or project_id:%(project_id)s",
 }
 
 // The texts of Nova's new defaults.
@@ -127,6 +134,7 @@ const (
 	admins   = "rule:context_is_admin"
 	members  = "rule:project_member_or_admin"
 	readers  = "rule:project_reader_or_admin"
+	managers = "rule:project_manager_or_admin"
 	anyUser  = "@"
 	sameUser = "rule:context_is_admin or user_id:%(user_id)s"
 )
@@ -141,6 +149,7 @@ var defaults = map[Rule]string{
 	ruleCreateCellDown: "rule:admin_api",
 	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
 	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members, ruleServersRebuild: members,
+	ruleServersConfirm: members, ruleServersRevert: members, ruleEvacuate: admins, ruleMigrate: managers, ruleMigrateToHost: admins,
 	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
 	ruleMetadataUpdate: members, ruleMetadataDelete: members,
 	ruleActionsList: readers, ruleActionsShow: readers, ruleActionsEvents: admins,
@@ -227,7 +236,7 @@ func ofNova(name string) bool {
 	}
 	return slices.Contains([]string{
 		"system_admin_api", "system_reader_api", "system_admin_or_owner", "system_or_project_reader", "project_admin_api",
-		"project_manager_api", "project_manager_or_admin", "service_api", "service_role", "admin_or_service", "default",
+		"service_api", "service_role", "admin_or_service", "default",
 	}, name)
 }
 

@@ -21,6 +21,12 @@ type Scheduler interface {
 	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
 	// Restore takes back a soft delete.
 	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
+	// Migrate begins a migration of a server in a cell, to a host if it is not "". Refusals of the
+	// cell pass through.
+	Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error
+	// Decide confirms a migration that is finished, or takes it back; scheduler.ErrNotResized if
+	// there is none.
+	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
 	// MirrorHost writes the aggregates of a host to Placement, now or later.
 	MirrorHost(ctx context.Context, host string)
 	// Capacities are those of compute nodes, by the uuids of their root providers. Without

@@ -37,6 +37,11 @@ var actions = map[string]action{
 	"os-stop":     {do: powerAction(ruleServersStop, cellwire.PowerStop)},
 	"reboot":      {schema: rebootSchema, do: (*API).rebootServer},
 	"rebuild":     {schemas: rebuildSchemas, do: (*API).rebuildServer},
+
+	"evacuate":      {schemas: evacuateSchemas, do: (*API).evacuateServer},
+	"migrate":       {schemas: migrateSchemas, do: (*API).migrateServer},
+	"confirmResize": {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
+	"revertResize":  {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
 }
 
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
@@ -101,7 +106,7 @@ func powerAction(rule Rule, power cellwire.PowerAction) func(*API, *exchange, ap
 // inNovasWords is [serverFault] where a conflict comes with the sentence that Nova has for it.
 func inNovasWords(err error, action, uuid string) error {
 	var refusal *cellwire.Error
-	if errors.As(err, &refusal) && (cellclient.IsConflict(err) || refusal.Code == cellwire.CodeUnable) {
+	if errors.As(err, &refusal) && (cellclient.IsConflict(err) || cellclient.IsUnable(err)) {
 		return conflict("%s", shortened(refusal.Message)).Because(err)
 	}
 	return serverFault(err, action, uuid)

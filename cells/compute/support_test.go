@@ -329,11 +329,12 @@ const (
 	member3 = "member3"
 	reader  = "reader"
 	admin3  = "admin of p3"
+	manager = "manager"
 )
 
 var callers = map[string][2]string{
 	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
-	admin3: {"u-p3:p3", "admin"},
+	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"},
 }
 
 // reply is an answer.

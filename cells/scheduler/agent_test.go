@@ -25,6 +25,8 @@ type agent struct {
 	guests map[string]bool // true: it runs
 	spawns map[string]int  // how often a guest was made
 	off    bool
+	// fails are the wants about migrations that it cannot bring about.
+	fails map[cellwire.Want]bool
 }
 
 // slots is how many small servers fit on a host.
@@ -49,7 +51,7 @@ func (a *agent) beat() {
 	if a.off {
 		return
 	}
-	_, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
+	_, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host, Abilities: []string{plugins.AbilityMigrate}}}})
 	a.w.must(err)
 }
 
@@ -84,6 +86,9 @@ func (a *agent) work() {
 			a.spawns[report.UUID]++
 			report.Kind, report.PowerState = cellwire.ReportSpawned, plugins.PowerRunning
 		case cellwire.WantRunning, cellwire.WantShutdown:
+			if !there {
+				a.w.t.Errorf("server %s is to be %s on %s, which does not have it", report.UUID, item.Want, a.host)
+			}
 			running := item.Want == cellwire.WantRunning
 			a.guests[report.UUID] = running
 			report.Kind, report.PowerState = cellwire.ReportSettled, map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
@@ -96,6 +101,14 @@ func (a *agent) work() {
 				continue
 			}
 			report.Kind = cellwire.ReportGone
+			if item.Migration != nil {
+				a.w.must(client.Release(ctx, item.Migration.UUID))
+			}
+		case cellwire.WantDeparting, cellwire.WantArriving, cellwire.WantLeft, cellwire.WantLeaving:
+			a.move(client, item, &report)
+		case cellwire.WantCleared, cellwire.WantRebuilt:
+			a.w.t.Errorf("server %s is to be %s on %s, and no client asked for that", report.UUID, item.Want, a.host)
+			continue
 		default:
 			continue
 		}
@@ -104,6 +117,47 @@ func (a *agent) work() {
 	if len(reports) > 0 {
 		_, err := a.cell.Reports(ctx, a.host, reports)
 		a.w.must(err)
+	}
+}
+
+// move does what a migration asks for.
+func (a *agent) move(client *scheduler.PlacementClient, item cellwire.WorkItem, report *cellwire.Report) {
+	a.w.t.Helper()
+	m := item.Migration
+	report.Migration = m.UUID
+	if a.fails[item.Want] {
+		report.Fault = &cellwire.Fault{Code: 500, Message: a.host + " cannot do that"}
+	}
+	running := m.OldVMState == cellwire.VMActive
+	power := map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
+	switch item.Want {
+	case cellwire.WantDeparting:
+		report.Kind, report.PowerState, report.Offer = cellwire.ReportDeparted, plugins.PowerShutdown, "from "+a.host
+		if report.Fault == nil {
+			a.guests[report.UUID] = false
+		} else {
+			report.PowerState = power
+		}
+	case cellwire.WantArriving:
+		report.Kind = cellwire.ReportArrived
+		held, err := client.Allocations(ctx, report.UUID)
+		a.w.must(err)
+		if _, ours := held.Allocations[a.node]; !ours {
+			a.w.t.Errorf("server %s is to arrive on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
+		}
+		if m.Type == cellwire.MigrationCold && m.Offer != "from "+m.SourceHost {
+			a.w.t.Errorf("server %s is to arrive on %s with the offer %q", report.UUID, a.host, m.Offer)
+		}
+		if report.Fault == nil {
+			a.guests[report.UUID] = running
+			report.PowerState = power
+		}
+	case cellwire.WantLeft, cellwire.WantLeaving:
+		delete(a.guests, report.UUID)
+		report.Kind = cellwire.ReportLeft
+		if item.Want == cellwire.WantLeft {
+			a.w.must(client.Release(ctx, m.UUID))
+		}
 	}
 }
 

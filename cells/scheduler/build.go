@@ -40,6 +40,7 @@ type build struct {
 	destination destination // by host aggregates
 	group       *group      // nil: none
 	hints       hostHints
+	move        *moving // nil: the server is new
 
 	generation *int64          // of its allocations when they were last read; nil: unknown, or none
 	allocated  bool            // this attempt gave it allocations
@@ -206,6 +207,9 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 // tryLock goes all the way with one target. It is placed, or there is an error, or the next one is
 // to be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
+	if b.move != nil {
+		return b.tryMove(ctx, t)
+	}
 	s, uuid := b.s, b.spec.UUID
 	err = s.o.Fenced.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
 	switch {
@@ -363,6 +367,9 @@ func (b *build) abandon(ctx context.Context) error {
 // was left by an attempt before, it may be all that kept the server from its host, and there is
 // another try.
 func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
+	if b.move != nil {
+		return b.failMove(ctx, fault)
+	}
 	held, err := b.s.o.Placement.Allocations(ctx, b.spec.UUID)
 	if err != nil {
 		return err

@@ -4,9 +4,11 @@ package scheduler_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
@@ -27,7 +29,10 @@ func (w *world) settle() {
 		w.beat()
 		w.schedule()
 		w.work()
+		w.must(w.scheduler.Moves(ctx))
+		w.work()
 		w.must(w.scheduler.Reconcile(ctx))
+		w.confirmAll()
 		w.work()
 		w.pass(scheduler.DefaultGrace / 2)
 	}
@@ -96,7 +101,7 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 			w.t.Errorf("server %s lives: %v, and its row is deleted: %v (%s %s)", uuid, lives, row.Deleted, row.VMState, row.TaskState)
 		case lives && row.Host != "":
 			wantHolds, wantGuests = []string{row.NodeUUID}, 1
-			if row.VMState != cellwire.VMActive {
+			if row.VMState != cellwire.VMActive && (row.VMState != cellwire.VMError || row.LaunchedAt == nil) { // in error after an evacuation
 				w.t.Errorf("server %s is %s (%s): %+v", uuid, row.VMState, row.TaskState, row.Fault)
 			}
 		}
@@ -106,6 +111,22 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 	}
 	if guests != wantGuests {
 		w.t.Errorf("server %s has %d guests, want %d", uuid, guests, wantGuests)
+	}
+}
+
+// confirmAll confirms all migrations that wait for it.
+func (w *world) confirmAll() {
+	w.t.Helper()
+	for _, s := range w.sites {
+		page, err := s.store.Servers(ctx, cellwire.ServerQuery{VMStates: []string{cellwire.VMResized}, TaskStates: []string{""}, Limit: 1000}, celldb.Moment{Now: w.clock()})
+		w.must(err)
+		for _, row := range page.Rows {
+			m, err := w.store.Mapping(ctx, row.Server.UUID)
+			w.must(err)
+			if err := w.scheduler.Decide(ctx, m, true); err != nil && !errors.Is(err, scheduler.ErrNotResized) {
+				w.t.Fatal(err)
+			}
+		}
 	}
 }
 

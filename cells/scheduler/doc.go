@@ -26,6 +26,9 @@
 // revision in the cell's answers. It leaves such a cell alone until the right database is back or
 // an operator accepts the one there is: see [Compare].
 //
+// A migration is chosen a host in the same way, and claimed with one POST /allocations for two
+// consumers; its cell keeps it from then on, so that the API database knows nothing of it.
+//
 // A timeout never means "not done". An operation that may have happened is either repeated
 // (Release and Delete are idempotent) or found later by the record written before it: a claim
 // before allocations, a hidden row before Place. The claim of a server in cell0 stays after Built

@@ -24,6 +24,9 @@ func (s *Scheduler) Schedule(ctx context.Context) error {
 // Reconcile goes round once.
 func (s *Scheduler) Reconcile(ctx context.Context) error { return s.reconcile(ctx) }
 
+// Moves looks for migrations once, and goes on with them.
+func (s *Scheduler) Moves(ctx context.Context) error { return s.moves(ctx) }
+
 // Mirror goes round once.
 func (s *Scheduler) Mirror(ctx context.Context) error { return s.mirror(ctx) }
 

@@ -52,6 +52,15 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 				}
 			}
 		},
+		"migrations": func(t *testing.T, s *placementRig, _ *scheduler.PlacementClient) {
+			coldMigration(t, func(t *testing.T) *world {
+				t.Helper()
+				check(t, real.Reset(t.Context()))
+				w := newWorldOn(t, databases(t), s.handler, []int{2}, nil)
+				t.Cleanup(w.close)
+				return w
+			})
+		},
 		"groups": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
 			s.put("/traits/CUSTOM_FAST", nil)
 			s.node(1, nodeResources())

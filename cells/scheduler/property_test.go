@@ -26,6 +26,9 @@ var errEnd = errors.New("the process ends here")
 // steps are all places at which a process may end.
 var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "bury", "delete", "queue", "unallocate"}
 
+// moveSteps are those of migrations.
+var moveSteps = []string{"move", "destine", "fail", "give back"}
+
 // TestEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestEndAfterEveryStep(t *testing.T) {
 	big := small
@@ -95,6 +98,10 @@ func TestSchedulerProperties(t *testing.T) {
 			"restore":   c.restore,
 			"schedule":  c.schedule,
 			"work":      c.work,
+			"migrate":   c.migrate,
+			"decide":    c.decide,
+			"moves":     c.moves,
+			"breaks":    c.breaks,
 			"reconcile": c.reconcile,
 			"cell":      c.cell,
 			"placement": c.placement,
@@ -170,6 +177,7 @@ func (c *chaos) judge(t *rapid.T, uuid string, soft bool, err error) {
 	switch {
 	case err == nil && !soft:
 		c.alive[uuid] = false
+	case soft && cellclient.IsConflict(err): // it moves
 	case err == nil, errors.Is(err, gather.ErrDown), errors.Is(err, errEnd):
 		if lives, certain := c.alive[uuid]; certain && lives {
 			delete(c.alive, uuid)
@@ -200,10 +208,53 @@ func (c *chaos) restore(t *rapid.T) {
 	}
 }
 
+// migrate has a server moved, if its state and that of its host allow it.
+func (c *chaos) migrate(t *rapid.T) {
+	m, err := c.w.store.Mapping(ctx, c.one(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := rapid.SampledFrom([]cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation}).Draw(t, "type")
+	c.tolerate(t, c.w.scheduler.Migrate(ctx, m, kind, ""))
+}
+
+// decide confirms or reverts a migration.
+func (c *chaos) decide(t *rapid.T) {
+	m, err := c.w.store.Mapping(ctx, c.one(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.CellUUID == "" {
+		return
+	}
+	if err := c.w.scheduler.Decide(ctx, m, rapid.Bool().Draw(t, "stays")); !errors.Is(err, scheduler.ErrNotResized) {
+		c.tolerate(t, err)
+	}
+}
+
+// tolerate fails for an error that is neither a refusal nor an outage.
+func (c *chaos) tolerate(t *rapid.T, err error) {
+	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsInUse(err) && !cellclient.IsNotFound(err) && !errors.Is(err, apidb.ErrNotFound) {
+		t.Errorf("migrating a server: %v", err)
+	}
+}
+
+func (c *chaos) moves(t *rapid.T) {
+	end := c.mayEnd(t)
+	_ = c.w.scheduler.Moves(ctx) // what fails is tried again
+	end()
+}
+
+// breaks has a host be able to do what a migration asks for, or not.
+func (c *chaos) breaks(t *rapid.T) {
+	a := rapid.SampledFrom(c.w.all()).Draw(t, "host")
+	a.fails = map[cellwire.Want]bool{rapid.SampledFrom([]cellwire.Want{"", cellwire.WantDeparting, cellwire.WantArriving}).Draw(t, "fails"): true}
+}
+
 // mayEnd has the process end, or another process delete something, at a step. What it returns puts
 // the world right.
 func (c *chaos) mayEnd(t *rapid.T) func() {
-	step := rapid.SampledFrom(append([]string{""}, steps...)).Draw(t, "step")
+	step := rapid.SampledFrom(slices.Concat([]string{""}, steps, moveSteps)).Draw(t, "step")
 	ended := false
 	other := rapid.IntRange(0, 3).Draw(t, "another process deletes") == 0 && len(c.known) > 0
 	victim := ""

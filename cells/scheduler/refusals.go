@@ -27,6 +27,9 @@ const (
 	groupPolicy
 	notSameHost
 	notDifferentHost
+	otherCell
+	mustLeave
+	cannotMove
 	notOffered
 	refusedMeanwhile
 	cellRefused
@@ -50,6 +53,9 @@ var (
 		groupPolicy:      "server_group_policy",
 		notSameHost:      "not_same_host",
 		notDifferentHost: "not_different_host",
+		otherCell:        "other_cell",
+		mustLeave:        "left_by_the_server",
+		cannotMove:       "cannot_migrate",
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
 		cellRefused:      "cell_refused",
@@ -68,6 +74,9 @@ var (
 		groupPolicy:      "ruled out by the policy of the server group",
 		notSameHost:      "without a server of the hint same_host",
 		notDifferentHost: "with a server of the hint different_host",
+		otherCell:        "in another cell than the server",
+		mustLeave:        "what the server moves from",
+		cannotMove:       "without the ability to take servers of other hosts",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
 		cellRefused:      "in a cell that rejected the server",
@@ -100,6 +109,16 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return otherAggregate
 	case !b.group.takes(node.Host):
 		return groupPolicy
+	}
+	if m := b.move; m != nil {
+		switch {
+		case m.cell.UUID != node.CellUUID:
+			return otherCell
+		case m.without[node.Host]:
+			return mustLeave
+		case !m.able[node.UUID]:
+			return cannotMove
+		}
 	}
 	return b.hinted(node.Host)
 }

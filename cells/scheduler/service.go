@@ -71,13 +71,17 @@ const defaultGrace = time.Minute
 
 // Scheduler creates, schedules and deletes servers. It is safe for concurrent use.
 type Scheduler struct {
-	o     Options
-	kick  chan struct{}
-	locks serverLocks
+	o    Options
+	kick chan struct{}
+	// kickMoves says that there may be a migration to go on with.
+	kickMoves chan struct{}
+	locks     serverLocks
 	// groups has the server groups that a server is built in.
 	groups serverLocks
 	delay  delays
-	cells  cellsSeen
+	// moveDelay has migrations.
+	moveDelay delays
+	cells     cellsSeen
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed
@@ -121,8 +125,15 @@ func New(o Options) (*Scheduler, error) {
 		o.Fenced = o.Store
 	}
 	return &Scheduler{
-		o: o, kick: make(chan struct{}, 1), cursor: map[string]int64{}, suspects: map[string]time.Time{},
-		locks: serverLocks{servers: map[string]chan struct{}{}}, groups: serverLocks{servers: map[string]chan struct{}{}}, delay: delays{servers: map[string]*delay{}},
+		o:         o,
+		kick:      make(chan struct{}, 1),
+		kickMoves: make(chan struct{}, 1),
+		moveDelay: delays{servers: map[string]*delay{}},
+		cursor:    map[string]int64{},
+		suspects:  map[string]time.Time{},
+		locks:     serverLocks{servers: map[string]chan struct{}{}},
+		groups:    serverLocks{servers: map[string]chan struct{}{}},
+		delay:     delays{servers: map[string]*delay{}},
 	}, nil
 }
 
@@ -162,6 +173,7 @@ func (s *Scheduler) run(ctx context.Context) {
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
+	all.Go(func() { s.moveLoop(ctx) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndLog) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.mirrorAndLog) })
 	if s.o.DiscoverInterval > 0 {

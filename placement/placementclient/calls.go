@@ -53,7 +53,17 @@ func date(h http.Header, name string) time.Time {
 // [ErrInsufficientCapacity], for which Placement has no code of its own; [ErrInvalid] for an
 // unknown provider or class; [ErrOutcomeUnknown].
 func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
-	err := c.Do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer), all, NoContent{})
+	return allocated(c.Do(ctx, http.MethodPut, "/allocations/"+url.PathEscape(consumer), all, NoContent{}))
+}
+
+// PostAllocations replaces all allocations of some consumers, or of none of them, if each still has
+// its generation. One POST, and the errors of PutAllocations.
+func (c *Client) PostAllocations(ctx context.Context, all map[string]wire.ConsumerAllocations) error {
+	return allocated(c.Do(ctx, http.MethodPost, "/allocations", all, NoContent{}))
+}
+
+// allocated has an error of its own for a lack of capacity.
+func allocated(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusConflict && wire.ErrorCode(e.Code) == wire.CodeUndefined {
 		e.Kind = ErrInsufficientCapacity

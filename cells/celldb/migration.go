@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// A migration is open while a host or the compute API has something to do about it. Of a server
+// there is at most one in which it moves, and beside it evacuations that are done, whose sources
+// have not come back. Each open migration names other hosts as its source, and none of these is a
+// destination, so that a host has at most one thing to do about a server.
+
+// Move is a migration of a record.
+type Move struct {
+	cellwire.Migration
+	// Open: a host, or the compute API, has something to do about it.
+	Open bool
+	// changed says that it is to be written.
+	changed bool
+}
+
+// ended are the statuses in which a server does not move any more.
+var ended = []cellwire.MigrationStatus{
+	cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationError, cellwire.MigrationDone, cellwire.MigrationCompleted, cellwire.MigrationFailed,
+}
+
+// moving is the migration in which the server moves; nil: none.
+func (r *Record) moving() *Move {
+	for _, m := range r.Moves {
+		if m.Open && (m.GiveBack || m.Type == cellwire.MigrationCold || !slices.Contains(ended, m.Status)) {
+			return m
+		}
+	}
+	return nil
+}
+
+// move is the open migration of that uuid; nil: none.
+func (r *Record) move(uuid string) *Move {
+	for _, m := range r.Moves {
+		if m.Open && m.UUID == uuid {
+			return m
+		}
+	}
+	return nil
+}
+
+// WantOn is the desired state on a host, and the migration that it is for; "" if the host has
+// nothing to do.
+func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
+	s := &r.Server
+	if host == "" || s.Hidden {
+		return "", nil
+	}
+	for _, m := range r.Moves {
+		if !m.Open {
+			continue
+		}
+		var want cellwire.Want
+		decided := false
+		switch host {
+		case m.SourceHost:
+			want, decided = r.wantOnSource(m)
+		case m.DestHost:
+			want, decided = r.wantOnDestination(m)
+		}
+		switch {
+		case want != "":
+			return want, &m.Migration
+		case decided:
+			return "", nil
+		}
+	}
+	if host != s.Host {
+		return "", nil
+	}
+	want := r.wantAtHome()
+	if want == cellwire.WantGone {
+		for _, m := range r.Moves {
+			if m.Open && m.SourceHost == host {
+				return want, &m.Migration
+			}
+		}
+	}
+	return want, nil
+}
+
+// wantOnSource is what a migration wants of its source; decided is false if it wants what is wanted
+// without it, as of a host that has the server or not.
+func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
+	home := r.Server.Host == m.SourceHost
+	switch {
+	case r.leaving():
+		if home {
+			return "", false // all that is there goes
+		}
+		return cellwire.WantLeft, true
+	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationDone:
+		return cellwire.WantLeft, true
+	case m.Status == cellwire.MigrationAccepted: // a guest that is to be evacuated is left as it is
+		return "", m.Type == cellwire.MigrationEvacuation
+	case home && r.Server.TaskState == cellwire.TaskResizeReverting: // it is here again
+		return "", false
+	}
+	return cellwire.WantDeparting, true
+}
+
+// wantOnDestination is the same of its destination.
+func (r *Record) wantOnDestination(m *Move) (want cellwire.Want, decided bool) {
+	switch {
+	case r.leaving() || r.Server.Host != m.DestHost:
+		return "", false
+	case m.GiveBack: // nothing is left there
+		return "", true
+	case m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationPre:
+		return cellwire.WantArriving, true
+	case m.Status == cellwire.MigrationRevert:
+		return cellwire.WantLeaving, true
+	}
+	return "", false
+}
+
+// Migrate begins a migration. The compute API then chooses the destination. A refusal (conflict) in
+// a state that does not allow it, and (in use) of an evacuation of a host that is up.
+func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp bool, now time.Time) (changed bool, err error) {
+	s := &r.Server
+	moving := r.moving()
+	if moving != nil && moving.UUID == q.UUID {
+		return false, nil // a repetition
+	}
+	if s.Deleted || s.Hidden {
+		return false, NotFound("server", s.UUID)
+	}
+	seen := *s
+	seen.HostUp = hostUp
+	if err := q.Check(&seen); err != nil {
+		return false, err
+	}
+	if moving != nil {
+		return false, conflict("migration %s of server %s is %s", moving.UUID, s.UUID, moving.Status)
+	}
+	if q.Host == s.Host {
+		return false, invalid("server %s is on host %s already", s.UUID, s.Host)
+	}
+	s.TaskState = q.Type.Task()
+	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+		UUID: q.UUID, ServerUUID: s.UUID, Type: q.Type, Status: cellwire.MigrationAccepted, DestHost: q.Host,
+		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
+		OldVMState: s.VMState, UserID: by.UserID, ProjectID: by.ProjectID, CreatedAt: Kept(now),
+	}})
+	return true, nil
+}
+
+// Step is what the compute API does about a migration that is open.
+func (r *Record) Step(uuid string, step cellwire.MigrationStep, now time.Time) (changed bool, err error) {
+	m := r.move(uuid)
+	if m == nil {
+		return false, NotFound("open migration", uuid)
+	}
+	switch {
+	case step.Destination != nil:
+		return r.destine(m, *step.Destination)
+	case step.Failed != nil:
+		return r.unplaced(m, step.Failed, now)
+	case step.GivenBack:
+		return r.givenBack(m)
+	case step.Confirm, step.Revert:
+		return r.decided(m, step.Confirm)
+	}
+	return false, invalid("a step of a migration has no member that is known")
+}
+
+// becomes changes the status of a migration; one that is over is not open any more.
+func (m *Move) becomes(status cellwire.MigrationStatus, over bool) {
+	m.Status, m.Open, m.changed = status, !over, true
+	if over {
+		m.Offer = "" // it may be a secret
+	}
+}
+
+// destine says where the server goes.
+func (r *Record) destine(m *Move, to cellwire.MigrationDestination) (bool, error) {
+	s := &r.Server
+	same := m.DestHost == to.Host && m.DestNodeUUID == to.NodeUUID
+	switch {
+	case m.Status != cellwire.MigrationAccepted && same && !m.GiveBack:
+		return false, nil
+	case m.Status != cellwire.MigrationAccepted, r.leaving():
+		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
+	}
+	for _, other := range r.Moves {
+		if other.Open && other.SourceHost == to.Host {
+			return false, conflict("server %s has not left host %s yet, in migration %s", s.UUID, to.Host, other.UUID)
+		}
+	}
+	if err := CheckHost(to.Host); err != nil {
+		return false, err
+	}
+	if err := checkName("node", to.Node); err != nil {
+		return false, err
+	}
+	if err := CheckUUID(to.NodeUUID); err != nil {
+		return false, err
+	}
+	m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone = to.Host, to.Node, to.NodeUUID, to.Zone
+	m.becomes(cellwire.MigrationPre, false)
+	if m.Type == cellwire.MigrationEvacuation {
+		r.moveTo(m)
+	} else {
+		s.TaskState = cellwire.TaskResizeMigrating
+	}
+	return true, nil
+}
+
+// moveTo has the server on the destination, moveBack on the source.
+func (r *Record) moveTo(m *Move) {
+	s := &r.Server
+	s.Host, s.Node, s.NodeUUID, s.Zone = m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone
+}
+
+func (r *Record) moveBack(m *Move) {
+	s := &r.Server
+	s.Host, s.Node, s.NodeUUID, s.Zone = m.SourceHost, m.SourceNode, m.SourceNodeUUID, m.SourceZone
+}
+
+// unplaced ends a migration that has no destination. As in Nova, a server that was to be evacuated
+// is in error then, and another one is as it was.
+func (r *Record) unplaced(m *Move, fault *cellwire.Fault, now time.Time) (bool, error) {
+	s := &r.Server
+	if m.Status != cellwire.MigrationAccepted || r.leaving() {
+		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
+	}
+	s.TaskState, s.Fault = "", keptFault(fault, now)
+	if m.Type == cellwire.MigrationEvacuation {
+		s.VMState = cellwire.VMError
+		m.becomes(cellwire.MigrationFailed, true)
+	} else {
+		m.becomes(cellwire.MigrationError, true)
+	}
+	return true, nil
+}
+
+// givenBack goes on after the allocations were given back.
+func (r *Record) givenBack(m *Move) (bool, error) {
+	s := &r.Server
+	switch {
+	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
+		return false, nil // a repetition
+	case !m.GiveBack:
+		return false, conflict("migration %s of server %s is %s, and its allocations are not to be given back", m.UUID, s.UUID, m.Status)
+	case s.Deleted:
+		m.GiveBack = false
+		m.becomes(m.Status, true)
+		return true, nil
+	case r.leaving():
+		return false, conflict("server %s is being deleted", s.UUID)
+	}
+	m.GiveBack = false
+	r.moveBack(m)
+	if m.Type == cellwire.MigrationEvacuation {
+		s.TaskState = ""
+		m.becomes(m.Status, true)
+		return true, nil
+	}
+	s.TaskState = cellwire.TaskResizeReverting
+	m.becomes(m.Status, false)
+	return true, nil
+}
+
+// decided is what the owner of a server that was migrated wants: to stay or to go back.
+func (r *Record) decided(m *Move, stays bool) (bool, error) {
+	s := &r.Server
+	name, status := "revertResize", cellwire.MigrationRevert
+	if stays {
+		name, status = "confirmResize", cellwire.MigrationConfirm
+	}
+	switch {
+	case r.leaving() || s.VMState != cellwire.VMResized:
+		return false, conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
+	case s.TaskState != "":
+		return false, conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
+	case m.Status == status:
+		return false, nil
+	case m.Status != cellwire.MigrationFinished:
+		return false, conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
+	}
+	if !stays {
+		s.TaskState = cellwire.TaskResizeReverting
+	}
+	m.becomes(status, false)
+	return true, nil
+}
+
+// returned ends a migration that was undone, when the guest is on the source as it was.
+func (r *Record) returned() {
+	m := r.moving()
+	switch {
+	case m == nil:
+	case m.Status == cellwire.MigrationRevert:
+		m.becomes(cellwire.MigrationReverted, true)
+	default:
+		m.becomes(m.Status, true)
+	}
+}
+
+// abandonMoves leaves to each host, when the server is deleted, what there is of it. Where it had
+// not left the source, the compute API removes the allocations.
+func (r *Record) abandonMoves() {
+	for _, m := range r.Moves {
+		if m.Open {
+			m.GiveBack, m.changed = r.Server.Host == m.SourceHost, true
+		}
+	}
+}
+
+// SoftlyDeletable refuses (conflict) to delete softly what moves.
+func (r *Record) SoftlyDeletable() error {
+	if m := r.moving(); m != nil && !r.Server.Deleted {
+		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete", r.Server.UUID, m.UUID, m.Status)
+	}
+	return nil
+}
+
+// aboutMigration says whether a report is one for [Record.ApplyMigration].
+func aboutMigration(kind cellwire.ReportKind) bool {
+	return kind == cellwire.ReportDeparted || kind == cellwire.ReportArrived || kind == cellwire.ReportLeft
+}
+
+// ApplyMigration takes a report about a migration, of its source or its destination, as Apply takes
+// the others.
+func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Time) (changed bool, refused string) {
+	s := &r.Server
+	if !slices.Contains(powerStates, report.PowerState) {
+		return false, fmt.Sprintf("%d is no power state", report.PowerState)
+	}
+	m := r.move(report.Migration)
+	if m == nil {
+		return false, "" // it is over
+	}
+	want, of := r.WantOn(host)
+	if of == nil || of.UUID != m.UUID {
+		return false, fmt.Sprintf("this host has nothing to do in migration %s now", m.UUID)
+	}
+	switch {
+	case report.Kind == cellwire.ReportDeparted && want == cellwire.WantDeparting:
+		if m.Status != cellwire.MigrationPre || m.Type != cellwire.MigrationCold || m.GiveBack {
+			return false, "" // a repetition
+		}
+		if report.Fault != nil {
+			return r.rollBack(m, report.Fault, now), ""
+		}
+		if len(report.Offer) > cellwire.MaxOffer || !storable(report.Offer) {
+			return false, fmt.Sprintf("the offer has more than %d bytes, or is no UTF-8, or has the character 0", cellwire.MaxOffer)
+		}
+		m.Offer = report.Offer
+		m.becomes(cellwire.MigrationPost, false)
+		r.moveTo(m)
+		s.TaskState, s.PowerState = cellwire.TaskResizeFinish, report.PowerState
+		return true, ""
+	case report.Kind == cellwire.ReportArrived && want == cellwire.WantArriving:
+		if report.Fault != nil {
+			return r.rollBack(m, report.Fault, now), ""
+		}
+		return r.arrived(m, report.PowerState, now), ""
+	case report.Kind == cellwire.ReportLeft && (want == cellwire.WantLeft || want == cellwire.WantLeaving):
+		return r.left(m), ""
+	}
+	return false, fmt.Sprintf("of this host %q is wanted now, and not what it says it has done: %q", want, report.Kind)
+}
+
+// rollBack ends a migration that a host could not do. The allocations are given back first.
+func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
+	s := &r.Server
+	m.GiveBack = true
+	s.Fault = keptFault(fault, now)
+	if m.Type == cellwire.MigrationEvacuation {
+		s.VMState, s.PowerState = cellwire.VMError, plugins.PowerNoState
+		m.becomes(cellwire.MigrationFailed, false)
+	} else {
+		m.becomes(cellwire.MigrationError, false)
+	}
+	return true
+}
+
+// arrived: the guest is on the destination.
+func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) bool {
+	s := &r.Server
+	at := Kept(now)
+	s.TaskState, s.LaunchedAt, s.PowerState = "", &at, power
+	if m.Type == cellwire.MigrationCold {
+		s.VMState = cellwire.VMResized
+		m.becomes(cellwire.MigrationFinished, false)
+		m.Offer = ""
+		return true
+	}
+	s.VMState = stateOf(power)
+	s.Fault = nil
+	m.becomes(cellwire.MigrationDone, false)
+	return true
+}
+
+// stateOf is the vm_state of a guest that is there.
+func stateOf(power plugins.PowerState) string {
+	if power == plugins.PowerRunning || power == plugins.PowerPaused {
+		return cellwire.VMActive
+	}
+	return cellwire.VMStopped
+}
+
+// left: a host has nothing of the server any more.
+func (r *Record) left(m *Move) bool {
+	s := &r.Server
+	switch {
+	case r.leaving() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:
+		m.becomes(cellwire.MigrationCompleted, true)
+	case m.Status == cellwire.MigrationRevert && !r.leaving():
+		m.GiveBack, m.changed = true, true
+	default:
+		if s.VMState == cellwire.VMResized {
+			s.VMState = stateOf(s.PowerState)
+		}
+		m.becomes(cellwire.MigrationConfirmed, true)
+	}
+	return true
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// hosts registers hosts with one node each, that can migrate.
+func hosts(t *testing.T, s *celldb.DB, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		node := cellwire.ReportedNode{UUID: sid(900 + i), Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
+		_, _, err := s.Report(ctx, name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+		testproc.Check(t, err)
+	}
+}
+
+// active makes a server that is active on h1.
+func active(t *testing.T, s *celldb.DB, server cellwire.Server) {
+	t.Helper()
+	release(t, s, server)
+	reported(t, s, "h1", cellwire.Report{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+}
+
+func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
+	t.Helper()
+	refused, err := s.Apply(ctx, host, []cellwire.Report{report}, moment)
+	testproc.Check(t, err)
+	if refused[0] != "" {
+		t.Fatalf("the report %s of %s is refused: %s", report.Kind, host, refused[0])
+	}
+}
+
+// wants are the wants of a host after a revision, as "UUID's last digits: want (status)".
+func wants(t *testing.T, s *celldb.DB, host string, after int64) (out []string) {
+	t.Helper()
+	info, err := s.Info(ctx)
+	testproc.Check(t, err)
+	last := after
+	for more := true; more; {
+		work, _, err := s.Work(ctx, host, last, info.Epoch, moment)
+		testproc.Check(t, err)
+		for _, item := range work.Items {
+			text := item.Server.UUID[34:] + ": " + string(item.Want)
+			if m := item.Migration; m != nil {
+				text += fmt.Sprintf(" (%s)", m.Status)
+			}
+			if item.Server.Revision <= last {
+				t.Errorf("host %s gets revision %d after %d", host, item.Server.Revision, last)
+			}
+			out, last = append(out, text), item.Server.Revision
+		}
+		if more = work.More; more && work.Revision != last {
+			t.Errorf("host %s has all until %d, and got %d", host, work.Revision, last)
+		}
+	}
+	return out
+}
+
+// TestMigrations: what both hosts are asked at each stage, in all and as changes, and who is woken.
+func TestMigrations(t *testing.T) { onEach(t, migrations) }
+
+func migrations(t *testing.T, s *celldb.DB) {
+	t.Helper()
+	hosts(t, s, "h1", "h2", "h3")
+	active(t, s, building(1))
+	m := cellwire.Migration{UUID: sid(501)}
+	to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901), Zone: "z2"}
+	step := func(step cellwire.MigrationStep) func() error {
+		return func() error {
+			for range 2 { // repeating it changes nothing
+				if _, err := s.Step(ctx, m.UUID, step, moment); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	says := func(host string, report cellwire.Report) func() error {
+		return func() error {
+			report.UUID, report.Migration, report.Revision = sid(1), m.UUID, 1<<40
+			reported(t, s, host, report)
+			return nil
+		}
+	}
+	running, off := plugins.PowerRunning, plugins.PowerShutdown
+	for _, stage := range []struct {
+		name   string
+		do     func() error
+		h1, h2 string // wants
+		server string
+		open   int
+	}{
+		{"begin", func() error {
+			_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: m.UUID, Type: cellwire.MigrationCold, Host: "h2"}, moment)
+			return err
+		}, "present", "", "active resize_prep h1", 1},
+		{"destination", step(cellwire.MigrationStep{Destination: to}), "departing (pre-migrating)", "", "active resize_migrating h1", 1},
+		{"departed", says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: off, Offer: "here"}),
+			"departing (post-migrating)", "arriving (post-migrating)", "active resize_finish h2 z2", 1},
+		{"departed again", says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: off, Offer: "there"}),
+			"departing (post-migrating)", "arriving (post-migrating)", "active resize_finish h2 z2", 1},
+		{"arrived", says("h2", cellwire.Report{Kind: cellwire.ReportArrived, PowerState: running}), "departing (finished)", "present", "resized  h2 z2", 1},
+		{"revert", step(cellwire.MigrationStep{Revert: true}), "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2 z2", 1},
+		{"left", says("h2", cellwire.Report{Kind: cellwire.ReportLeft}), "departing (reverting)", "", "resized resize_reverting h2 z2", 1},
+		{"given back", step(cellwire.MigrationStep{GivenBack: true}), "running", "", "resized resize_reverting h1", 1},
+		{"settled", says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: running}), "present", "", "active  h1", 0},
+	} {
+		before, err := s.Info(ctx)
+		testproc.Check(t, err)
+		if err := stage.do(); err != nil {
+			if stage.name != "revert" || !cellclient.IsConflict(err) { // the second time
+				t.Fatalf("%s: %v", stage.name, err)
+			}
+		}
+		for host, want := range map[string]string{"h1": stage.h1, "h2": stage.h2, "h3": ""} {
+			var all []string
+			if want != "" {
+				all = []string{"01: " + want}
+			}
+			if diff := gocmp.Diff(all, wants(t, s, host, 0)); diff != "" {
+				t.Errorf("%s: %s is asked for (-want +got) %s", stage.name, host, diff)
+			}
+			if stage.name == "departed again" {
+				all = nil
+			}
+			if diff := gocmp.Diff(all, wants(t, s, host, before.Revision)); diff != "" {
+				t.Errorf("%s: %s is asked for what is new (-want +got) %s", stage.name, host, diff)
+			}
+		}
+		if woken, _, err := s.Changes(ctx, before.Revision); err != nil || stage.name != "departed again" && stage.name != "begin" && stage.open > 0 &&
+			(!slices.Contains(woken, "h1") || !slices.Contains(woken, "h2")) {
+			t.Errorf("%s: woken are %v, %v", stage.name, woken, err)
+		}
+		row, err := s.Server(ctx, sid(1), moment)
+		testproc.Check(t, err)
+		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", row.VMState, row.TaskState, row.Host, row.Zone)); got != stage.server {
+			t.Errorf("%s: the server is %q, want %q", stage.name, got, stage.server)
+		}
+		if open, err := s.MigrationsOf(ctx, sid(1)); err != nil || len(open) != stage.open {
+			t.Errorf("%s: open are %+v, %v", stage.name, open, err)
+		}
+	}
+	if got, want := history(t, s, sid(1))[1:], []string{
+		`2 migrate  by  on "h1" at 0 to 0`, `3 revertResize  by  on "h2" at 0 to 0`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("the history is %q, want %q", got, want)
+	}
+}
+
+// TestMigrationsAreSentInParts: what a host has to do comes by revision, its own servers and those
+// of others, as much at once as fits into an answer.
+func TestMigrationsAreSentInParts(t *testing.T) { onEach(t, migrationsAreSentInParts) }
+
+func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
+	t.Helper()
+	hosts(t, s, "h1", "h2")
+	const count = 12
+	want := make([]string, 0, count)
+	for n := range count {
+		server := building(n)
+		server.UserData = strings.Repeat("A", celldb.MaxAnswer/5)
+		active(t, s, server)
+	}
+	for n := range count {
+		text := "present"
+		if n%2 == 0 { // it departs, and stays on its host; every other one arrives elsewhere
+			_, err := s.Migrate(ctx, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold}, moment)
+			testproc.Check(t, err)
+			to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}
+			_, err = s.Step(ctx, sid(500+n), cellwire.MigrationStep{Destination: to}, moment)
+			testproc.Check(t, err)
+			text = "departing (pre-migrating)"
+			if n%4 == 0 {
+				reported(t, s, "h1", cellwire.Report{UUID: sid(n), Migration: sid(500 + n), Kind: cellwire.ReportDeparted})
+				text = "departing (post-migrating)"
+			}
+		} else {
+			_, err := s.Patch(ctx, sid(n), cellwire.ServerPatch{Name: new("new")}, moment)
+			testproc.Check(t, err)
+		}
+		want = append(want, fmt.Sprintf("%02x: %s", n, text))
+	}
+	if diff := gocmp.Diff(want, wants(t, s, "h1", 0)); diff != "" {
+		t.Errorf("the source is asked for (-want +got) %s", diff)
+	}
+	if diff := gocmp.Diff([]string{"00: arriving (post-migrating)", "04: arriving (post-migrating)", "08: arriving (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
+		t.Errorf("the destination is asked for (-want +got) %s", diff)
+	}
+}
+
+// TestMigrationsKeepHosts: a host that takes part in a migration is not forgotten, nor does a
+// server come back to a host that it has not left; but one may be forgotten that servers were
+// evacuated from.
+func TestMigrationsKeepHosts(t *testing.T) {
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
+	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
+	testproc.Check(t, err)
+	// A server that is rebuilt where it is has the same task, and its host clears it.
+	if got := wants(t, s, "h1", 0); len(got) > 0 {
+		t.Errorf("its host, back before a destination is chosen, is asked for %v", got)
+	}
+	to := func(n int) cellwire.MigrationStep {
+		return cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: fmt.Sprint("h", n), Node: fmt.Sprint("n", n), NodeUUID: sid(899 + n)}}
+	}
+	_, err = s.Step(ctx, sid(501), to(2), later)
+	testproc.Check(t, err)
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+	services, err := s.Services(ctx, moment)
+	testproc.Check(t, err)
+	hosts(t, s, "h1", "h2")
+	_, err = s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(502), Type: cellwire.MigrationCold}, moment)
+	testproc.Check(t, err)
+	if _, err := s.Step(ctx, sid(502), to(1), moment); !cellclient.IsConflict(err) {
+		t.Errorf("to the host that it has not left: %v", err)
+	}
+	hosts(t, s, "h1", "h2", "h3")
+	_, err = s.Step(ctx, sid(502), to(3), moment)
+	testproc.Check(t, err)
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted})
+	if _, err := s.DeleteService(ctx, services[1].UUID, later); !cellclient.IsInUse(err) {
+		t.Errorf("the source of a migration is forgotten: %v", err)
+	}
+	if _, err := s.DeleteService(ctx, services[0].UUID, later); err != nil {
+		t.Errorf("the source of an evacuation: %v", err)
+	}
+	if diff := gocmp.Diff([]string{"01: departing (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
+		t.Error(diff)
+	}
+	hosts(t, s, "h1")
+	if diff := gocmp.Diff([]string{"01: left (done)"}, wants(t, s, "h1", 0)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestMigrationReportsOfOthers are refused, and those about what is over are taken and change
+// nothing.
+func TestMigrationReportsOfOthers(t *testing.T) {
+	s := fresh(t)
+	hosts(t, s, "h1", "h2", "h3")
+	active(t, s, building(1))
+	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
+	testproc.Check(t, err)
+	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, moment)
+	testproc.Check(t, err)
+	before, err := s.Info(ctx)
+	testproc.Check(t, err)
+	for _, tt := range []struct {
+		host   string
+		report cellwire.Report
+		says   string
+	}{
+		{"h3", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501)}, "has nothing to do"},
+		{"h2", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, "has nothing to do"},
+		{"h1", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, `"departing" is wanted`},
+		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), PowerState: 99}, "no power state"},
+		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), Offer: strings.Repeat("x", cellwire.MaxOffer+1)}, "bytes"},
+		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), Offer: "\x00"}, "character 0"},
+		{"h2", cellwire.Report{Kind: cellwire.ReportSettled}, "no server"},
+		{"h1", cellwire.Report{Kind: cellwire.ReportLeft, Migration: sid(777)}, ""},
+	} {
+		tt.report.UUID = sid(1)
+		refused, err := s.Apply(ctx, tt.host, []cellwire.Report{tt.report}, moment)
+		if testproc.Check(t, err); (refused[0] == "") != (tt.says == "") || !strings.Contains(refused[0], tt.says) {
+			t.Errorf("%s of %s: %q, want %q", tt.report.Kind, tt.host, refused[0], tt.says)
+		}
+	}
+	if after, err := s.Info(ctx); err != nil || after != before {
+		t.Errorf("it is %+v after %+v, %v", after, before, err)
+	}
+}

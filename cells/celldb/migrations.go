@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// moveColumns are those of a Move but for id, in the order of moveValues; those that are only for
+// conditions are not read.
+var (
+	moveReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node", "source_node_uuid", "source_zone",
+		"dest_host", "dest_node", "dest_node_uuid", "dest_zone", "old_vm_state", "offer", "user_id", "project_id", "created_at", "updated_at", "revision",
+		"is_open", "give_back"}
+	moveColumns = append(slices.Clone(moveReadColumns), "due")
+
+	selectMoves = "SELECT m.id, m." + strings.Join(moveReadColumns, ", m.") + " FROM migrations m "
+	insertMove  = "INSERT INTO migrations (" + strings.Join(moveColumns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(moveColumns)-1) + ")"
+	updateMove  = "UPDATE migrations SET " + strings.Join(moveColumns, " = ?, ") + " = ? WHERE id = ?"
+)
+
+func moveValues(m *Move) []any {
+	due := m.Open && (m.GiveBack || m.Status == cellwire.MigrationAccepted)
+	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode, m.SourceNodeUUID, m.SourceZone,
+		m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone, m.OldVMState, m.Offer, m.UserID, m.ProjectID, m.CreatedAt.UnixMicro(), micros(m.UpdatedAt), m.Revision,
+		m.Open, m.GiveBack, due}
+}
+
+func scanMove(row sqldb.Row) (*Move, error) {
+	var (
+		m                Move
+		created, updated int64
+	)
+	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.SourceNodeUUID, &m.SourceZone,
+		&m.DestHost, &m.DestNode, &m.DestNodeUUID, &m.DestZone, &m.OldVMState, &m.Offer, &m.UserID, &m.ProjectID, &created, &updated, &m.Revision,
+		&m.Open, &m.GiveBack)
+	m.CreatedAt, m.UpdatedAt = fromMicros(created), optional(updated)
+	return &m, err
+}
+
+// readMoves gives records their open migrations.
+func readMoves(ctx context.Context, db sqldb.Querier, rows map[string]*stored) error {
+	uuids := make([]string, 0, len(rows))
+	for uuid := range rows {
+		uuids = append(uuids, uuid)
+	}
+	slices.Sort(uuids)
+	for part := range slices.Chunk(uuids, maxListed) {
+		parameters, args := listed(part)
+		moves, err := sqldb.All(ctx, db, scanMove, selectMoves+"WHERE m.is_open = 1 AND m.instance_uuid IN "+parameters+" ORDER BY m.id", args...)
+		if err != nil {
+			return err
+		}
+		for _, m := range moves {
+			rows[m.ServerUUID].Moves = append(rows[m.ServerUUID].Moves, m)
+		}
+	}
+	return nil
+}
+
+// mayMove says whether the migrations of a server may matter to reports about it.
+func mayMove(s *cellwire.Server) bool {
+	switch s.TaskState {
+	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish, cellwire.TaskResizeReverting, cellwire.TaskDeleting:
+		return true
+	}
+	return s.Deleted || s.VMState == cellwire.VMResized
+}
+
+// writeMoves writes the migrations of a record that were changed. All that are open get the
+// record's revision with it: their hosts have to look at the server.
+func writeMoves(ctx context.Context, tx *writing, r *stored) error {
+	for _, m := range r.Moves {
+		if !m.Open && !m.changed {
+			continue
+		}
+		if m.changed {
+			m.UpdatedAt = r.Server.UpdatedAt
+		}
+		m.Revision, m.changed = r.Server.Revision, false
+		values := moveValues(m)
+		if m.ID > 0 {
+			if _, err := tx.ExecContext(ctx, updateMove, append(values, m.ID)...); err != nil {
+				return err
+			}
+			continue
+		}
+		m.UpdatedAt = nil
+		if _, err := tx.ExecContext(ctx, insertMove, moveValues(m)...); err != nil {
+			return err
+		}
+		written, err := scanMove(tx.QueryRowContext(ctx, selectMoves+"WHERE m.uuid = ?", m.UUID))
+		if err != nil {
+			return err
+		}
+		*m = *written
+	}
+	return nil
+}
+
+// changeMoving is changeOne of a record with its migrations.
+func (s *DB) changeMoving(
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, transition func(*stored) (bool, error),
+) (*stored, error) {
+	return s.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
+		return readMoves(ctx, tx, map[string]*stored{uuid: r})
+	}, transition)
+}
+
+// Migrate begins a migration.
+func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment) (cellwire.Migration, error) {
+	if err := CheckUUID(q.UUID); err != nil {
+		return cellwire.Migration{}, err
+	}
+	if q.Host != "" {
+		if err := CheckHost(q.Host); err != nil {
+			return cellwire.Migration{}, err
+		}
+	}
+	by := cellwire.OriginOf(ctx)
+	by.UserID, by.ProjectID = storableOr(by.UserID), storableOr(by.ProjectID)
+	var tx *writing
+	r, err := s.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now, func(in *writing, r *stored) error {
+		tx = in
+		return readMoves(ctx, tx, map[string]*stored{uuid: r})
+	}, func(r *stored) (bool, error) {
+		changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
+		if err == nil && changed {
+			err = able(ctx, tx, &r.Server, plugins.AbilityMigrate)
+		}
+		return changed, err
+	})
+	if err != nil {
+		return cellwire.Migration{}, err
+	}
+	return r.move(q.UUID).Migration, nil
+}
+
+// Step does what the compute API says about a migration.
+func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment) (answer cellwire.Migration, err error) {
+	err = s.write(ctx, "changing a migration in", func(tx *writing) error {
+		one, found, err := sqldb.One(ctx, tx, scanMove, selectMoves+"WHERE m.uuid = ?", uuid)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return NotFound("migration", uuid)
+		}
+		rows, err := records(ctx, tx, []string{one.ServerUUID})
+		if err != nil {
+			return err
+		}
+		r := rows[one.ServerUUID]
+		if r == nil {
+			return NotFound("server", one.ServerUUID)
+		}
+		if err := readMoves(ctx, tx, rows); err != nil {
+			return err
+		}
+		if !one.Open && (step.Failed != nil || step.GivenBack) { // a repetition
+			answer = one.Migration
+			return nil
+		}
+		was := r.Server
+		changed, err := change(ctx, tx, r, m.Now, func() (bool, error) {
+			changed, err := r.Step(uuid, step, m.Now)
+			if to := step.Destination; err == nil && changed && to != nil {
+				err = able(ctx, tx, &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}, plugins.AbilityMigrate)
+			}
+			return changed, err
+		})
+		if err != nil {
+			return err
+		}
+		move := r.Moves[slices.IndexFunc(r.Moves, func(m *Move) bool { return m.UUID == uuid })]
+		if answer = move.Migration; !changed {
+			return nil
+		}
+		switch {
+		case step.Confirm:
+			err = tx.began(ctx, cellwire.ActionConfirm, &r.Server, m.Now)
+		case step.Revert:
+			err = tx.began(ctx, cellwire.ActionRevert, &r.Server, m.Now)
+		default:
+			var ended outcomes
+			ended.note(&was, &r.Server)
+			err = ended.keep(ctx, tx, m.Now)
+		}
+		if err != nil {
+			return err
+		}
+		if err := update(ctx, tx, r); err != nil {
+			return err
+		}
+		answer = move.Migration
+		return nil
+	})
+	return answer, err
+}
+
+// MigrationsDue are those about which the compute API has something to do, the oldest first.
+func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
+	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
+	return list, s.kit.Explain(ctx, "reading unfinished migrations from", err)
+}
+
+// MigrationsOf are those of a server that are open, the oldest first.
+func (s *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error) {
+	list, err := s.migrations(ctx, s.asked, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
+	return list, s.kit.Explain(ctx, "reading the migrations of a server from", err)
+}
+
+func (s *DB) migrations(ctx context.Context, db sqldb.Querier, condition string, args ...any) ([]cellwire.Migration, error) {
+	list := []cellwire.Migration{}
+	err := sqldb.Each(ctx, db, selectMoves+condition, args, func(row sqldb.Row) error {
+		m, err := scanMove(row)
+		list = append(list, m.Migration)
+		return err
+	})
+	return list, err
+}
+
+// movesOf are the open migrations from and to a host, by their servers.
+func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Move, error) {
+	moves, err := sqldb.All(ctx, db, scanMove,
+		selectMoves+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMoves+"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
+	by := map[string][]*Move{}
+	for _, m := range moves {
+		by[m.ServerUUID] = append(by[m.ServerUUID], m)
+	}
+	return by, err
+}
+
+// items reads what a host has to do after a revision (0: all), by revision, as much as fits into an
+// answer, and at least one. more says that there is more.
+func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int64, m Moment) (items []cellwire.WorkItem, more bool, err error) {
+	moves, err := movesOf(ctx, db, host)
+	if err != nil {
+		return nil, false, err
+	}
+	until := int64(math.MaxInt64) // more than this revision may not have been read
+	read := func(condition string, args ...any) error {
+		reader, weight, last := newRecordReader(), 0, int64(0)
+		return sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE "+condition, args, func(row sqldb.Row) error {
+			r, err := reader.read(row)
+			if err != nil {
+				return err
+			}
+			r.Moves = moves[r.Server.UUID]
+			want, of := r.WantOn(host)
+			if want == "" {
+				return nil
+			}
+			if weight += Weight(r.Server); weight > MaxAnswer && last > 0 {
+				until = min(until, last)
+				return sqldb.ErrEnough
+			}
+			last = r.Server.Revision
+			items = append(items, cellwire.WorkItem{Want: want, Server: r.server(m), Migration: of})
+			return nil
+		})
+	}
+	if after == 0 {
+		err = read(s.engine.allOf(), host)
+	} else {
+		err = read(changesOf, host, after)
+	}
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(moves)), maxListed) { // those of other hosts
+		if err != nil {
+			return nil, false, err
+		}
+		parameters, args := listed(part)
+		err = read("i.uuid IN "+parameters+" AND i.host <> ? AND i.revision > ? ORDER BY i.revision", append(args, host, after)...)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortFunc(items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
+	weight := 0
+	for i := range items {
+		if weight += Weight(items[i].Server); items[i].Server.Revision > until || weight > MaxAnswer && i > 0 {
+			return items[:i], true, nil
+		}
+	}
+	return items, until < math.MaxInt64, nil
+}

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Migrations. Their cell keeps what becomes of them; the process that schedules asks each cell for
+// those that wait for it, and does one of two things:
+//
+//	accepted:   choose a host ▶ POST /allocations ▶ Step(destination)
+//	            server: source  ─▶  server: destination, migration: source
+//	give back:  POST /allocations ▶ Step(given back)
+//	            server: destination, migration: source  ─▶  server: source
+//
+// A process may end after each arrow. The allocations say how far it came: as long as the migration
+// has some, the server's say where it goes, and no other host is chosen. Each write to Placement
+// has the generations of both consumers, so that one that arrives late changes nothing.
+
+// ConsumerTypeMigration is the consumer type of a migration, as Nova has it.
+const ConsumerTypeMigration = "MIGRATION"
+
+// Migrate begins a migration of a server that is in a cell, to a host if it is not "". Whether the
+// state of the server allows it is for the cell to say.
+//
+// Errors: [apidb.ErrNotFound] of a server that is in no cell; [gather.ErrDown] and the cell's
+// refusals pass through. Cost: one request to the cell.
+func (s *Scheduler) Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error {
+	if m.CellUUID == "" {
+		return fmt.Errorf("server %s in a cell: %w", m.InstanceUUID, apidb.ErrNotFound)
+	}
+	cell, err := s.cell(ctx, m.CellUUID)
+	if err != nil {
+		return err
+	}
+	request := cellwire.MigrateRequest{UUID: uuid.NewString(), Type: kind, Host: host}
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
+		return c.Migrate(ctx, m.InstanceUUID, request)
+	})
+	if err != nil {
+		return fmt.Errorf("migrating server %s in cell %s: %w", m.InstanceUUID, cell.Name, err)
+	}
+	s.kickMove()
+	return nil
+}
+
+// ErrNotResized says that a server has no migration that waits for confirmation.
+var ErrNotResized = errors.New("the server has no migration that is finished")
+
+// Decide ends the migration of a server that is resized: it stays where it is, or goes back.
+//
+// Errors: [ErrNotResized]; [gather.ErrDown] and the cell's refusals pass through. Cost: two
+// requests to the cell.
+func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) error {
+	cell, err := s.cell(ctx, m.CellUUID)
+	if err != nil {
+		return err
+	}
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		all, err := c.MigrationsOf(ctx, m.InstanceUUID)
+		if err != nil {
+			return struct{}{}, err
+		}
+		for _, one := range all {
+			if one.Status == cellwire.MigrationFinished {
+				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: stays, Revert: !stays})
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, ErrNotResized
+	})
+	if err != nil {
+		return fmt.Errorf("ending the migration of server %s in cell %s: %w", m.InstanceUUID, cell.Name, err)
+	}
+	s.kickMove()
+	return nil
+}
+
+// kickMove says that there may be something to do about a migration.
+func (s *Scheduler) kickMove() {
+	select {
+	case s.kickMoves <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// moveLoop looks for migrations at each kick, and periodically.
+func (s *Scheduler) moveLoop(ctx context.Context) {
+	ticker := time.NewTicker(s.o.PollInterval)
+	defer ticker.Stop()
+	for {
+		if err := s.moves(ctx); err != nil && ctx.Err() == nil {
+			s.o.Logger.Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kickMoves:
+		case <-ticker.C:
+		}
+	}
+}
+
+// moves does what there is to be done about migrations, in all cells that are up: one request to
+// each. Cells of before that have none are left out.
+func (s *Scheduler) moves(ctx context.Context) error {
+	cells, err := s.o.Store.Cells(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the cells: %w", err)
+	}
+	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
+	due := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		return c.MigrationsDue(ctx)
+	}
+	view := &view{s: s}
+	var errs []error
+	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
+		switch {
+		case a.Down(), cellclient.IsNotFound(a.Err):
+		case a.Err != nil:
+			errs = append(errs, fmt.Errorf("asking cell %s for migrations: %w", a.Cell.Name, a.Err))
+		case len(a.Value) > 0:
+			errs = append(errs, s.movesIn(ctx, a.Cell, a.Value, view))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// movesIn does what there is to be done in one cell, if its database is the right one.
+func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, due []cellwire.Migration, v *view) error {
+	if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
+		return err
+	}
+	slots := make(chan struct{}, s.o.Workers)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, m := range due {
+		if !s.moveDelay.due(m.UUID, false, s.o.Now()) {
+			continue
+		}
+		free, _ := s.locks.tryLock(m.ServerUUID)
+		if free == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			free()
+			return ctx.Err()
+		case slots <- struct{}{}:
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			defer free()
+			err := s.move(ctx, cell, m, v)
+			switch {
+			case err == nil:
+				s.moveDelay.succeeded(m.UUID, false)
+			case ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost):
+				wait := s.moveDelay.failed(m.UUID, s.o.Now())
+				s.o.Logger.Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Str("wait", wait.Round(time.Millisecond).String()).
+					Msg("A step of a migration failed. Retrying.")
+			}
+		})
+	}
+	return nil
+}
+
+// moving is what a build is about that is a migration.
+type moving struct {
+	cellwire.Migration
+	cell apidb.Cell
+	// without are hosts that the server is on, or has to leave yet.
+	without map[string]bool
+	// able are the nodes of the cell whose drivers can take it.
+	able map[string]bool
+}
+
+// move does what there is to be done about a migration. The caller has taken the server.
+func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) error {
+	// It is read again: what was done about it since is not to be done once more.
+	m, server, others, err := s.asIs(ctx, cell, m)
+	switch {
+	case err != nil || m.UUID == "":
+		return err
+	case m.GiveBack:
+		return s.giveBack(ctx, cell, m, server)
+	case m.Status != cellwire.MigrationAccepted || server.TaskState == cellwire.TaskDeleting:
+		return nil
+	}
+	hosts, err := v.hosts(ctx)
+	if err != nil {
+		return err
+	}
+	if node, chosen, err := s.chosen(ctx, cell, m, hosts); err != nil || chosen {
+		if err == nil {
+			err = s.destine(ctx, cell, m, node, hosts)
+		}
+		return err
+	}
+	spec, err := s.specOf(ctx, m.ServerUUID, cell)
+	if err != nil {
+		return err
+	}
+	spec.Server = server
+	spec.ForcedHost, spec.ForcedNode = m.DestHost, ""
+	of := &moving{Migration: m, cell: cell, without: map[string]bool{}, able: map[string]bool{}}
+	for _, other := range others {
+		of.without[other.SourceHost] = true
+	}
+	nodes, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ComputeNode, error) {
+		return c.ComputeNodes(ctx, false)
+	})
+	if err != nil {
+		return fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
+	}
+	for _, n := range nodes {
+		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
+	}
+	b := &build{s: s, spec: spec, view: v, hosts: hosts, move: of, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
+	if err := b.lookAtHints(ctx); err != nil {
+		return err
+	}
+	leave, err := b.joinGroup(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return b.place(ctx)
+}
+
+// asIs is a migration as it is now, with its server and all open migrations of that. One that is
+// over has no uuid.
+func (s *Scheduler) asIs(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (now cellwire.Migration, server cellwire.Server, all []cellwire.Migration, err error) {
+	all, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (_ []cellwire.Migration, err error) {
+		if server, err = c.Server(ctx, m.ServerUUID); err != nil {
+			return nil, err
+		}
+		return c.MigrationsOf(ctx, m.ServerUUID)
+	})
+	if err != nil {
+		return now, server, nil, fmt.Errorf("reading server %s in cell %s: %w", m.ServerUUID, cell.Name, err)
+	}
+	if i := slices.IndexFunc(all, func(one cellwire.Migration) bool { return one.UUID == m.UUID }); i >= 0 {
+		now = all[i]
+	}
+	return now, server, all, nil
+}
+
+// chosen is the node on which an attempt before has given the server its allocations: only then has
+// the migration any.
+func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts) (node apidb.Node, chosen bool, err error) {
+	source, err := s.o.Placement.Allocations(ctx, m.UUID)
+	if err != nil || len(source.Allocations) == 0 {
+		return node, false, err
+	}
+	held, err := s.o.Placement.Allocations(ctx, m.ServerUUID)
+	if err != nil {
+		return node, false, err
+	}
+	for provider := range held.Allocations {
+		found, err := s.o.Placement.Providers(ctx, url.Values{"uuid": {provider}})
+		if err != nil {
+			return node, false, fmt.Errorf("reading where server %s has its allocations: %w", m.ServerUUID, err)
+		}
+		for _, p := range found {
+			if n, mapped := h.nodes[p.Root]; mapped && n.CellUUID == cell.UUID {
+				return n, true, nil
+			}
+		}
+	}
+	return node, false, s.swapBack(ctx, m) // on a node that is gone
+}
+
+// destine tells the cell where the server goes. If the cell does not have it so, because the server
+// is being deleted, or the host has lost an ability, the allocations go back.
+func (s *Scheduler) destine(ctx context.Context, cell apidb.Cell, m cellwire.Migration, node apidb.Node, h *hosts) error {
+	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name, NodeUUID: node.UUID, Zone: h.zoneOf(node.Host)}}
+	err := s.say(ctx, cell, m, step)
+	if cellclient.IsConflict(err) || cellclient.IsUnable(err) || cellclient.IsNotFound(err) {
+		return errors.Join(s.swapBack(ctx, m), err)
+	}
+	if err != nil {
+		return err
+	}
+	s.o.Logger.Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("to", node.Host).
+		Msg("Chose the destination of a server that moves.")
+	return s.step("destine")
+}
+
+// say says something about a migration to its cell.
+func (s *Scheduler) say(ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep) error {
+	_, err := change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
+		return c.Step(ctx, m.UUID, step)
+	})
+	if err != nil {
+		return fmt.Errorf("changing migration %s of server %s in cell %s: %w", m.UUID, m.ServerUUID, cell.Name, err)
+	}
+	return nil
+}
+
+// tryMove claims a target and tells the cell.
+func (b *build) tryMove(ctx context.Context, t target) (placed bool, err error) {
+	m := b.move.Migration
+	fits, err := b.claimMove(ctx, t)
+	if err != nil || !fits {
+		b.full[t.node.UUID] = !fits
+		return false, err
+	}
+	if err := b.s.next(ctx, "move"); err != nil {
+		return false, err
+	}
+	return true, b.s.destine(ctx, b.move.cell, m, t.node, b.hosts)
+}
+
+// errClaimed says that an attempt before, whose outcome was unknown, has succeeded since.
+var errClaimed = errors.New("the migration has its allocations already")
+
+// claimMove gives the server's allocations to the migration and those of the target to the server,
+// at once. It is false if that does not fit.
+func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
+	p, m := b.s.o.Placement, b.move.Migration
+	for range allocateTries {
+		held, err := p.Allocations(ctx, m.ServerUUID)
+		if err != nil {
+			return false, err
+		}
+		source, err := p.Allocations(ctx, m.UUID)
+		if err != nil {
+			return false, err
+		}
+		if len(source.Allocations) > 0 {
+			return false, errClaimed
+		}
+		if err := b.s.confirm(ctx); err != nil {
+			return false, err
+		}
+		to := t.candidate.ConsumerAllocations
+		to.ProjectID, to.UserID, to.ConsumerGeneration, to.ConsumerType = b.spec.ProjectID, b.spec.UserID, held.ConsumerGeneration, ConsumerType
+		all := map[string]wire.ConsumerAllocations{m.ServerUUID: to}
+		if len(held.Allocations) > 0 {
+			of := held.ConsumerAllocations
+			of.ConsumerGeneration, of.ConsumerType, of.Mappings = nil, ConsumerTypeMigration, nil
+			all[m.UUID] = of
+		}
+		switch err := p.PostAllocations(ctx, all); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, placementclient.ErrConflict):
+		case errors.Is(err, placementclient.ErrInsufficientCapacity), errors.Is(err, placementclient.ErrInvalid):
+			return false, nil
+		default:
+			return false, fmt.Errorf("allocating for server %s and its migration: %w", m.ServerUUID, err)
+		}
+	}
+	return false, nil
+}
+
+// failMove ends a migration for which there is no host. The server's allocations are written once
+// more as they are, so that a claim that was sent before and arrives late has a generation of
+// before.
+func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
+	p, m := b.s.o.Placement, b.move.Migration
+	held, err := p.Allocations(ctx, m.ServerUUID)
+	if err != nil {
+		return err
+	}
+	source, err := p.Allocations(ctx, m.UUID)
+	if err != nil {
+		return err
+	}
+	if len(source.Allocations) > 0 {
+		return errClaimed
+	}
+	if err := b.s.confirm(ctx); err != nil {
+		return err
+	}
+	if len(held.Allocations) > 0 {
+		same := held.ConsumerAllocations
+		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
+			same.ConsumerType = ConsumerType
+		}
+		if err := p.PutAllocations(ctx, m.ServerUUID, same); err != nil {
+			return fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
+		}
+	}
+	if err := b.s.next(ctx, "fail"); err != nil {
+		return err
+	}
+	fault.Created = b.s.o.Now().UTC()
+	b.s.o.Logger.Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", fault.Details).
+		Msg("No valid host was found for a server that was to move. It stays where it is; its fault says why.")
+	err = b.s.say(ctx, b.move.cell, m, cellwire.MigrationStep{Failed: &fault})
+	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
+		return nil // it is being deleted
+	}
+	return err
+}
+
+// swapBack gives the server what the migration has, and takes from it what it has elsewhere.
+func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
+	p := s.o.Placement
+	var err error
+	for range releaseTries {
+		var source, held placementclient.ConsumerAllocations
+		if source, err = p.Allocations(ctx, m.UUID); err != nil {
+			return err
+		}
+		if len(source.Allocations) == 0 {
+			return nil // it was done
+		}
+		if held, err = p.Allocations(ctx, m.ServerUUID); err != nil {
+			return err
+		}
+		if err := s.confirm(ctx); err != nil {
+			return err
+		}
+		back, none := source.ConsumerAllocations, source.ConsumerAllocations
+		back.ConsumerGeneration, back.ConsumerType, back.Mappings = held.ConsumerGeneration, ConsumerType, nil
+		none.Allocations, none.ConsumerType, none.Mappings = wire.ProviderResources{}, ConsumerTypeMigration, nil
+		err = p.PostAllocations(ctx, map[string]wire.ConsumerAllocations{m.ServerUUID: back, m.UUID: none})
+		if !errors.Is(err, placementclient.ErrConflict) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("giving the allocations of migration %s back to server %s: %w", m.UUID, m.ServerUUID, err)
+	}
+	return nil
+}
+
+// giveBack gives the allocations on the source back to the server, or removes them if it is
+// deleted. While it is being deleted, that is left to its deletion.
+func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server) error {
+	switch {
+	case server.Deleted:
+		for _, consumer := range []string{m.UUID, m.ServerUUID} {
+			if err := s.release(ctx, consumer); err != nil {
+				return err
+			}
+		}
+	case server.TaskState == cellwire.TaskDeleting:
+		return nil
+	default:
+		if err := s.swapBack(ctx, m); err != nil {
+			return err
+		}
+	}
+	if err := s.next(ctx, "give back"); err != nil {
+		return err
+	}
+	err := s.say(ctx, cell, m, cellwire.MigrationStep{GivenBack: true})
+	if cellclient.IsConflict(err) { // it is being deleted since
+		return nil
+	}
+	return err
+}
