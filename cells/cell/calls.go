@@ -38,6 +38,7 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/servers/{uuid}/migrations", computeAPIOnly, c.getMigrationsOf},
 		{"POST", "/v1/servers/{uuid}/migrations", computeAPIOnly, c.postMigration},
 		{"GET", "/v1/migrations/due", computeAPIOnly, c.getMigrationsDue},
+		{"POST", "/v1/migrations/query", computeAPIOnly, c.queryMigrations},
 		{"POST", "/v1/migrations/{uuid}", computeAPIOnly, c.postMigrationStep},
 		{"GET", "/v1/survey", computeAPIOnly, c.getDiscovery},
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},

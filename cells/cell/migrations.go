@@ -49,6 +49,15 @@ func (c *Cell) getMigrationsDue(x *exchange) (any, error) {
 	return cellwire.MigrationsAnswer{Migrations: list}, err
 }
 
+func (c *Cell) queryMigrations(x *exchange) (any, error) {
+	q, err := decode[cellwire.MigrationQuery](x)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.config.Store.Migrations(x.ctx(), q)
+	return cellwire.MigrationsAnswer{Migrations: list}, err
+}
+
 func (c *Cell) getMigrationsOf(x *exchange) (any, error) {
 	uuid, err := pathUUID(x)
 	if err != nil {

@@ -139,7 +139,12 @@ func aboutMigration(m cellwire.Migration, uuid string) error {
 
 // MigrationsDue asks for the migrations about which the compute API has something to do.
 func (c *Client) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
-	return c.migrations(ctx, "/v1/migrations/due")
+	return c.migrations(ctx, http.MethodGet, "/v1/migrations/due", nil)
+}
+
+// Migrations asks for migrations, over or not, the newest first.
+func (c *Client) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
+	return c.migrations(ctx, http.MethodPost, "/v1/migrations/query", q)
 }
 
 // MigrationsOf asks for the migrations of a server that are not over.
@@ -148,14 +153,14 @@ func (c *Client) MigrationsOf(ctx context.Context, server string) ([]cellwire.Mi
 	if err != nil {
 		return nil, err
 	}
-	return c.migrations(ctx, path)
+	return c.migrations(ctx, http.MethodGet, path, nil)
 }
 
-func (c *Client) migrations(ctx context.Context, path string) ([]cellwire.Migration, error) {
+func (c *Client) migrations(ctx context.Context, method, path string, body any) ([]cellwire.Migration, error) {
 	type answer struct {
 		Migrations list[cellwire.Migration] `json:"migrations"`
 	}
-	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Migrations.given("migrations") })
+	all, err := fetch(ctx, c, method, path, body, func(a *answer) error { return a.Migrations.given("migrations") })
 	return all.Migrations.items, err
 }
 

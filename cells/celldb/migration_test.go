@@ -285,3 +285,80 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 		t.Errorf("it is %+v after %+v, %v", after, before, err)
 	}
 }
+
+// TestMigrationQueries: conditions, order and pages, also of migrations that began at once.
+func TestMigrationQueries(t *testing.T) { onEach(t, migrationQueries) }
+
+func migrationQueries(t *testing.T, s *celldb.DB) {
+	t.Helper()
+	hosts(t, s, "h1", "h2")
+	later := func(seconds int) celldb.Moment {
+		return celldb.Moment{Now: start.Add(time.Duration(seconds) * time.Second), DownTime: time.Hour}
+	}
+	const count = 6
+	for n := range count {
+		active(t, s, building(n))
+		by := cellwire.WithOrigin(ctx, cellwire.Origin{UserID: "u", ProjectID: fmt.Sprint("p", n%2)})
+		_, err := s.Migrate(by, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold}, later(n/2))
+		testproc.Check(t, err)
+	}
+	_, err := s.Step(ctx, sid(501), cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "no host"}}, later(10))
+	testproc.Check(t, err)
+	_, err = s.Step(ctx, sid(502), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, later(11))
+	testproc.Check(t, err)
+	at := func(seconds int) *time.Time { return new(later(seconds).Now) }
+	ask := func(q cellwire.MigrationQuery) (got []int) {
+		t.Helper()
+		if q.Limit == 0 {
+			q.Limit = 10
+		}
+		list, err := s.Migrations(ctx, q)
+		testproc.Check(t, err)
+		for _, m := range list {
+			n := 0
+			if _, err := fmt.Sscanf(m.UUID[24:], "%x", &n); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, n-500)
+		}
+		return got
+	}
+	for name, tt := range map[string]struct {
+		q    cellwire.MigrationQuery
+		want []int
+	}{
+		"all":           {cellwire.MigrationQuery{}, []int{5, 4, 3, 2, 1, 0}},
+		"one":           {cellwire.MigrationQuery{UUID: sid(503)}, []int{3}},
+		"of a server":   {cellwire.MigrationQuery{ServerUUID: sid(4)}, []int{4}},
+		"of a project":  {cellwire.MigrationQuery{ProjectID: "p1"}, []int{5, 3, 1}},
+		"of a host":     {cellwire.MigrationQuery{Host: "h2"}, []int{2}},
+		"from a host":   {cellwire.MigrationQuery{SourceHost: "h2"}, nil},
+		"by status":     {cellwire.MigrationQuery{Status: cellwire.MigrationError}, []int{1}},
+		"by type":       {cellwire.MigrationQuery{Type: cellwire.MigrationEvacuation}, nil},
+		"changed since": {cellwire.MigrationQuery{ChangedSince: at(2)}, []int{5, 4, 2, 1}},
+		"until":         {cellwire.MigrationQuery{ChangedBefore: at(1)}, []int{3, 0}},
+		"not a text":    {cellwire.MigrationQuery{Host: "h2\x00"}, nil},
+		"nor here":      {cellwire.MigrationQuery{UUID: "\xff"}, nil},
+	} {
+		if got := ask(tt.q); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+	var got []int
+	q := cellwire.MigrationQuery{Limit: 1}
+	for range count + 1 {
+		list, err := s.Migrations(ctx, q)
+		testproc.Check(t, err)
+		if got = append(got, ask(q)...); len(list) > 0 {
+			q.After = &list[0]
+		}
+	}
+	if !slices.Equal(got, []int{5, 4, 3, 2, 1, 0}) {
+		t.Errorf("page by page: %v", got)
+	}
+	for _, limit := range []int{-1, 0, cellwire.MaxLimit + 1} {
+		if _, err := s.Migrations(ctx, cellwire.MigrationQuery{Limit: limit}); err == nil {
+			t.Errorf("the limit %d is taken", limit)
+		}
+	}
+}

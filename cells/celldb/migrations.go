@@ -222,6 +222,49 @@ func (s *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migratio
 	return list, s.kit.Explain(ctx, "reading the migrations of a server from", err)
 }
 
+// Migrations are those of a query.
+func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
+	if q.Limit < 1 || q.Limit > cellwire.MaxLimit {
+		return nil, invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)
+	}
+	conditions, args := []string{"1 = 1"}, []any{}
+	where := func(condition string, values ...any) {
+		conditions, args = append(conditions, condition), append(args, values...)
+	}
+	for _, c := range []struct{ column, value string }{
+		{"uuid", q.UUID}, {"instance_uuid", q.ServerUUID}, {"source_host", q.SourceHost}, {"status", string(q.Status)},
+		{"migration_type", string(q.Type)}, {"project_id", q.ProjectID},
+	} {
+		if !storable(c.value) {
+			return []cellwire.Migration{}, nil
+		}
+		if c.value != "" {
+			where("m."+c.column+" = ?", c.value)
+		}
+	}
+	switch {
+	case !storable(q.Host):
+		return []cellwire.Migration{}, nil
+	case q.Host != "":
+		where("(m.source_host = ? OR m.dest_host = ?)", q.Host, q.Host)
+	}
+	const changed = "CASE WHEN m.updated_at > 0 THEN m.updated_at ELSE m.created_at END"
+	for _, c := range []struct {
+		condition string
+		at        *time.Time
+	}{{changed + " >= ?", q.ChangedSince}, {changed + " <= ?", q.ChangedBefore}} {
+		if c.at != nil {
+			where(c.condition, c.at.UnixMicro())
+		}
+	}
+	if m := q.After; m != nil {
+		at := m.CreatedAt.UnixMicro()
+		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))", at, at, m.ID, m.ID, storableOr(m.UUID))
+	}
+	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d", strings.Join(conditions, " AND "), q.Limit), args...)
+	return list, s.kit.Explain(ctx, "reading migrations from", err)
+}
+
 func (s *DB) migrations(ctx context.Context, db sqldb.Querier, condition string, args ...any) ([]cellwire.Migration, error) {
 	list := []cellwire.Migration{}
 	err := sqldb.Each(ctx, db, selectMoves+condition, args, func(row sqldb.Row) error {

@@ -103,6 +103,8 @@ type Store interface {
 	MigrationsDue(ctx context.Context) ([]cellwire.Migration, error)
 	// MigrationsOf are those of a server that are not over.
 	MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error)
+	// Migrations are those of a query, over or not, the newest first.
+	Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error)
 	// Actions are what clients asked for a server with Insert, Delete, Restore and Power, at most
 	// [cellwire.MaxActions], deleted or not. Their origin is that of the context
 	// ([cellwire.WithOrigin]).

@@ -23,6 +23,7 @@
 //	             GET  /v1/servers/{uuid}/stream?purpose=P&length=N   a stream, see below
 //	             GET, POST /v1/servers/{uuid}/migrations  those that are open; begin one
 //	             POST /v1/migrations/{uuid}             a step of one: destination, end, confirm
+//	             POST /v1/migrations/query              some, the newest first
 //	             GET  /v1/migrations/due                without destination, or to give back
 //	             POST /v1/servers/states                states of servers, deleted ones too
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished

@@ -169,6 +169,26 @@ type MigrationDestination struct {
 	Zone     string `json:"zone,omitempty"`
 }
 
+// MigrationQuery asks for migrations, over or not, the newest first: by created_at and then by id,
+// both descending, and last by uuid. Conditions that are zero do not count.
+type MigrationQuery struct {
+	UUID       string          `json:"uuid,omitempty"`
+	ServerUUID string          `json:"server_uuid,omitempty"`
+	Host       string          `json:"host,omitempty"` // the source or the destination
+	SourceHost string          `json:"source_host,omitempty"`
+	Status     MigrationStatus `json:"status,omitempty"`
+	Type       MigrationType   `json:"type,omitempty"`
+	ProjectID  string          `json:"project_id,omitempty"` // of the client that asked for it
+	// ChangedSince and ChangedBefore bound the time of the last change, or creation, inclusively.
+	ChangedSince  *time.Time `json:"changed_since,omitempty"`
+	ChangedBefore *time.Time `json:"changed_before,omitempty"`
+	// After is the migration after which the page begins, by its CreatedAt, ID and UUID, of
+	// whichever cell it is.
+	After *Migration `json:"after,omitempty"`
+	// Limit is how many are answered at most, from 1 to MaxLimit.
+	Limit int `json:"limit"`
+}
+
 // MigrationsAnswer has migrations.
 type MigrationsAnswer struct {
 	Migrations []Migration `json:"migrations"`

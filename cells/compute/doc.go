@@ -10,8 +10,8 @@
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,
 // confirmResize and revertResize, metadata, tags, instance actions); services; hypervisors;
-// flavors; limits; quota sets; host aggregates, availability zones, server groups and key pairs.
-// All other paths of Nova's are not found.
+// flavors; limits; quota sets; host aggregates, availability zones, server groups, key pairs
+// and migrations. All other paths of Nova's are not found.
 //
 // # How a handler is written
 //
@@ -96,6 +96,8 @@
 //   - A host that is named for evacuate or migrate is checked as any other, before 2.68 too, and is
 //     in the cell of the server. A migration that fails is undone. A soft delete of a server that
 //     moves, or waits for confirmation, is a 409.
+//   - Lists of migrations leave out those of cells that are down. dest_host, which is an address,
+//     and the numbers of flavors are null. Before 2.59 they are ordered, too: the newest first.
 //   - A server cannot be renamed (409) before it is in a cell.
 //   - Of a server the last 500 actions are kept, each with one event. An action that has not ended
 //     when the next one begins has failed. Create is one from when the server is in its cell.

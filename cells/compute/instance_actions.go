@@ -23,18 +23,24 @@ var instanceActionRoutes = []route{
 }
 
 // actionParams are the parameters of a list of actions, of those microversions that have any.
-var actionParams = map[string]struct {
-	kind  paramKind
-	since Version
-}{
+var actionParams = map[string]param{
 	"limit": {number, vActionPages}, "marker": {anyText, vActionPages}, "changes-since": {dateTime, vActionPages}, "changes-before": {dateTime, vChangesBefore},
 }
 
 // actionQuery reads the parameters of a list of actions. From 2.58 on others are refused.
 func (x *exchange) actionQuery() (url.Values, error) {
-	params, err := x.query()
-	if err != nil || !x.since(vActionPages) {
+	if !x.since(vActionPages) {
+		_, err := x.query()
 		return url.Values{}, err
+	}
+	return x.strictQuery(actionParams)
+}
+
+// strictQuery reads parameters of a list, each once, and none but those that there are.
+func (x *exchange) strictQuery(all map[string]param) (url.Values, error) {
+	params, err := x.query()
+	if err != nil {
+		return nil, err
 	}
 	names := make([]string, 0, len(params))
 	for name := range params {
@@ -42,7 +48,7 @@ func (x *exchange) actionQuery() (url.Values, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		spec, known := actionParams[name]
+		spec, known := all[name]
 		if !known || !x.since(spec.since) {
 			return nil, badRequest("Additional properties are not allowed (%s was unexpected)", pythonString(shortened(name)))
 		}
@@ -199,6 +205,14 @@ func eventName(a *cellwire.Action) string {
 		return "compute__do_build_and_run_instance"
 	case a.Name == cellwire.ActionDelete:
 		return "compute_terminate_instance"
+	case a.Name == cellwire.ActionEvacuate:
+		return "compute_rebuild_instance"
+	case a.Name == cellwire.ActionMigrate:
+		return "compute_finish_resize"
+	case a.Name == cellwire.ActionConfirm:
+		return "compute_confirm_resize"
+	case a.Name == cellwire.ActionRevert:
+		return "compute_finish_revert_resize"
 	}
 	return fmt.Sprintf("compute_%s_instance", a.Name)
 }

@@ -34,6 +34,7 @@ const (
 	vActionsOfDeleted   Version = 21 // actions of deleted servers are shown
 	vTags               Version = 26 // of servers, and filters by them
 	vCPUInfo            Version = 28 // of hypervisors, as an object
+	vMigrationTypes     Version = 23 // lists of migrations say of which type each is; those of a server
 	vForcedEvacuation   Version = 29 // to a host that is not checked
 	vHypervisorPages    Version = 33 // lists of hypervisors have pages
 	vNetworksRequired   Version = 37 // on create
@@ -43,6 +44,7 @@ const (
 	vServiceUUID        Version = 53 // services go by their uuid
 	vMigrateToHost      Version = 56 // migrate names a host
 	vActionPages        Version = 58 // lists of actions have pages, filters and updated_at
+	vMigrationPages     Version = 59 // lists of migrations have pages, uuids and changes-since
 	vActionHost         Version = 62 // events of actions have a host
 	vTrustedCerts       Version = 63 // trusted_image_certificates
 	vChangesBefore      Version = 66 // a filter

@@ -51,6 +51,12 @@ const (
 	ruleMigrate          Rule = "os_compute_api:os-migrate-server:migrate"
 	ruleMigrateToHost    Rule = "os_compute_api:os-migrate-server:migrate:host"
 
+	ruleMigrationsIndex      Rule = "os_compute_api:os-migrations:index"
+	ruleMigrationsIndexAll   Rule = "os_compute_api:os-migrations:index:all_projects"
+	ruleMigrationsHosts      Rule = "os_compute_api:os-migrations:index:host"
+	ruleServerMigrationsList Rule = "os_compute_api:servers:migrations:index"
+	ruleServerMigrationsShow Rule = "os_compute_api:servers:migrations:show"
+
 	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
 	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"
 	ruleMetadataCreate    Rule = "os_compute_api:server-metadata:create"
@@ -150,6 +156,8 @@ var defaults = map[Rule]string{
 	ruleServersDelete:  members, ruleRestore: members, ruleForceDelete: members,
 	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members, ruleServersRebuild: members,
 	ruleServersConfirm: members, ruleServersRevert: members, ruleEvacuate: admins, ruleMigrate: managers, ruleMigrateToHost: admins,
+	ruleMigrationsIndex: managers, ruleMigrationsIndexAll: admins, ruleMigrationsHosts: admins,
+	ruleServerMigrationsList: managers, ruleServerMigrationsShow: admins,
 	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
 	ruleMetadataUpdate: members, ruleMetadataDelete: members,
 	ruleActionsList: readers, ruleActionsShow: readers, ruleActionsEvents: admins,

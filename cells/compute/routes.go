@@ -52,6 +52,7 @@ func allRoutes() []route {
 		aggregateRoutes,
 		zoneRoutes,
 		serverGroupRoutes,
+		migrationRoutes,
 		keyPairRoutes,
 	)
 }

@@ -18,6 +18,12 @@ import (
 // The kinds of values that the query of a list of servers may have.
 type paramKind int
 
+// param is a parameter of those microversions that have it.
+type param struct {
+	kind  paramKind
+	since Version
+}
+
 const (
 	anyText paramKind = iota
 	pattern           // a regular expression
@@ -28,10 +34,7 @@ const (
 
 // listParams are the parameters of a list of servers, as Nova's schemas have them: what they hold,
 // and since when. Others are left out before 2.75, but for those that begin with an underscore.
-var listParams = map[string]struct {
-	kind  paramKind
-	since Version
-}{
+var listParams = map[string]param{
 	"user_id": {}, "project_id": {}, "tenant_id": {}, "launch_index": {}, "image_ref": {}, "image": {}, "vm_state": {}, "task_state": {},
 	"host": {}, "uuid": {}, "sort_dir": {}, "all_tenants": {}, "soft_deleted": {}, "deleted": {}, "status": {}, "marker": {},
 

@@ -36,6 +36,9 @@ type fakeCell struct {
 	mu      sync.Mutex
 	servers []cellwire.Server
 	actions []cellwire.Action // of each server
+	// migrations are answered to each query that names none, and asked has the last one.
+	migrations []cellwire.Migration
+	asked      cellwire.MigrationQuery
 	// fail answers instead, if it is not nil; n counts the requests from 1.
 	fail     func(r *http.Request, n int) (*http.Response, error)
 	requests int
@@ -100,6 +103,9 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 		return answer(404, `{"code":"not_found","message":"no such server"}`), nil
+	}
+	if r.URL.Path == "/v1/migrations/query" {
+		return c.queryMigrations(r)
 	}
 	for i, s := range servers {
 		if rest, is := strings.CutPrefix(r.URL.Path, "/v1/servers/"+s.UUID); is {

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// migrationRoutes are the calls about migrations. Those of one server are only about live ones in
+// Nova, so that there are none here.
+var migrationRoutes = []route{
+	{method: "GET", path: "/v2.1/os-migrations", handle: (*API).listMigrations},
+	{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: (*API).listLiveMigrations, since: vMigrationTypes},
+	{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).showLiveMigration, since: vMigrationTypes},
+}
+
+// migrationParams are the parameters of GET /os-migrations.
+var migrationParams = map[string]param{
+	"hidden": {kind: anyText}, "host": {kind: anyText}, "instance_uuid": {kind: anyText}, "source_compute": {kind: anyText}, "status": {kind: anyText},
+	"migration_type": {kind: anyText}, "limit": {kind: number}, "marker": {kind: anyText}, "changes-since": {kind: dateTime}, "changes-before": {dateTime, vChangesBefore},
+}
+
+// migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
+func (x *exchange) migrationQuery() (params url.Values, q cellwire.MigrationQuery, err error) {
+	if x.since(vMigrationPages) {
+		params, err = x.strictQuery(migrationParams)
+	} else {
+		params, err = x.query()
+	}
+	if err != nil {
+		return nil, q, err
+	}
+	q = cellwire.MigrationQuery{
+		ServerUUID: last(params, "instance_uuid"), Host: last(params, "host"), SourceHost: last(params, "source_compute"),
+		Status: cellwire.MigrationStatus(last(params, "status")), Type: cellwire.MigrationType(last(params, "migration_type")), Limit: cellwire.MaxLimit,
+	}
+	if q.Host != "" { // as in Nova the other does not count then
+		q.SourceHost = ""
+	}
+	if !x.since(vMigrationPages) {
+		q.ProjectID = last(params, "project_id") // not known to the schema, and not refused
+		return params, q, nil
+	}
+	q.Limit = readLimit(params, x.api.options.MaxLimit)
+	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
+		if t, has := readTime(last(params, name)); has {
+			*at = &t
+		}
+	}
+	if q.ChangedSince != nil && q.ChangedBefore != nil && q.ChangedBefore.Before(*q.ChangedSince) {
+		return nil, q, badRequest("The value of changes-since must be less than or equal to changes-before.")
+	}
+	return params, q, nil
+}
+
+// listMigrations answers GET /os-migrations. Those of cells that are down are left out. Cost: one
+// question to all cells, and with a marker one more.
+func (a *API) listMigrations(x *exchange) error {
+	params, q, err := x.migrationQuery()
+	if err != nil {
+		return err
+	}
+	if err := x.allowOwn(ruleMigrationsIndex); err != nil {
+		return err
+	}
+	if q.ProjectID == "" || q.ProjectID != x.Who.Project {
+		if err := x.allowOwn(ruleMigrationsIndexAll); err != nil {
+			return err
+		}
+	}
+	paged := x.since(vMigrationPages)
+	if marker := last(params, "marker"); paged && marker != "" {
+		found, err := a.migrations(x.ctx(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return badRequest("Marker %s could not be found.", shortened(marker))
+		}
+		q.After = &found[0]
+	}
+	var all []cellwire.Migration
+	if q.Limit > 0 {
+		if all, err = a.migrations(x.ctx(), q); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(all, newestMigration)
+	all = all[:min(len(all), q.Limit)]
+	full := paged && len(all) > 0 && len(all) == q.Limit
+	shown, hosts := list{}, x.may(ruleMigrationsHosts, x.Who.Project)
+	for i := range all {
+		shown = append(shown, x.migrationView(&all[i], hosts))
+	}
+	answer := new(object).add("migrations", shown)
+	if full {
+		answer.add("migrations_links", x.nextLink("os-migrations", params, all[len(all)-1].UUID))
+	}
+	return x.json(http.StatusOK, answer)
+}
+
+// newestMigration orders migrations of all cells, the newest first.
+func newestMigration(a, b cellwire.Migration) int {
+	return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID), strings.Compare(a.UUID, b.UUID))
+}
+
+// migrations asks all cells that are up.
+func (a *API) migrations(ctx context.Context, q cellwire.MigrationQuery) (all []cellwire.Migration, err error) {
+	cells, err := a.store.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
+	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		return c.Migrations(ctx, q)
+	}
+	for _, answer := range gather.All(ctx, a.gatherer, cells, ask) {
+		if answer.Err == nil {
+			all = append(all, answer.Value...)
+		}
+	}
+	return all, ctx.Err()
+}
+
+// migrationView is a migration as the microversion has it. What is not kept here is null: the
+// address of the destination, and the numbers of flavors.
+func (x *exchange) migrationView(m *cellwire.Migration, hosts bool) *object {
+	shown := func(host string) any {
+		if !hosts {
+			return nil
+		}
+		return orNull(host)
+	}
+	o := new(object).add("created_at", microseconds(m.CreatedAt)).
+		add("dest_compute", shown(m.DestHost)).add("dest_host", nil).add("dest_node", shown(m.DestNode)).
+		add("id", m.ID).add("instance_uuid", m.ServerUUID).add("new_instance_type_id", nil).add("old_instance_type_id", nil).
+		add("source_compute", shown(m.SourceHost)).add("source_node", shown(m.SourceNode)).add("status", string(m.Status))
+	if m.UpdatedAt != nil {
+		o.add("updated_at", microseconds(*m.UpdatedAt))
+	} else {
+		o.add("updated_at", nil)
+	}
+	if x.since(vMigrationTypes) {
+		o.add("migration_type", string(m.Type))
+	}
+	if x.since(vMigrationPages) {
+		o.add("uuid", m.UUID)
+	}
+	return o
+}
+
+// listLiveMigrations answers GET /servers/{id}/migrations, the live migrations in progress: none.
+func (a *API) listLiveMigrations(x *exchange) error {
+	if _, err := x.mappingOfPath(ruleServerMigrationsList); err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, new(object).add("migrations", list{}))
+}
+
+// showLiveMigration answers GET /servers/{id}/migrations/{migration}: no migration is live.
+func (a *API) showLiveMigration(x *exchange) error {
+	m, err := x.mappingOfPath(ruleServerMigrationsShow)
+	if err != nil {
+		return err
+	}
+	all, err := a.migrations(x.ctx(), cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
+	if err != nil {
+		return err
+	}
+	id := x.param("migration")
+	if slices.ContainsFunc(all, func(one cellwire.Migration) bool { return strconv.FormatInt(one.ID, 10) == id }) {
+		return notFound("Migration %s for server %s is not live-migration.", id, m.InstanceUUID)
+	}
+	return notFound("In-progress live migration %s is not found for server %s.", shortened(id), m.InstanceUUID)
+}
