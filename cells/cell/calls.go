@@ -50,6 +50,7 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/hosts/{host}/work", hostAgentOnly, c.getWork},
 		{"POST", "/v1/hosts/{host}/reports", hostAgentOnly, c.postReports},
 		{"GET", "/v1/hosts/{host}/streams/{id}", hostAgentOnly, c.acceptStream},
+		{"GET", "/v1/hosts/{host}/arrivals/{uuid}", hostAgentOnly, c.streamSource},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -191,6 +192,11 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rule.Hosts {
+		return nil, &cellwire.Error{
+			Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("Only hosts open streams for the purpose %q.", what.Purpose),
+		}
+	}
 	server, err := c.config.Store.Server(x.ctx(), uuid, c.moment())
 	switch {
 	case err != nil:
@@ -205,6 +211,55 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 		return nil, &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: fmt.Sprintf("The host of instance %s is down.", uuid)}
 	}
 	return c.connect(x, server.Host, what, rule)
+}
+
+// streamSource opens a stream from a host to the source of the migration in which a server arrives
+// there.
+func (c *Cell) streamSource(x *exchange) (any, error) {
+	host := x.R.PathValue("host")
+	if err := celldb.CheckHost(host); err != nil {
+		return nil, err
+	}
+	uuid, err := pathUUID(x)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := readQuery(x); err != nil {
+		return nil, err
+	}
+	source, err := c.sourceOf(x.ctx(), uuid, host)
+	if err != nil {
+		return nil, err
+	}
+	rule, err := cellwire.PurposeDisk.Rule()
+	if err != nil {
+		return nil, err
+	}
+	return c.connect(x, source, cellwire.StreamOffer{Purpose: cellwire.PurposeDisk, UUID: uuid}, rule)
+}
+
+// sourceOf is the host from which a server arrives at another one, by what that one has to do.
+func (c *Cell) sourceOf(ctx context.Context, uuid, host string) (string, error) {
+	server, err := c.config.Store.Server(ctx, uuid, c.moment())
+	if err != nil {
+		return "", err
+	}
+	info, err := c.config.Store.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	work, _, err := c.config.Store.Work(ctx, host, server.Revision-1, info.Epoch, c.moment())
+	if err != nil {
+		return "", err
+	}
+	for _, item := range work.Items {
+		if m := item.Migration; item.Server.UUID == uuid && item.Want == cellwire.WantArriving && m != nil && m.Type == cellwire.MigrationCold {
+			return m.SourceHost, nil
+		}
+	}
+	return "", &cellwire.Error{
+		Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
+	}
 }
 
 // connect offers a stream to a host, waits for the host's end, and joins it to that of the sender

@@ -43,6 +43,16 @@ func (c *Client) AcceptStream(ctx context.Context, host, id string) (*cellwire.S
 	return c.stream(ctx, path)
 }
 
+// OpenSource opens a stream for a host to the source of the migration in which a server arrives
+// there. When the context ends, so does the stream.
+func (c *Client) OpenSource(ctx context.Context, host, uuid string) (*cellwire.Stream, error) {
+	path, err := pathOf("/v1/hosts/", host, "/arrivals/"+url.PathEscape(uuid))
+	if err != nil {
+		return nil, err
+	}
+	return c.stream(ctx, path)
+}
+
 // stream opens a stream at the process that answered last, or at another one: a stream is in the
 // memory of one process.
 func (c *Client) stream(ctx context.Context, path string) (*cellwire.Stream, error) {

@@ -38,6 +38,7 @@
 //	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll
 //	             POST /v1/hosts/{host}/reports          actual state
 //	             GET  /v1/hosts/{host}/streams/{id}     the agent's end of a stream
+//	             GET  /v1/hosts/{host}/arrivals/{uuid}  the same, to the source of a migration
 //
 // An agent receives desired state and not commands, so that a restart of either side loses nothing:
 // each change of a row raises the cell's revision, and an agent asks for what is newer than its own

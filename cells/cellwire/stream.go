@@ -26,12 +26,15 @@ type Purpose string
 const (
 	PurposeConsoleLog Purpose = "console-log" // the end of what a guest wrote to its console
 	PurposeConsole    Purpose = "console"     // the serial console of a guest, both ways
+	PurposeDisk       Purpose = "disk"        // a disk of a guest, from the source of its migration to the destination
 )
 
 // StreamRule is what holds for the streams of a purpose.
 type StreamRule struct {
 	// Ability is what the node of the server needs.
 	Ability string
+	// Hosts says that only a host asks for it, of another host.
+	Hosts bool
 	// MaxBytes bounds what each end may send; 0 is no bound.
 	MaxBytes int64
 	// Idle is how long a stream may be without a frame of either end.
@@ -42,6 +45,7 @@ type StreamRule struct {
 var streamRules = map[Purpose]StreamRule{
 	PurposeConsoleLog: {Ability: plugins.AbilityConsoleLog, MaxBytes: 2 << 20, Idle: time.Minute},
 	PurposeConsole:    {Ability: plugins.AbilityConsole, Idle: time.Hour},
+	PurposeDisk:       {Ability: plugins.AbilityMigrate, Hosts: true, Idle: time.Hour}, // which a source may read zeros
 }
 
 // Rule is that of a purpose. A purpose that is not known is refused (bad request).

@@ -313,6 +313,8 @@ type fakeDriver struct {
 	powers    []string                    // changes of power, "hard" where a guest was not asked
 	powered   func(to plugins.PowerState) // runs after each SetPower
 	copies    bool                        // Arrive reads the disk of the source
+	// unreadable says that the disk cannot be read.
+	unreadable bool
 }
 
 func newDriver() *fakeDriver {

@@ -144,7 +144,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 	}
 	w.firstAttempt(s)
 	from := plugins.Arrival{Node: of(item).SourceNode, Evacuation: of(item).Type == cellwire.MigrationEvacuation}
-	files := &sourceFiles{}
+	files := &sourceFiles{worker: w, uuid: s.uuid}
 	if !from.Evacuation {
 		from.Offer, from.Files = of(item).Offer, files
 	}
@@ -162,8 +162,8 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 			Msg("A server arrived from another host.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: is.Power})
 		return nil
-	case files.refused:
-		return w.refuse(ctx, s, item, node, "its disks are not on storage that both hosts share", err.Error())
+	case files.refused != "":
+		return w.refuse(ctx, s, item, node, "its disks cannot be copied from its host", files.refused)
 	case definite:
 		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
 			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, err)
@@ -171,15 +171,6 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return w.refuse(ctx, s, item, node, reason, err.Error())
 	}
 	return fmt.Errorf("creating a guest that comes from %s: %w", of(item).SourceHost, err)
-}
-
-// sourceFiles are those of a source that cannot be read from here.
-type sourceFiles struct{ refused bool }
-
-// ReadFile refuses.
-func (f *sourceFiles) ReadFile(context.Context, string, int64, plugins.ChunkFunc) error {
-	f.refused = true
-	return errors.New("agents copy no disks: both hosts must have them on shared storage")
 }
 
 // refuse removes what is left of a guest that cannot arrive, and reports why. What it shares with

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,8 +44,27 @@ func (d *fakeDriver) fault(uuid string) string {
 	return d.faults[uuid]
 }
 
-func (d *fakeDriver) ReadFile(context.Context, string, string, string, int64, plugins.ChunkFunc) error {
-	return errors.New("nothing is read in these tests")
+// diskParts are a disk with holes, whose parts are larger than a frame of a stream.
+var diskParts = map[int64]string{5: strings.Repeat("disk ", 100_000), 1 << 40: "the end"}
+
+func (d *fakeDriver) ReadFile(_ context.Context, _, uuid, name string, offset int64, send plugins.ChunkFunc) error {
+	d.mu.Lock()
+	power, there := d.guests[uuid]
+	err := d.err
+	switch {
+	case err != nil:
+	case !there, name != "disk", offset != 0, d.unreadable:
+		err = &plugins.InstanceFault{UUID: uuid, Reason: "its disk cannot be read"}
+	case power == plugins.PowerRunning:
+		d.problems = append(d.problems, "a disk was read of a guest that runs")
+	}
+	d.mu.Unlock()
+	for _, at := range slices.Sorted(maps.Keys(diskParts)) {
+		if err == nil {
+			err = send(at, []byte(diskParts[at]))
+		}
+	}
+	return err
 }
 
 func (d *fakeDriver) Arrive(ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival) (plugins.Instance, error) {
@@ -57,8 +80,12 @@ func (d *fakeDriver) Arrive(ctx context.Context, _ string, spec plugins.Instance
 		return plugins.Instance{}, err
 	}
 	if d.copies && !from.Evacuation {
-		if err := from.Files.ReadFile(ctx, "disk", 0, func(int64, []byte) error { return nil }); err != nil {
+		got := map[int64]string{}
+		if err := from.Files.ReadFile(ctx, "disk", 0, func(offset int64, data []byte) error { got[offset] = string(data); return nil }); err != nil {
 			return plugins.Instance{}, err
+		}
+		if !maps.Equal(got, diskParts) {
+			d.set(func() { d.problems = append(d.problems, "another disk arrived than was sent") })
 		}
 	}
 	select {
@@ -120,10 +147,15 @@ type moveCell struct {
 	lose      int
 	placement *fakePlacement
 	reported  []string
+
+	opened  int
+	offers  map[string][]cellwire.StreamOffer // by host
+	streams map[string]*cellwire.Stream       // the sources' ends, by id
+	damage  func(text []byte) []byte
 }
 
 func newMoveCell(p *fakePlacement) *moveCell {
-	c := &moveCell{items: map[string]*cellwire.WorkItem{}, changed: make(chan struct{}), placement: p}
+	c := &moveCell{items: map[string]*cellwire.WorkItem{}, changed: make(chan struct{}), placement: p, offers: map[string][]cellwire.StreamOffer{}, streams: map[string]*cellwire.Stream{}}
 	now := time.Now()
 	c.want("cn1", cellwire.WantPresent, cellwire.Server{
 		UUID: serverUUID(1), Name: "web", Host: "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMActive, PowerState: plugins.PowerRunning, LaunchedAt: &now,
@@ -238,9 +270,10 @@ func (c *moveCell) Work(ctx context.Context, host string, after int64, _ string,
 		if item := c.items[host]; item != nil && (work.Complete || item.Server.Revision > after) {
 			work.Items = []cellwire.WorkItem{*item}
 		}
+		work.Streams = slices.Clone(c.offers[host])
 		changed, err := c.changed, errors.Join(c.away, c.lost())
 		c.mu.Unlock()
-		if work.Complete || len(work.Items) > 0 || err != nil {
+		if work.Complete || len(work.Items) > 0 || len(work.Streams) > 0 || err != nil {
 			return work, err
 		}
 		select {
@@ -279,8 +312,57 @@ func (c *moveCell) Reports(_ context.Context, host string, reports []cellwire.Re
 	return answer, c.lost()
 }
 
-func (c *moveCell) AcceptStream(context.Context, string, string) (*cellwire.Stream, error) {
-	return nil, errors.New("no stream is offered")
+// OpenSource offers a stream to the other host.
+func (c *moveCell) OpenSource(_ context.Context, host, uuid string) (*cellwire.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if item := c.items[host]; c.away != nil || item == nil || item.Want != cellwire.WantArriving {
+		return nil, errors.Join(c.away, errLost)
+	}
+	here, there := net.Pipe()
+	c.opened++
+	offer := cellwire.StreamOffer{ID: fmt.Sprint("stream ", c.opened), Purpose: cellwire.PurposeDisk, UUID: uuid}
+	c.offers[otherHost(host)] = append(c.offers[otherHost(host)], offer)
+	c.streams[offer.ID] = cellwire.NewStream(c.damaged(there), there)
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return cellwire.NewStream(here, here), nil
+}
+
+// damaged is the source's end of a stream, of which something gets lost or changed on the way.
+func (c *moveCell) damaged(conn net.Conn) io.ReadWriteCloser {
+	if c.damage == nil {
+		return conn
+	}
+	return &damagedConn{Conn: conn, damage: c.damage}
+}
+
+type damagedConn struct {
+	net.Conn
+	damage func(text []byte) (keep []byte)
+}
+
+func (d *damagedConn) Write(p []byte) (int, error) {
+	text := d.damage(slices.Clone(p))
+	if _, err := d.Conn.Write(text); err != nil {
+		return 0, err
+	}
+	if len(text) < len(p) {
+		return len(text), d.Close()
+	}
+	return len(p), nil
+}
+
+func (c *moveCell) AcceptStream(_ context.Context, host, id string) (*cellwire.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := c.streams[id]
+	if end == nil {
+		return nil, errLost
+	}
+	delete(c.streams, id)
+	c.offers[host] = slices.DeleteFunc(c.offers[host], func(o cellwire.StreamOffer) bool { return o.ID == id })
+	return end, nil
 }
 
 // apply is what a cell does with a report. c.mu is held.

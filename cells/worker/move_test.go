@@ -146,7 +146,9 @@ func TestAServerThatCannotMoveGoesOnWhereItWas(t *testing.T) {
 	for name, prepare := range map[string]func(s *moveScene){
 		"the source cannot let it go": func(s *moveScene) { s.drivers["cn1"].faults[serverUUID(1)] = "its TPM cannot be copied" },
 		"the destination is full":     func(s *moveScene) { s.drivers["cn2"].faults[serverUUID(1)] = "the disk is full" },
-		"its disks are not shared":    func(s *moveScene) { s.drivers["cn2"].copies = true },
+		"its disk cannot be read": func(s *moveScene) {
+			s.drivers["cn2"].copies, s.drivers["cn1"].unreadable = true, true
+		},
 		"it does not start there": func(s *moveScene) {
 			s.drivers["cn2"].powerErrs = []error{&plugins.InstanceFault{Reason: "no KVM"}}
 		},
@@ -168,6 +170,57 @@ func TestAServerThatCannotMoveGoesOnWhereItWas(t *testing.T) {
 				if st := s.workers["cn2"].Status(); st.Servers != 0 || st.Busy != 0 {
 					t.Errorf("the destination has %+v", st)
 				}
+			})
+		})
+	}
+}
+
+// TestDisksAreCopied through streams of the cell; one that is cut off or changed on the way is
+// copied again.
+func TestDisksAreCopied(t *testing.T) {
+	for name, damage := range map[string]func(sent int, text []byte) []byte{
+		"at once": nil,
+		"after a stream is cut off": func(sent int, text []byte) []byte {
+			if sent > 100_000 {
+				return text[:len(text)/2]
+			}
+			return text
+		},
+		"after bytes are changed": func(sent int, text []byte) []byte {
+			if sent > 100_000 && len(text) > 100 {
+				text[99] ^= 1
+			}
+			return text
+		},
+		"after the end is lost": func(_ int, text []byte) []byte {
+			if len(text) < 60_000 { // not a whole frame
+				return nil
+			}
+			return text
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			moving(t, func(s *moveScene) {
+				s.drivers["cn2"].copies = true
+				if damage != nil {
+					sent := 0
+					s.cell.damage = func(text []byte) []byte {
+						sent += len(text)
+						return damage(sent, text)
+					}
+				}
+				s.cell.move(cellwire.MigrationCold)
+				if damage != nil {
+					s.expect(cellwire.MigrationPost, plugins.PowerShutdown, gone)
+					if !strings.Contains(fmt.Sprint(s.workers["cn2"].Status().Stuck), "disk") {
+						t.Errorf("the destination reports %+v", s.workers["cn2"].Status().Stuck)
+					}
+					s.drivers["cn2"].set(func() { s.drivers["cn2"].problems = nil })
+					s.cell.mu.Lock()
+					s.cell.damage = nil
+					s.cell.mu.Unlock()
+				}
+				s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
 			})
 		})
 	}
@@ -334,11 +387,12 @@ func TestMoveProperties(t *testing.T) {
 			}
 		}), 1, 40).Draw(rt, "steps")
 		slow := rapid.SampledFrom([]time.Duration{0, 2 * time.Second, 100 * time.Second}).Draw(rt, "slow")
+		copies := rapid.Bool().Draw(rt, "copies")
 		problem := ""
 		synctest.Test(t, func(t *testing.T) {
 			s := newMoveScene(t)
 			for _, host := range moveHosts {
-				s.drivers[host].slow = slow
+				s.drivers[host].slow, s.drivers[host].copies = slow, copies
 				s.start(host)
 			}
 			for _, x := range steps {

@@ -18,7 +18,9 @@ const maxStreams = 64
 type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, end *cellwire.Stream) error
 
 // streamers are those of the purposes that this agent knows.
-var streamers = map[cellwire.Purpose]streamer{}
+var streamers = map[cellwire.Purpose]streamer{
+	cellwire.PurposeDisk: sendDisk,
+}
 
 // serveStreams opens this end of the streams that the cell offers, each once, and reports whether
 // there was a new one.
@@ -93,6 +95,11 @@ func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) 
 	}
 	if serve == nil {
 		return Node{}, nil, cellwire.Unable(offer.UUID, string(offer.Purpose))
+	}
+	if offer.Purpose == cellwire.PurposeDisk && item.Want != cellwire.WantDeparting {
+		return Node{}, nil, &cellwire.Error{
+			Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "The server " + offer.UUID + " does not depart from this host.",
+		}
 	}
 	node, err := w.nodeOf(w.place(item))
 	return node, serve, err

@@ -25,6 +25,10 @@ func (c *fakeCell) AcceptStream(_ context.Context, _, id string) (*cellwire.Stre
 	return end, nil
 }
 
+func (c *fakeCell) OpenSource(context.Context, string, string) (*cellwire.Stream, error) {
+	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "nothing arrives"}
+}
+
 // offer offers a stream to the worker, and returns the other end.
 func (s *scene) offer(id string, o cellwire.StreamOffer) *cellwire.Stream {
 	here, there := net.Pipe()

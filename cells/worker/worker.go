@@ -20,6 +20,8 @@ type Cell interface {
 	Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error)
 	Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error)
 	Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error)
+	// OpenSource opens a stream to the source of a migration in which a server arrives at a host.
+	OpenSource(ctx context.Context, host, uuid string) (*cellwire.Stream, error)
 	AcceptStream(ctx context.Context, host, id string) (*cellwire.Stream, error)
 }
 

@@ -85,7 +85,9 @@ func (j *job) readFile(ctx context.Context, name string, offset int64, send plug
 	d := directory{path: path, name: domain.Name(j.uuid)}
 	f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("instance %s: %w; libvirt gives disks back to their owner when a guest ends, where its file system keeps extended attributes", j.uuid, err)
+		back := &failure{reason: "the agent of its host cannot read its disks", err: fmt.Errorf(
+			"%w: libvirt gives disks back to their owner when a guest ends, where the file system keeps extended attributes", err)}
+		return back.fault(j.uuid)
 	}
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", j.uuid, err)

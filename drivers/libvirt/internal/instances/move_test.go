@@ -264,10 +264,16 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 		"refused with shared storage": {shared: true, prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			to.fail = 1
 		}, reason: "rejects"},
-		"no offer":      {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Probe = "" }, reason: "offer"},
-		"another path":  {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Files[0].Name = "../x" }, reason: "offer"},
-		"another layer": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Files[1].Format = qcow2Type }, reason: "offer"},
-		"a machine type": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Machine = "<q35>" }, reason: "offer"},
+		"no offer": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Probe = "" }, reason: "offer"},
+		"another path": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+			off.Files[0].Name = "../x"
+		}, reason: "offer"},
+		"another layer": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+			off.Files[1].Format = qcow2Type
+		}, reason: "offer"},
+		"a machine type": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+			off.Machine = "<q35>"
+		}, reason: "offer"},
 		"more than the size": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			off.Files[1].Size = 100
 		}, reason: "could not create its disks"},
