@@ -14,6 +14,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -87,7 +88,9 @@ func headerOf(offset int64, size int) []byte {
 // sourceFiles are those of the source of a migration, which are read through the cell.
 type sourceFiles struct {
 	worker *Worker
-	uuid   string
+	server *server
+	// failed says that the last file was not read to its end.
+	failed bool
 	// refused is why the source does not let them be read: asking again does not help.
 	refused string
 }
@@ -96,7 +99,8 @@ type sourceFiles struct {
 func (f *sourceFiles) ReadFile(ctx context.Context, name string, offset int64, each plugins.ChunkFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end, err := f.worker.cfg.Cell.OpenSource(ctx, f.worker.cfg.Host, f.uuid)
+	f.failed = true
+	end, err := f.worker.cfg.Cell.OpenSource(ctx, f.worker.cfg.Host, f.server.uuid)
 	if err != nil {
 		return fmt.Errorf("opening a stream to its source: %w", err)
 	}
@@ -109,13 +113,27 @@ func (f *sourceFiles) ReadFile(ctx context.Context, name string, offset int64, e
 		err = end.CloseWrite()
 	}
 	if err == nil {
-		err = receiveDisk(end, each)
+		err = receiveDisk(end, func(offset int64, data []byte) error {
+			f.worker.mu.Lock()
+			f.server.copied = time.Now()
+			f.worker.mu.Unlock()
+			return each(offset, data)
+		})
 	}
+	f.failed = err != nil
 	var refused *cellwire.Error
 	if errors.As(err, &refused) && refused.Status == http.StatusConflict {
 		f.refused = refused.Message
 	}
 	return err
+}
+
+// lost reports whether the source could not be read for so long that it will not be waited for any
+// longer.
+func (f *sourceFiles) lost(begun time.Time) bool {
+	f.worker.mu.Lock()
+	defer f.worker.mu.Unlock()
+	return f.failed && time.Since(begun) > sourceTimeout && time.Since(f.server.copied) > sourceTimeout
 }
 
 // receiveDisk takes the parts of a file, until the source says that these were all.

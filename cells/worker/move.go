@@ -144,7 +144,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 	}
 	w.firstAttempt(s)
 	from := plugins.Arrival{Node: of(item).SourceNode, Evacuation: of(item).Type == cellwire.MigrationEvacuation}
-	files := &sourceFiles{worker: w, uuid: s.uuid}
+	files := &sourceFiles{worker: w, server: s}
 	if !from.Evacuation {
 		from.Offer, from.Files = of(item).Offer, files
 	}
@@ -164,6 +164,8 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return nil
 	case files.refused != "":
 		return w.refuse(ctx, s, item, node, "its disks cannot be copied from its host", files.refused)
+	case files.lost(w.firstAttempt(s)):
+		return w.refuse(ctx, s, item, node, "its disks could not be copied from its host for too long", err.Error())
 	case definite:
 		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
 			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, err)

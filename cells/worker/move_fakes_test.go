@@ -45,7 +45,7 @@ func (d *fakeDriver) fault(uuid string) string {
 }
 
 // diskParts are a disk with holes, whose parts are larger than a frame of a stream.
-var diskParts = map[int64]string{5: strings.Repeat("disk ", 100_000), 1 << 40: "the end"}
+var diskParts = map[int64]string{5: strings.Repeat("disk ", 50_000), 1 << 30: strings.Repeat("more ", 50_000), 1 << 40: "the end"}
 
 func (d *fakeDriver) ReadFile(_ context.Context, _, uuid, name string, offset int64, send plugins.ChunkFunc) error {
 	d.mu.Lock()

@@ -226,6 +226,32 @@ func TestDisksAreCopied(t *testing.T) {
 	}
 }
 
+// TestASourceThatIsLostGetsItsServerBack after an hour in which nothing could be copied, and not
+// after a copy that takes longer.
+func TestASourceThatIsLostGetsItsServerBack(t *testing.T) {
+	moving(t, func(s *moveScene) {
+		s.drivers["cn2"].copies = true
+		s.cell.damage = func([]byte) []byte { return nil }
+		s.cell.move(cellwire.MigrationCold)
+		s.pass(50 * time.Minute)
+		s.expect(cellwire.MigrationPost, plugins.PowerShutdown, gone)
+		s.pass(10 * time.Minute)
+		s.expect(cellwire.MigrationError, plugins.PowerRunning, gone)
+		if s.drivers["cn2"].half[serverUUID(1)] {
+			t.Error("half a guest is left")
+		}
+		s.cell.damage = func(text []byte) []byte { // some of it arrives each time
+			if len(text) < 60_000 {
+				return nil
+			}
+			return text
+		}
+		s.cell.move(cellwire.MigrationCold)
+		s.pass(3 * time.Hour)
+		s.expect(cellwire.MigrationPost, plugins.PowerShutdown, gone)
+	})
+}
+
 func TestAMissingGuestCannotBeMoved(t *testing.T) {
 	moving(t, func(s *moveScene) {
 		s.drivers["cn1"].set(func() { delete(s.drivers["cn1"].guests, serverUUID(1)) })

@@ -34,8 +34,8 @@ type server struct {
 	fault *cellwire.Fault
 	// attempted: a Spawn was called by this process and did not promise that nothing is there.
 	attempted bool
-	// begun is when it was first tried to make it.
-	begun time.Time
+	// begun is when it was first tried to make it, copied when a part of its disks last arrived.
+	begun, copied time.Time
 	// reported is the power state last queued for the cell; observed the one that the driver
 	// returned last, if any.
 	reported plugins.PowerState
@@ -74,7 +74,7 @@ func (s *server) made() bool {
 // wants takes over a newer want.
 func (s *server) wants(item cellwire.WorkItem) {
 	if !same(s.item, item) {
-		s.answered, s.fault, s.settled, s.problem, s.begun = false, nil, "", "", time.Time{}
+		s.answered, s.fault, s.settled, s.problem, s.begun, s.copied = false, nil, "", "", time.Time{}, time.Time{}
 		if s.task {
 			signal(s.wake)
 		}

@@ -88,6 +88,7 @@ const (
 	compareInterval      = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
 	treeTimeout          = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
 	deletedGuestsTimeout = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
+	sourceTimeout        = time.Hour              // how long a source of a migration may be unreachable before the server is given back to it
 	stopTimeout          = 3 * time.Second        // for the last word
 	rebootTimeout        = 30 * time.Second       // how long a guest that is rebooted stays off for a cell that does not say to start it
 )

@@ -190,6 +190,11 @@ func waitWhile(ctx context.Context, name string) error {
 
 // Destroy removes a machine, complete or not.
 func (d *driver) Destroy(_ context.Context, node, uuid string) error {
+	return d.end(node, uuid, func(s storage) error { return s.remove(uuid) })
+}
+
+// end removes a machine, and its disk in some way.
+func (d *driver) end(node, uuid string, disk func(storage) error) error {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return err
@@ -201,7 +206,7 @@ func (d *driver) Destroy(_ context.Context, node, uuid string) error {
 	if err != nil || !there || m.Node != node {
 		return err
 	}
-	if err := cfg.Instances.Storage.release(uuid, node); err != nil {
+	if err := disk(cfg.Instances.Storage); err != nil {
 		return err
 	}
 	return h.remove(uuid)

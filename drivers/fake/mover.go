@@ -66,6 +66,20 @@ func (s storage) release(uuid, node string) error {
 	return nil
 }
 
+// remove removes a disk with all claims to it.
+func (s storage) remove(uuid string) error {
+	if s == "" {
+		return nil
+	}
+	all, err := filepath.Glob(s.disk(uuid) + "*")
+	for _, name := range all {
+		if gone := os.Remove(name); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("removing a disk: %w", gone))
+		}
+	}
+	return err
+}
+
 // text is what is on the disk of a machine.
 func (s storage) text(m machine) (string, error) {
 	if s == "" {
@@ -206,6 +220,6 @@ func arriving(ctx context.Context, node, uuid string, from plugins.Arrival) (str
 func newDisk(node, uuid string) string { return fmt.Sprintf("the disk of %s, made on %s", uuid, node) }
 
 // Leave removes a machine, and its disk unless another node claims it.
-func (d *driver) Leave(ctx context.Context, node, uuid string) error {
-	return d.Destroy(ctx, node, uuid)
+func (d *driver) Leave(_ context.Context, node, uuid string) error {
+	return d.end(node, uuid, func(s storage) error { return s.release(uuid, node) })
 }

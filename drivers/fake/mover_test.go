@@ -113,12 +113,24 @@ func TestSharedDisksStayWhileAnotherHostHasThem(t *testing.T) {
 	if got := disk(t, d); got != "made on the lost host" {
 		t.Errorf("got %q", got)
 	}
+	nothingLeft := func() {
+		t.Helper()
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
 	if err := d.Leave(ctx, "cn1", guestA); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	nothingLeft()
+	// What is destroyed is gone, though a host that was lost still has its claim.
+	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw)); err != nil {
+		t.Fatal(err)
 	}
+	if err := errors.Join(s.put(guestA, "cn7", ""), d.Destroy(ctx, "cn1", guestA)); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft()
 }
 
 func TestNothingIsLeftOfWhatCannotArrive(t *testing.T) {
