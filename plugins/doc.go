@@ -24,6 +24,7 @@
 //	                                        ├─ NodeChecker        (optional)
 //	                                        ├─ InstanceManager    (optional)
 //	                                        ├─ InstanceWatcher    (optional)
+//	                                        ├─ ConsoleLogger      (optional)
 //	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with

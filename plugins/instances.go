@@ -54,10 +54,10 @@ type InstanceManager interface {
 }
 
 // Abilities are what some instance managers can do beyond the methods of [InstanceManager]. A
-// plugin announces each as a capability of this name, when its driver implements the interface for
-// it; the agent reports those of each node to its cell, which refuses what the host of a server
-// cannot do before anything is changed. AbilityRebuild is the agent's own: every instance manager
-// can remove an instance and make it again.
+// plugin announces each as a capability, whose name has underscores for hyphens, when its driver
+// implements the interface for it. The agent reports those of each node to its cell, which refuses
+// what the host of a server cannot do before anything is changed. AbilityRebuild is the agent's
+// own: every instance manager can remove an instance and make it again.
 const (
 	AbilityConsoleLog = "console-log"
 	AbilityConsole    = "console"
@@ -68,6 +68,19 @@ const (
 // Abilities returns the names of the abilities that plugins announce.
 func Abilities() []string {
 	return []string{AbilityConsoleLog, AbilityConsole, AbilityMigrate}
+}
+
+// MaxConsoleLog is the most that ConsoleLog is asked for, in bytes.
+const MaxConsoleLog = protocol.MaxConsoleLog
+
+// ConsoleLogger is implemented by instance managers that keep what instances write to their serial
+// console ([AbilityConsoleLog]).
+type ConsoleLogger interface {
+	// ConsoleLog returns the last bytes of it, at most so many: 1 to MaxConsoleLog. It is empty if
+	// the instance has written nothing. It runs concurrently with calls for the same instance.
+	//
+	// Errors: [ErrInstanceNotFound]; an [*InstanceFault] if nothing is kept of this instance.
+	ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error)
 }
 
 // InstanceWatcher is implemented by instance managers that notice changes of instances: a guest

@@ -113,6 +113,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityInstanceEvents, manages && follows)
 	_, moves := d.(InstanceMover)
 	add(protocol.CapabilityMigrate, manages && moves)
+	_, logs := d.(ConsoleLogger)
+	add(protocol.CapabilityConsoleLog, manages && logs)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
 	_, names := d.(ProductNamer)

@@ -134,7 +134,11 @@ func (s *instanceServer) alone(ctx context.Context, uuid string, call func() err
 		return fmt.Errorf("an earlier call for instance %s has not returned: %w", uuid, err)
 	}
 	defer unlock()
-	err = call()
+	return ofInstance(uuid, call())
+}
+
+// ofInstance adds the uuid of an instance to the driver's typed errors.
+func ofInstance(uuid string, err error) error {
 	var fault *InstanceFault
 	switch {
 	case errors.As(err, &fault):

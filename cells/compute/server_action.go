@@ -42,6 +42,7 @@ var actions = map[string]action{
 	"migrate":       {schemas: migrateSchemas, do: (*API).migrateServer},
 	"confirmResize": {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
 	"revertResize":  {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
+	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput},
 }
 
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the

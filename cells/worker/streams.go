@@ -5,9 +5,12 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // maxStreams is how many streams are served at the same time.
@@ -20,6 +23,54 @@ type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, e
 // streamers are those of the purposes that this agent knows.
 var streamers = map[cellwire.Purpose]streamer{
 	cellwire.PurposeDisk: sendDisk,
+	cellwire.PurposeConsoleLog: sendConsoleLog,
+}
+
+// sendConsoleLog sends the end of a server's console log.
+func sendConsoleLog(ctx context.Context, node Node, offer cellwire.StreamOffer, end *cellwire.Stream) error {
+	logger, can := node.Manager.(plugins.ConsoleLogger)
+	if !can {
+		return cellwire.Unable(offer.UUID, plugins.AbilityConsoleLog)
+	}
+	most := plugins.MaxConsoleLog
+	if offer.Length > 0 {
+		most = int(min(offer.Length, plugins.MaxConsoleLog))
+	}
+	log, err := logger.ConsoleLog(ctx, node.Name, offer.UUID, most)
+	if err == nil {
+		_, err = end.Write(log)
+	}
+	if err == nil {
+		err = end.CloseWrite()
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, end) // until the other end has it all
+	}
+	return err
+}
+
+// inWireWords is the refusal that an error of a driver is to the other end of a stream, or nil.
+func inWireWords(offer cellwire.StreamOffer, err error) *cellwire.Error {
+	var (
+		refused *cellwire.Error
+		fault   *plugins.InstanceFault
+	)
+	conflict := func(format string, args ...any) *cellwire.Error {
+		return &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &fault):
+		return conflict("Instance %s: %s", offer.UUID, fault.Reason)
+	case errors.Is(err, plugins.ErrInstanceNotFound):
+		return conflict("Instance %s is not ready", offer.UUID)
+	case errors.Is(err, plugins.ErrUnsupported):
+		return cellwire.Unable(offer.UUID, string(offer.Purpose))
+	case errors.Is(err, plugins.ErrNotReady), errors.Is(err, errNodeAway):
+		return &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: fmt.Sprintf("The host of instance %s is not ready.", offer.UUID)}
+	}
+	return nil
 }
 
 // serveStreams opens this end of the streams that the cell offers, each once, and reports whether
@@ -66,10 +117,10 @@ func (w *Worker) serveStream(ctx context.Context, offer cellwire.StreamOffer) {
 	if err == nil {
 		err = serve(ctx, node, offer, end)
 	}
-	var refused *cellwire.Error
+	refused := inWireWords(offer, err)
 	switch {
 	case err == nil:
-	case errors.As(err, &refused):
+	case refused != nil:
 		end.Abort(refused)
 	case errors.Is(err, cellwire.ErrStreamLost), ctx.Err() != nil:
 		log.Debug().Err(err).Msg("A stream ended early.")

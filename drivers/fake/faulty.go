@@ -26,6 +26,7 @@ type Driver struct {
 var (
 	_ plugins.Driver             = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
+	_ plugins.ConsoleLogger      = (*Driver)(nil)
 	_ plugins.GuestLister        = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.InstanceManager    = (*Driver)(nil)

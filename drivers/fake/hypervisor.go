@@ -49,6 +49,8 @@ type machine struct {
 	Disk string `json:"disk,omitempty"`
 	// Shares are what it has.
 	Shares []portion `json:"shares"`
+	// Log is what it wrote to its console.
+	Log string `json:"log,omitempty"`
 }
 
 func newHypervisor(dir string) *hypervisor {

@@ -126,6 +126,7 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 		return plugins.Instance{}, err
 	}
 	m.Power, m.Complete = plugins.PowerRunning, true
+	m.boots()
 	log := plugins.Logger(ctx)
 	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("made an instance")
 	return m.instance(), h.put(m)
@@ -230,6 +231,11 @@ func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.Power
 		return m.instance(), nil
 	}
 	m.Power = to
+	if to == plugins.PowerRunning {
+		m.boots()
+	} else {
+		m.halts()
+	}
 	m.Complete = m.Complete || to == plugins.PowerRunning
 	return m.instance(), h.put(m)
 }

@@ -23,6 +23,7 @@ var (
 	_ plugins.InstanceManager = (*Driver)(nil)
 	_ plugins.InstanceWatcher = (*Driver)(nil)
 	_ plugins.InstanceMover   = (*Driver)(nil)
+	_ plugins.ConsoleLogger   = (*Driver)(nil)
 )
 
 const (
@@ -206,6 +207,11 @@ func (d *Driver) Arrive(
 // Leave removes an instance that is on another host, but not the disks that it has there.
 func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
 	return d.managing.manager.Leave(ctx, node, uuid)
+}
+
+// ConsoleLog returns the end of what an instance wrote to its serial console.
+func (d *Driver) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
+	return d.managing.manager.ConsoleLog(ctx, node, uuid, most)
 }
 
 // WatchInstances reports instances that changed, none while instances are not managed.

@@ -74,6 +74,11 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"ignores what it is to stop":                           {check: "instances/power", breakage: instead("SetPower", &driverv1.SetInstancePowerResponse{Instance: &driverv1.Instance{PowerState: shutdown}})},
 	"does not say that it is the instance that is missing": {check: "instances/power-unknown", breakage: fails("SetPower", errors.New("no such domain"))},
+	"sends all of a log": {check: "console-log/bounded", breakage: after("ConsoleLog", func(_ *raw, _ any, r *driverv1.ConsoleLogResponse) {
+		r.Log = []byte("more than one byte")
+	})},
+	"shows a log to those who ask only": {check: "console-log/bounded", breakage: fails("ConsoleLog", errors.New("permission denied"))},
+	"has a log of everything":           {check: "console-log/unknown", breakage: instead("ConsoleLog", &driverv1.ConsoleLogResponse{})},
 	"makes instances of nothing": {check: "instances/unknown-provider", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, _ func() (any, error)) (any, error) {
 		return s.regardless(ctx, req.(spawnReq))
 	})},

@@ -267,6 +267,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			}
 			return ended()
 		}},
+		{protocol.CapabilityConsoleLog, "ConsoleLog", func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
 	} {
 		if b.announces(ability.capability) {
 			continue

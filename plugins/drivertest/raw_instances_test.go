@@ -101,6 +101,14 @@ func (s *rawInstances) SetPower(ctx context.Context, req *driverv1.SetInstancePo
 	return &driverv1.SetInstancePowerResponse{Instance: rawInstance(is)}, err
 }
 
+func (s *rawInstances) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLogRequest) (*driverv1.ConsoleLogResponse, error) {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsoleLog) {
+		return nil, status.Error(codes.Unimplemented, "it keeps no console logs")
+	}
+	log, err := s.fake.ConsoleLog(ctx, req.GetNode(), req.GetUuid(), int(req.GetMaxBytes()))
+	return &driverv1.ConsoleLogResponse{Log: log}, err
+}
+
 // Watch is one more of the name: it is of another service than that of raw.
 func (s *rawInstances) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityInstanceEvents) {

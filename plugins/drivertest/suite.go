@@ -57,7 +57,7 @@ type Options struct {
 // Suite returns all checks, in the order in which they run.
 func Suite() []Check {
 	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
-		abilityChecks, instanceChecks, moverChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
+		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
 }
 
 // Execute runs the checks on a plugin.

@@ -204,7 +204,19 @@ func (k *instanceDriver) Leave(ctx context.Context, node, uuid string) error { r
 // Shutdown tidies nothing up: the scratch is a directory here.
 func (k *instanceDriver) Shutdown(context.Context) error { return nil }
 
+// ConsoleLog shows how much was asked for of which instance; those of some uuids have none.
+func (k *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
+	switch uuid {
+	case rootUUID:
+		return nil, plugins.ErrInstanceNotFound
+	case oneInstance:
+		return []byte(fmt.Sprintf("%s %s %d \xff", node, uuid, most)), nil
+	}
+	return nil, &plugins.InstanceFault{Reason: "nothing is kept of it"}
+}
+
 var (
+	_ plugins.ConsoleLogger   = (*instanceDriver)(nil)
 	_ plugins.InstanceManager = (*instanceDriver)(nil)
 	_ plugins.InstanceWatcher = (*instanceDriver)(nil)
 	_ plugins.InstanceMover   = (*instanceDriver)(nil)

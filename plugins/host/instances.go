@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,7 +183,9 @@ func (p *Plugin) Abilities() []string {
 	if !slices.Contains(announced, protocol.CapabilityInstances) {
 		return nil
 	}
-	return slices.DeleteFunc(plugins.Abilities(), func(ability string) bool { return !slices.Contains(announced, ability) })
+	return slices.DeleteFunc(plugins.Abilities(), func(ability string) bool {
+		return !slices.Contains(announced, strings.ReplaceAll(ability, "-", "_"))
+	})
 }
 
 // announces reports whether a process has a capability.

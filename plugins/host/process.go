@@ -42,6 +42,7 @@ type instance interface {
 	plugins.InstanceManager
 	plugins.InstanceWatcher
 	plugins.InstanceMover
+	plugins.ConsoleLogger
 	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}
 	Exit() error

@@ -25,6 +25,7 @@ type puppet struct {
 	plugins.InstanceManager // none
 	plugins.InstanceWatcher // none
 	plugins.InstanceMover   // none
+	plugins.ConsoleLogger   // none
 
 	id     identity
 	health func() error

@@ -96,6 +96,11 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("hypervisor show: %+v", node)
 	}
 
+	for lines, want := range map[string]string{"5": "fake machine " + one + " boots\none login:", "1": "one login:"} {
+		if said, err := o.command([]string{"console", "log", "show", "--lines", lines, one}).CombinedOutput(); err != nil || strings.TrimSpace(string(said)) != want {
+			t.Errorf("console log show: %v, %q", err, said)
+		}
+	}
 	c.life(t, o, one)
 
 	// A server that is booted from no image. Names of images cannot be looked up here, so that the

@@ -39,6 +39,9 @@ const (
 	TimeField = "@timestamp"
 )
 
+// MaxConsoleLog bounds what is asked for of a console log, in bytes.
+const MaxConsoleLog = 1 << 20
+
 // Capabilities are optional methods that a plugin has.
 const (
 	CapabilityWatch        = "watch"
@@ -55,6 +58,8 @@ const (
 	CapabilityProductNames   = "product_names"
 	// CapabilityMigrate counts only beside CapabilityInstances.
 	CapabilityMigrate = "migrate"
+	// CapabilityConsoleLog counts only beside CapabilityInstances.
+	CapabilityConsoleLog = "console_log"
 )
 
 // Limits of a plugin's responses.

@@ -219,6 +219,11 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 			d.Disks = append(d.Disks, disk)
 		}
 	}
+	for _, dev := range x.Serials {
+		if dev.Log != nil && d.ConsoleLog == "" {
+			d.ConsoleLog = dev.Log.File
+		}
+	}
 	for _, module := range x.Memorydevs {
 		if module.Model == "nvdimm" || module.Model == "virtio-pmem" {
 			d.PersistentMemory++

@@ -143,7 +143,7 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted", "instances", "instance_events", "warnings", "product_names", "migrate".
+	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -3781,6 +3781,113 @@ func (*LeaveInstanceResponse) Descriptor() ([]byte, []int) {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
+type ConsoleLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node string `protobuf:"bytes,40,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid string `protobuf:"bytes,41,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	// How many bytes of its end are asked for at most: 1 to 1 MiB.
+	MaxBytes      int64 `protobuf:"varint,42,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsoleLogRequest) Reset() {
+	*x = ConsoleLogRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsoleLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsoleLogRequest) ProtoMessage() {}
+
+func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsoleLogRequest.ProtoReflect.Descriptor instead.
+func (*ConsoleLogRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ConsoleLogRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ConsoleLogRequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *ConsoleLogRequest) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+type ConsoleLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the guest wrote it: any bytes.
+	Log           []byte `protobuf:"bytes,40,opt,name=log,proto3" json:"log,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsoleLogResponse) Reset() {
+	*x = ConsoleLogResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsoleLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsoleLogResponse) ProtoMessage() {}
+
+func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsoleLogResponse.ProtoReflect.Descriptor instead.
+func (*ConsoleLogResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *ConsoleLogResponse) GetLog() []byte {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
 type WatchInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Something is to be sent at least this often; a heartbeat, if there is nothing else.
@@ -3791,7 +3898,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +3910,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +3923,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -3839,7 +3946,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +3958,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +3971,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -3921,7 +4028,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4040,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4053,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -3973,7 +4080,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4092,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4105,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -4021,7 +4128,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4140,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4153,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -4346,7 +4453,13 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x14LeaveInstanceRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\"\x17\n" +
-	"\x15LeaveInstanceResponse\":\n" +
+	"\x15LeaveInstanceResponse\"X\n" +
+	"\x11ConsoleLogRequest\x12\x12\n" +
+	"\x04node\x18( \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18) \x01(\tR\x04uuid\x12\x1b\n" +
+	"\tmax_bytes\x18* \x01(\x03R\bmaxBytes\"&\n" +
+	"\x12ConsoleLogResponse\x12\x10\n" +
+	"\x03log\x18( \x01(\fR\x03log\":\n" +
 	"\x15WatchInstancesRequest\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"\x9f\x01\n" +
 	"\x16WatchInstancesResponse\x12>\n" +
@@ -4381,12 +4494,14 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xdf\x06\n" +
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xba\a\n" +
 	"\tInstances\x12Y\n" +
 	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
 	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
 	"\aDestroy\x12).compute.driver.v1.DestroyInstanceRequest\x1a*.compute.driver.v1.DestroyInstanceResponse\x12c\n" +
-	"\bSetPower\x12*.compute.driver.v1.SetInstancePowerRequest\x1a+.compute.driver.v1.SetInstancePowerResponse\x12^\n" +
+	"\bSetPower\x12*.compute.driver.v1.SetInstancePowerRequest\x1a+.compute.driver.v1.SetInstancePowerResponse\x12Y\n" +
+	"\n" +
+	"ConsoleLog\x12$.compute.driver.v1.ConsoleLogRequest\x1a%.compute.driver.v1.ConsoleLogResponse\x12^\n" +
 	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01\x12]\n" +
 	"\x06Depart\x12(.compute.driver.v1.DepartInstanceRequest\x1a).compute.driver.v1.DepartInstanceResponse\x12V\n" +
 	"\bReadFile\x12*.compute.driver.v1.ReadInstanceFileRequest\x1a\x1c.compute.driver.v1.FileChunk0\x01\x12a\n" +
@@ -4406,7 +4521,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -4472,24 +4587,26 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*ReadFile)(nil),                   // 61: compute.driver.v1.ReadFile
 	(*LeaveInstanceRequest)(nil),       // 62: compute.driver.v1.LeaveInstanceRequest
 	(*LeaveInstanceResponse)(nil),      // 63: compute.driver.v1.LeaveInstanceResponse
-	(*WatchInstancesRequest)(nil),      // 64: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 65: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 66: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 67: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 68: compute.driver.v1.InstanceFault
-	nil,                                // 69: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 70: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 71: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 72: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 73: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 74: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 75: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 76: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 77: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 78: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 79: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 80: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 81: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*ConsoleLogRequest)(nil),          // 64: compute.driver.v1.ConsoleLogRequest
+	(*ConsoleLogResponse)(nil),         // 65: compute.driver.v1.ConsoleLogResponse
+	(*WatchInstancesRequest)(nil),      // 66: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 67: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 68: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 69: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 70: compute.driver.v1.InstanceFault
+	nil,                                // 71: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 72: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 73: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 74: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 75: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 76: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 77: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 78: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 79: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 80: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 81: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 82: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 83: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -4499,25 +4616,25 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	69, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	70, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	71, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	71, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	72, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	73, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
 	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	72, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	74, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
 	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
 	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	73, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	75, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
 	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
 	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	74, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	76, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
 	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	75, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	76, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	77, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	77, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	78, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	79, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
 	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
 	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
@@ -4528,10 +4645,10 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
 	48, // 35: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	78, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	79, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	80, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	81, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	80, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	81, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	82, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	83, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
 	0,  // 40: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
 	42, // 41: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
 	58, // 42: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
@@ -4541,7 +4658,7 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	26, // 46: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
 	61, // 47: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
 	42, // 48: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	66, // 49: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	68, // 49: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
 	36, // 50: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	32, // 51: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
 	28, // 52: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
@@ -4563,33 +4680,35 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	45, // 68: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
 	49, // 69: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
 	51, // 70: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	64, // 71: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	53, // 72: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	55, // 73: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	57, // 74: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	62, // 75: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 76: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 77: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 78: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 79: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 80: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 81: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 82: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 83: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 84: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 85: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 86: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 87: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 88: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	50, // 89: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	52, // 90: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	65, // 91: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	54, // 92: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	56, // 93: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	60, // 94: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	63, // 95: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	76, // [76:96] is the sub-list for method output_type
-	56, // [56:76] is the sub-list for method input_type
+	64, // 71: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	66, // 72: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	53, // 73: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	55, // 74: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	57, // 75: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	62, // 76: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 77: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 78: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 79: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 80: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 81: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 82: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 83: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 84: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 85: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 86: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 87: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 88: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 89: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	50, // 90: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	52, // 91: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	65, // 92: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	67, // 93: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	54, // 94: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	56, // 95: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	60, // 96: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	63, // 97: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	77, // [77:98] is the sub-list for method output_type
+	56, // [56:77] is the sub-list for method input_type
 	56, // [56:56] is the sub-list for extension type_name
 	56, // [56:56] is the sub-list for extension extendee
 	0,  // [0:56] is the sub-list for field type_name
@@ -4615,7 +4734,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*ArriveInstanceResponse_Read)(nil),
 		(*ArriveInstanceResponse_Instance)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[64].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[66].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -4625,7 +4744,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   81,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

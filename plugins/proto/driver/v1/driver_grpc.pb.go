@@ -628,15 +628,16 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Instances_List_FullMethodName     = "/compute.driver.v1.Instances/List"
-	Instances_Spawn_FullMethodName    = "/compute.driver.v1.Instances/Spawn"
-	Instances_Destroy_FullMethodName  = "/compute.driver.v1.Instances/Destroy"
-	Instances_SetPower_FullMethodName = "/compute.driver.v1.Instances/SetPower"
-	Instances_Watch_FullMethodName    = "/compute.driver.v1.Instances/Watch"
-	Instances_Depart_FullMethodName   = "/compute.driver.v1.Instances/Depart"
-	Instances_ReadFile_FullMethodName = "/compute.driver.v1.Instances/ReadFile"
-	Instances_Arrive_FullMethodName   = "/compute.driver.v1.Instances/Arrive"
-	Instances_Leave_FullMethodName    = "/compute.driver.v1.Instances/Leave"
+	Instances_List_FullMethodName       = "/compute.driver.v1.Instances/List"
+	Instances_Spawn_FullMethodName      = "/compute.driver.v1.Instances/Spawn"
+	Instances_Destroy_FullMethodName    = "/compute.driver.v1.Instances/Destroy"
+	Instances_SetPower_FullMethodName   = "/compute.driver.v1.Instances/SetPower"
+	Instances_ConsoleLog_FullMethodName = "/compute.driver.v1.Instances/ConsoleLog"
+	Instances_Watch_FullMethodName      = "/compute.driver.v1.Instances/Watch"
+	Instances_Depart_FullMethodName     = "/compute.driver.v1.Instances/Depart"
+	Instances_ReadFile_FullMethodName   = "/compute.driver.v1.Instances/ReadFile"
+	Instances_Arrive_FullMethodName     = "/compute.driver.v1.Instances/Arrive"
+	Instances_Leave_FullMethodName      = "/compute.driver.v1.Instances/Leave"
 )
 
 // InstancesClient is the client API for Instances service.
@@ -661,6 +662,9 @@ type InstancesClient interface {
 	Destroy(ctx context.Context, in *DestroyInstanceRequest, opts ...grpc.CallOption) (*DestroyInstanceResponse, error)
 	// SetPower starts or stops an instance. In that state already, it changes nothing. Details: InstanceNotFound, InstanceFault.
 	SetPower(ctx context.Context, in *SetInstancePowerRequest, opts ...grpc.CallOption) (*SetInstancePowerResponse, error)
+	// ConsoleLog returns the end of what an instance wrote to its serial console, since it was made or longer than its last start.
+	// Capability: "console_log". Details: InstanceNotFound, InstanceFault, if nothing is kept of it.
+	ConsoleLog(ctx context.Context, in *ConsoleLogRequest, opts ...grpc.CallOption) (*ConsoleLogResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -719,6 +723,16 @@ func (c *instancesClient) SetPower(ctx context.Context, in *SetInstancePowerRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetInstancePowerResponse)
 	err := c.cc.Invoke(ctx, Instances_SetPower_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) ConsoleLog(ctx context.Context, in *ConsoleLogRequest, opts ...grpc.CallOption) (*ConsoleLogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConsoleLogResponse)
+	err := c.cc.Invoke(ctx, Instances_ConsoleLog_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -818,6 +832,9 @@ type InstancesServer interface {
 	Destroy(context.Context, *DestroyInstanceRequest) (*DestroyInstanceResponse, error)
 	// SetPower starts or stops an instance. In that state already, it changes nothing. Details: InstanceNotFound, InstanceFault.
 	SetPower(context.Context, *SetInstancePowerRequest) (*SetInstancePowerResponse, error)
+	// ConsoleLog returns the end of what an instance wrote to its serial console, since it was made or longer than its last start.
+	// Capability: "console_log". Details: InstanceNotFound, InstanceFault, if nothing is kept of it.
+	ConsoleLog(context.Context, *ConsoleLogRequest) (*ConsoleLogResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -853,6 +870,9 @@ func (UnimplementedInstancesServer) Destroy(context.Context, *DestroyInstanceReq
 }
 func (UnimplementedInstancesServer) SetPower(context.Context, *SetInstancePowerRequest) (*SetInstancePowerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetPower not implemented")
+}
+func (UnimplementedInstancesServer) ConsoleLog(context.Context, *ConsoleLogRequest) (*ConsoleLogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConsoleLog not implemented")
 }
 func (UnimplementedInstancesServer) Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -962,6 +982,24 @@ func _Instances_SetPower_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Instances_ConsoleLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConsoleLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).ConsoleLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_ConsoleLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).ConsoleLog(ctx, req.(*ConsoleLogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Instances_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchInstancesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1049,6 +1087,10 @@ var Instances_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetPower",
 			Handler:    _Instances_SetPower_Handler,
+		},
+		{
+			MethodName: "ConsoleLog",
+			Handler:    _Instances_ConsoleLog_Handler,
 		},
 		{
 			MethodName: "Depart",
