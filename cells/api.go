@@ -136,7 +136,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	a.scheduler, err = scheduler.New(scheduler.Options{
 		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
-		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim,
+		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
 		Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,

@@ -58,6 +58,9 @@ type Options struct {
 	// Reclaim is how long softly deleted servers are kept (reclaim_instance_interval); with 0 each
 	// delete is for good.
 	Reclaim time.Duration
+	// ConfirmAfter is after how long migrations are confirmed (resize_confirm_window); with 0 only
+	// by clients.
+	ConfirmAfter time.Duration
 	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org;
 	// "" takes scheme and host of the request.
 	Endpoint string

@@ -473,3 +473,30 @@ func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	}
 	return err
 }
+
+// confirmOld confirms the migrations of a cell that are finished since longer than ConfirmAfter. It
+// costs a request to the cell, and one for each of them.
+func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
+	if s.o.ConfirmAfter <= 0 {
+		return nil
+	}
+	before := s.o.Now().Add(-s.o.ConfirmAfter)
+	query := cellwire.MigrationQuery{Status: cellwire.MigrationFinished, ChangedBefore: &before, Limit: cellwire.MaxLimit}
+	old, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		return c.Migrations(ctx, query)
+	})
+	if err != nil {
+		return fmt.Errorf("asking cell %s for migrations to confirm: %w", cell.Name, err)
+	}
+	var errs []error
+	for _, m := range old {
+		errs = append(errs, s.alone(m.ServerUUID, func() error {
+			err := s.say(ctx, cell, m, cellwire.MigrationStep{Confirm: true})
+			if cellclient.IsConflict(err) || cellclient.IsNotFound(err) { // it is reverted, or deleted
+				return nil
+			}
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+}

@@ -445,3 +445,24 @@ func TestHostsWithoutTheAbility(t *testing.T) {
 	}
 	w.consistent(map[string]bool{uuid: true})
 }
+
+// TestConfirmWindow: a migration is confirmed after a time if no client does that, and not before.
+func TestConfirmWindow(t *testing.T) {
+	const window = time.Hour
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.ConfirmAfter = window })
+	uuid, _ := w.placed()
+	w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+	w.moves()
+	w.work()
+	w.work()
+	to := w.host(uuid)
+	for _, wait := range []time.Duration{0, window - time.Minute, 2 * time.Minute} {
+		w.is(uuid, cellwire.VMResized, "", to)
+		w.pass(wait)
+		w.must(w.scheduler.Reconcile(ctx))
+		w.work()
+	}
+	w.is(uuid, cellwire.VMActive, "", to)
+	w.holds(map[string]*agent{uuid: to})
+	w.consistent(map[string]bool{uuid: true})
+}

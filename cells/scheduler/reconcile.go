@@ -50,7 +50,7 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 			errs = append(errs, err)
 			return
 		}
-		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.compare(ctx, a.Cell))
+		errs = append(errs, s.finishAll(ctx, a.Cell, a.Value), s.confirmOld(ctx, a.Cell), s.compare(ctx, a.Cell))
 	})
 	return errors.Join(errs...)
 }

@@ -45,6 +45,9 @@ type Options struct {
 	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
 	// delete.
 	Reclaim time.Duration
+	// ConfirmAfter is after how long a server that was migrated is confirmed where it is: Nova's
+	// resize_confirm_window. 0: never.
+	ConfirmAfter time.Duration
 	// RecheckQuota looks at the quota once more when a server has its allocations: Nova's [quota]
 	// recheck_quota.
 	RecheckQuota bool

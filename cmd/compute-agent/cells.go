@@ -150,6 +150,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			InternalZone:       c.InternalServiceZone,
 			ScheduleZone:       c.DefaultScheduleZone,
 			Reclaim:            c.ReclaimInstanceInterval,
+			ConfirmAfter:       c.ResizeConfirmWindow,
 			Endpoint:           c.Endpoint,
 		},
 		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,

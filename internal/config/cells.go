@@ -32,6 +32,7 @@ type ComputeAPI struct {
 	ListRecordsBySkippingDownCells bool
 	InstanceListPerProjectCells    bool
 	ReclaimInstanceInterval        time.Duration // Zero: servers are deleted at once.
+	ResizeConfirmWindow            time.Duration // Zero: their owners confirm migrations.
 	DiscoverHostsInterval          time.Duration // Zero: only `cells manage discover-hosts`.
 	DefaultAvailabilityZone        string
 	PCIAlias                       []string // Nova's [pci] alias, a JSON object each.
@@ -250,6 +251,17 @@ var cellSections = []section{
 					min:  time.Second,
 					max:  365 * 24 * time.Hour,
 					zero: "they are deleted at once",
+				},
+			},
+			{
+				"resize_confirm_window",
+				restart,
+				"How long after a migration a server is confirmed on its new host, unless a client does so, or\nreverts it, before.",
+				duration[Config]{
+					at:   func(c *Config) *time.Duration { return &c.ComputeAPI.ResizeConfirmWindow },
+					min:  time.Second,
+					max:  365 * 24 * time.Hour,
+					zero: "never",
 				},
 			},
 			{
