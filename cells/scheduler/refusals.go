@@ -145,17 +145,17 @@ func (b *build) refused() (counts [refusals]int) {
 
 // whyNoHost is for administrators: what Placement had, and why no node takes the server.
 func (b *build) whyNoHost(targets int) string {
-	text := fmt.Sprintf("Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d hosts were queried one by one; %d were tried.",
-		b.candidates, targets, b.unmapped, len(b.searched), b.tried)
+	text := "Placement returned no candidates."
+	if b.candidates+b.tried+len(b.searched) > 0 {
+		text = fmt.Sprintf("Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d hosts were queried one by one; %d were tried.",
+			b.candidates, targets, b.unmapped, len(b.searched), b.tried)
+	}
 	switch {
 	case b.stage == 0:
 		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider has the trait " + TraitNUMARoot + "."
 	case len(b.divided) > 0:
 		text += " On hosts with NUMA cells all processors and memory were asked for in " + strings.Join(b.divided, ", then divided among ") +
 			", and the guest cannot be divided further."
-	}
-	for _, r := range b.first {
-		text += " " + r.explainable()
 	}
 	if len(b.hosts.nodes) == 0 {
 		return text + " No host is mapped to a cell."
@@ -166,7 +166,13 @@ func (b *build) whyNoHost(targets int) string {
 			reasons = append(reasons, fmt.Sprintf("%d %s", n, refusalTexts[why]))
 		}
 	}
-	return fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
+	text = fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
+	for _, r := range b.first {
+		if how := r.explainable(); how != "" {
+			text += " " + how
+		}
+	}
+	return text
 }
 
 // longestQuery is how long a query is at most that an administrator is given to paste, in bytes.

@@ -83,7 +83,8 @@ func TestTranscript(t *testing.T) {
 	}
 	golden.Text(t, "testdata/transcript.txt", masked(string(out)))
 	for n, line := range strings.Split(string(out), "\n") {
-		if len([]rune(line)) > 125 && !strings.Contains(line, "GET /") {
+		query := strings.Contains(line, "GET /") || strings.Contains(line, "&resources=") // has no place to break it
+		if len([]rune(line)) > 125 && !query {
 			t.Errorf("line %d is too wide for most terminals: %s", n+1, line)
 		}
 	}
