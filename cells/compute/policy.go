@@ -56,7 +56,7 @@ const (
 	ruleMigrationsHosts      Rule = "os_compute_api:os-migrations:index:host"
 	ruleServerMigrationsList Rule = "os_compute_api:servers:migrations:index"
 	ruleServerMigrationsShow Rule = "os_compute_api:servers:migrations:show"
-	ruleConsoleOutput    Rule = "os_compute_api:os-console-output"
+	ruleConsoleOutput        Rule = "os_compute_api:os-console-output"
 
 	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
 	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"

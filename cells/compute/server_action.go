@@ -38,10 +38,10 @@ var actions = map[string]action{
 	"reboot":      {schema: rebootSchema, do: (*API).rebootServer},
 	"rebuild":     {schemas: rebuildSchemas, do: (*API).rebuildServer},
 
-	"evacuate":      {schemas: evacuateSchemas, do: (*API).evacuateServer},
-	"migrate":       {schemas: migrateSchemas, do: (*API).migrateServer},
-	"confirmResize": {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
-	"revertResize":  {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
+	"evacuate":            {schemas: evacuateSchemas, do: (*API).evacuateServer},
+	"migrate":             {schemas: migrateSchemas, do: (*API).migrateServer},
+	"confirmResize":       {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
+	"revertResize":        {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
 	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput},
 }
 

@@ -51,7 +51,9 @@ var (
 )
 
 // decisionUUID is that of a part of a host.
-func decisionUUID(host, part int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", host+1, part) }
+func decisionUUID(host, part int) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", host+1, part)
+}
 
 // placementOf is a Placement of this project with hosts, in a file, and its nodes.
 func placementOf(b *testing.B, kind func(host int) []part) (*placement.Server, []apidb.Node) {

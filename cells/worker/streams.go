@@ -22,7 +22,7 @@ type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, e
 
 // streamers are those of the purposes that this agent knows.
 var streamers = map[cellwire.Purpose]streamer{
-	cellwire.PurposeDisk: sendDisk,
+	cellwire.PurposeDisk:       sendDisk,
 	cellwire.PurposeConsoleLog: sendConsoleLog,
 }
 
