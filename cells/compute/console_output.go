@@ -119,7 +119,7 @@ func (x *exchange) hosted(m apidb.Mapping) (server cellwire.Server, client *cell
 func consoleFault(err error, uuid string) error {
 	var refusal *cellwire.Error
 	if !errors.As(err, &refusal) {
-		return osapi.Unavailable("The host of instance %s cannot be asked for its console now.", uuid).Because(err)
+		refusal = &cellwire.Error{}
 	}
 	switch {
 	case refusal.Code == cellwire.CodeUnable:
@@ -131,5 +131,5 @@ func consoleFault(err error, uuid string) error {
 	case refusal.Status == http.StatusServiceUnavailable:
 		return osapi.Unavailable("%s", shortened(refusal.Message)).Because(err)
 	}
-	return err
+	return osapi.Unavailable("The host of instance %s cannot be asked for its console now.", uuid).Because(err)
 }

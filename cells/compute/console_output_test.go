@@ -138,6 +138,12 @@ func TestConsoleOutput(t *testing.T) {
 			t.Errorf("%s: %d %s", text, got.status, got.text)
 		}
 	}
+	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) {
+		end.Abort(&cellwire.Error{Status: 500, Code: cellwire.CodeInternal, Message: "/var/lib/nova: permission denied"})
+	})
+	if got := c.act(admin, plain); got.status != 503 || strings.Contains(got.text, "denied") {
+		t.Errorf("an error of the driver: %d %s", got.status, got.text)
+	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) { _ = end.Close() })
 	if got := c.act(admin, plain); got.status != 503 {
 		t.Errorf("a lost stream: %d %s", got.status, got.text)
