@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -70,6 +74,37 @@ var agentLane = lane{build: agentWorld, cases: []aCase{
 			if n != 1 {
 				t.Errorf("the guest of %s was made %d times", w.name(id), n)
 			}
+		}
+	}},
+	{64, "rebuild_whose_cell_and_agent_are_killed", func(t *testing.T, w *world) {
+		const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoEJcLeP3yjG4nCKSAr1uI me"
+		agent, web5 := w.agents["c1h1"], w.boot(t, "p1", "web5", "c1h1")
+		before, held := agent.guests(t), w.held(t, web5)
+		w.api.ask(t, of("p1"), "2.2", "POST", "/os-keypairs", map[string]any{"keypair": map[string]any{"name": "mine", "public_key": key}}).status(t, 201)
+		w.api.ask(t, of("p1"), "2.54", "POST", "/servers/"+web5+"/action", map[string]any{"rebuild": map[string]any{
+			"imageRef": "155d900f-4e14-4e4c-a73d-069cbf4541e6", "key_name": "mine",
+		}}).status(t, 202)
+		// Whichever half it is in.
+		agent.process.Kill()
+		w.down(t, "cell1")
+		w.revive(t, "cell1")
+		agent.run(t, w)
+		w.up(t)
+		w.settled(t, "ACTIVE", "web5")
+		after := agent.guests(t)
+		if strings.Contains(before[web5], key) || !strings.Contains(after[web5], key) {
+			t.Errorf("the guest was\n%s\nand is\n%s", before[web5], after[web5])
+		}
+		delete(before, web5)
+		delete(after, web5)
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("the other guests (-before +after):\n%s", diff)
+		}
+		if now := w.held(t, web5); !slices.Equal(held, now) || len(held) == 0 {
+			t.Errorf("its allocations were %v and are %v", held, now)
+		}
+		if n := agent.spawned(t)[web5]; n < 1 || n > 2 { // the driver may end before the agent logs what it says
+			t.Errorf("its guest was made %d times", n)
 		}
 	}},
 }}
