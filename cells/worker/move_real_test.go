@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/drivers/fake"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// movingCell is a cell over HTTP with two hosts, whose workers and fake drivers are real.
+type movingCell struct {
+	*testing.T
+	client    *cellclient.Client
+	placement *fakePlacement
+	drivers   map[string]*fake.Driver
+	trees     map[string]*providertree.Tree
+	stops     map[string]func()
+	moves     int
+}
+
+func newMovingCell(t *testing.T, storage string) *movingCell {
+	t.Helper()
+	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", celldb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(c)
+	client, err := cellclient.New(cellclient.Config{URL: web.URL, Cell: "cell1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &movingCell{
+		T: t, client: client, placement: newPlacement(), drivers: map[string]*fake.Driver{}, trees: map[string]*providertree.Tree{}, stops: map[string]func(){},
+	}
+	t.Cleanup(func() {
+		for _, host := range moveHosts {
+			r.end(host)
+		}
+		client.CloseIdle()
+		c.CloseStreams()
+		web.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, host := range moveHosts {
+		d, tree := fake.New(), &providertree.Tree{}
+		config := fmt.Sprintf(`{"nodes": [{"name": %q, "inventories": {"VCPU": {"total": 8}}}], "instances": {"storage": %q}}`, host, storage)
+		if err := d.Configure(t.Context(), json.RawMessage(config), plugins.HostInfo{Name: host, StateDir: t.TempDir()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.AddRoot(nodeOn(host), host); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.UpdateProviderTree(t.Context(), tree, host, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.drivers[host], r.trees[host] = d, tree
+		r.start(host)
+	}
+	return r
+}
+
+func (r *movingCell) start(host string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := worker.New(worker.Config{
+		Host: host, Version: "1", Cell: r.client, Allocations: r.placement, Logger: zerolog.Nop(),
+		Guests: oneGuestNode{
+			UUID: nodeOn(host), Name: host, Manager: r.drivers[host], Abilities: []string{plugins.AbilityMigrate},
+			Tree: func() *providertree.Tree { return r.trees[host] },
+		},
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	r.stops[host] = func() { cancel(); <-ended }
+}
+
+func (r *movingCell) end(host string) {
+	if stop := r.stops[host]; stop != nil {
+		stop()
+		delete(r.stops, host)
+	}
+}
+
+func (r *movingCell) moment() celldb.Moment {
+	return celldb.Moment{Now: time.Now(), DownTime: time.Minute}
+}
+
+// check ends the test at an error of the cell.
+func check[T any](r *movingCell) func(T, error) T {
+	return func(answer T, err error) T {
+		r.Helper()
+		if err != nil {
+			r.Fatal(err)
+		}
+		return answer
+	}
+}
+
+func (r *movingCell) server() cellwire.Server {
+	r.Helper()
+	return check[cellwire.Server](r)(r.client.Server(r.Context(), serverUUID(1)))
+}
+
+// eventually waits for a state of the server, and for the powers of the guests on both hosts.
+func (r *movingCell) eventually(what string, is func(s cellwire.Server) bool, first, second plugins.PowerState) {
+	r.Helper()
+	defer func() {
+		if r.Failed() {
+			r.Logf("%+v", r.server())
+		}
+	}()
+	testproc.Eventually(r, testproc.Patience, what, testproc.True(func() bool {
+		return is(r.server()) && r.power("cn1") == first && r.power("cn2") == second
+	}))
+}
+
+func (r *movingCell) power(host string) plugins.PowerState {
+	list, err := r.drivers[host].Instances(r.Context(), host)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, i := range list {
+		return i.Power
+	}
+	return gone
+}
+
+// move begins one to the other host, as the compute API does.
+func (r *movingCell) move(kind cellwire.MigrationType) string {
+	r.Helper()
+	from := r.server().Host
+	to := otherHost(from)
+	r.moves++
+	m := check[cellwire.Migration](r)(r.client.Migrate(r.Context(), serverUUID(1), cellwire.MigrateRequest{UUID: serverUUID(1000 + r.moves), Type: kind}))
+	r.placement.grantOf(1000+r.moves, nodeOn(from))
+	r.placement.grantOf(1, nodeOn(to))
+	r.step(m.UUID, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: to, Node: to, NodeUUID: nodeOn(to)}})
+	return m.UUID
+}
+
+func (r *movingCell) step(migration string, step cellwire.MigrationStep) {
+	r.Helper()
+	check[cellwire.Migration](r)(r.client.Step(r.Context(), migration, step))
+}
+
+func (r *movingCell) disk(host string) string {
+	r.Helper()
+	text := ""
+	err := r.drivers[host].ReadFile(r.Context(), host, serverUUID(1), "disk", 0, func(_ int64, data []byte) error { text += string(data); return nil })
+	if err != nil {
+		r.Fatal(err)
+	}
+	return text
+}
+
+// TestServersMoveThroughARealCell: with a database, HTTP and the streams of a cell, workers and
+// fake drivers, a server is migrated and confirmed, migrated and reverted, and evacuated.
+func TestServersMoveThroughARealCell(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
+			storage := ""
+			if shared {
+				storage = t.TempDir()
+			}
+			r := newMovingCell(t, storage)
+			ctx := t.Context()
+			testproc.Eventually(t, testproc.Patience, "both hosts", testproc.True(func() bool {
+				for _, host := range moveHosts {
+					work, err := r.client.Work(ctx, host, 0, "", 0)
+					if err != nil || !work.Service.Up {
+						return false
+					}
+				}
+				return true
+			}))
+			r.placement.grantOf(1, nodeOn("cn1"))
+			check[cellwire.Server](r)(r.client.Insert(ctx, cellwire.Server{
+				UUID: serverUUID(1), ProjectID: "p", UserID: "u", Name: "web", Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}},
+				Host: "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+			}))
+			check[cellwire.Server](r)(r.client.Release(ctx, serverUUID(1)))
+			on := func(host, state string) func(cellwire.Server) bool {
+				return func(s cellwire.Server) bool { return s.Host == host && s.VMState == state && s.TaskState == "" }
+			}
+			r.eventually("the guest", on("cn1", cellwire.VMActive), plugins.PowerRunning, gone)
+			check[plugins.Instance](r)(r.drivers["cn1"].SetPower(ctx, "cn1", serverUUID(1), plugins.PowerShutdown, true))
+			made := r.disk("cn1")
+			check[plugins.Instance](r)(r.drivers["cn1"].SetPower(ctx, "cn1", serverUUID(1), plugins.PowerRunning, true))
+			r.eventually("its power", on("cn1", cellwire.VMActive), plugins.PowerRunning, gone)
+
+			m := r.move(cellwire.MigrationCold)
+			r.eventually("the migration", on("cn2", cellwire.VMResized), plugins.PowerShutdown, plugins.PowerRunning)
+			r.step(m, cellwire.MigrationStep{Confirm: true})
+			r.eventually("the confirmation", on("cn2", cellwire.VMActive), gone, plugins.PowerRunning)
+			testproc.Eventually(t, testproc.Patience, "the end of what was kept on the source", testproc.True(func() bool { return !r.placement.holds(1001) }))
+
+			m = r.move(cellwire.MigrationCold)
+			r.eventually("the migration back", on("cn1", cellwire.VMResized), plugins.PowerRunning, plugins.PowerShutdown)
+			r.step(m, cellwire.MigrationStep{Revert: true})
+			testproc.Eventually(t, testproc.Patience, "the destination's guest to leave", testproc.True(func() bool { return r.power("cn1") == gone }))
+			testproc.Eventually(t, testproc.Patience, "the revert to be due", testproc.True(func() bool {
+				due, err := r.client.MigrationsDue(ctx)
+				return err == nil && len(due) == 1
+			}))
+			r.placement.grantOf(1, nodeOn("cn2"))
+			r.placement.drop(m)
+			r.step(m, cellwire.MigrationStep{GivenBack: true})
+			r.eventually("the way back", on("cn2", cellwire.VMActive), gone, plugins.PowerRunning)
+
+			check[plugins.Instance](r)(r.drivers["cn2"].SetPower(ctx, "cn2", serverUUID(1), plugins.PowerShutdown, true))
+			if got := r.disk("cn2"); got != made {
+				t.Errorf("its disk is %q, and was %q", got, made)
+			}
+			r.end("cn2") // its host is lost: the worker's last report is that it stops
+			r.move(cellwire.MigrationEvacuation)
+			testproc.Eventually(t, testproc.Patience, "the evacuation", testproc.True(func() bool { s := r.server(); return s.Host == "cn1" && s.TaskState == "" }))
+			r.start("cn2")
+			testproc.Eventually(t, testproc.Patience, "the lost host to leave", testproc.True(func() bool {
+				return r.power("cn2") == gone && !r.placement.holds(1000+r.moves) && r.placement.holds(1)
+			}))
+			if shared {
+				if text, err := os.ReadFile(filepath.Join(storage, serverUUID(1)+".disk")); err != nil || string(text) != made {
+					t.Errorf("the shared disk is %q: %v", text, err)
+				}
+			}
+		})
+	}
+}
