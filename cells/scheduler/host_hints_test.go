@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
@@ -132,4 +133,30 @@ func TestHostHintsWait(t *testing.T) {
 		t.Errorf("they are on %q, %q and %q", a, b, c)
 	}
 	w.consistent(map[string]bool{first: true, second: true, third: true})
+}
+
+// TestHostHintsOfAMove: a server that is evacuated stays away from the servers of its hint, and has
+// no host if all others are theirs.
+func TestHostHintsOfAMove(t *testing.T) {
+	w := begin(t, []int{2})
+	first := w.created()
+	w.schedule()
+	w.work()
+	second := w.created(apart(first))
+	w.schedule()
+	w.work()
+	from := w.host(second)
+	w.dies(from)
+	w.must(w.migrate(second, cellwire.MigrationEvacuation, ""))
+	w.moves()
+	if row := w.row(second); row.Host != from.host || row.Fault == nil || !strings.HasSuffix(row.Fault.Message, "The hint different_host rules out others.") {
+		t.Errorf("it is on %s: %+v", row.Host, row.Fault)
+	}
+	w.must(w.delete(first, false))
+	w.work()
+	w.must(w.migrate(second, cellwire.MigrationEvacuation, ""))
+	w.moves()
+	if to := w.host(second); to == from {
+		t.Error("it does not move to the host that is empty now")
+	}
 }
