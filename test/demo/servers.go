@@ -72,9 +72,8 @@ func (t *teller) refuses(ctx context.Context, create string) {
 	t.becomes(ctx, "second", "ERROR")
 	t.types(ctx, "openstack server list -n -c Name -c Status -c Flavor --sort-column Name")
 	t.types(ctx, "openstack server show second -c fault -f json")
-	t.say("What the scheduler asked is in the log of Placement, which explains its answer by cell:")
+	t.say("The fault ends with a command. With its query in a variable:")
 	query := t.lastQuery()
-	t.try(func() error { t.asks("/allocation_candidates?"+query, ""); return nil })
 	why := t.typesAs(ctx, `compute-agent placement explain "$query"`, "query='"+query+"'; ")
 	t.checks(func() error {
 		for _, lacks := range []string{"_NUMA0: 2816 of 8192 MEMORY_MB free", "_NUMA0: 5888 of 8192 MEMORY_MB free"} {
