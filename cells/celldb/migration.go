@@ -366,7 +366,8 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		if report.Fault != nil {
 			return r.rollBack(m, report.Fault, now), ""
 		}
-		return r.arrived(m, report.PowerState, now), ""
+		r.arrived(m, report.PowerState, now)
+		return true, ""
 	case report.Kind == cellwire.ReportLeft && (want == cellwire.WantLeft || want == cellwire.WantLeaving):
 		return r.left(m), ""
 	}
@@ -388,7 +389,7 @@ func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 }
 
 // arrived: the guest is on the destination.
-func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) bool {
+func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) {
 	s := &r.Server
 	at := Kept(now)
 	s.TaskState, s.LaunchedAt, s.PowerState = "", &at, power
@@ -396,12 +397,11 @@ func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) bool 
 		s.VMState = cellwire.VMResized
 		m.becomes(cellwire.MigrationFinished, false)
 		m.Offer = ""
-		return true
+		return
 	}
 	s.VMState = stateOf(power)
 	s.Fault = nil
 	m.becomes(cellwire.MigrationDone, false)
-	return true
 }
 
 // stateOf is the vm_state of a guest that is there.

@@ -105,10 +105,6 @@ func (r *movingCell) end(host string) {
 	}
 }
 
-func (r *movingCell) moment() celldb.Moment {
-	return celldb.Moment{Now: time.Now(), DownTime: time.Minute}
-}
-
 // check ends the test at an error of the cell.
 func check[T any](r *movingCell) func(T, error) T {
 	return func(answer T, err error) T {
