@@ -96,7 +96,7 @@ func TestOpenstackCompute(t *testing.T) {
 		t.Errorf("hypervisor show: %+v", node)
 	}
 
-	for lines, want := range map[string]string{"5": "fake machine " + one + " boots\none login:", "1": "one login:"} {
+	for lines, want := range map[string]string{"5": "guest " + one + " boots\nlogin:", "1": "login:"} {
 		if said, err := o.command([]string{"console", "log", "show", "--lines", lines, one}).CombinedOutput(); err != nil || strings.TrimSpace(string(said)) != want {
 			t.Errorf("console log show: %v, %q", err, said)
 		}

@@ -214,12 +214,15 @@ func (c *cloud) addHost(name, cell string) *host {
 func (h *host) run(ctx context.Context) {
 	var work cellwire.Work
 	for ctx.Err() == nil {
-		_, err := h.cell.Report(ctx, h.name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name, Abilities: []string{plugins.AbilityRebuild}}}})
+		_, err := h.cell.Report(ctx, h.name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.node, Name: h.name, Abilities: []string{plugins.AbilityConsoleLog, plugins.AbilityRebuild}}}})
 		if err == nil {
 			work, err = h.cell.Work(ctx, h.name, work.Revision, work.Epoch, time.Second)
 		}
 		if err == nil {
 			err = h.do(ctx, work.Items)
+		}
+		for _, offer := range work.Streams {
+			h.show(ctx, offer)
 		}
 		if err != nil {
 			select {
@@ -228,6 +231,18 @@ func (h *host) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// show sends a console log. A stream that is offered again, or whose other end is gone, is left.
+func (h *host) show(ctx context.Context, offer cellwire.StreamOffer) {
+	end, err := h.cell.AcceptStream(ctx, h.name, offer.ID)
+	if err != nil {
+		return
+	}
+	defer func() { _ = end.Close() }()
+	_, _ = fmt.Fprintf(end, "guest %s boots\r\nlogin: ", offer.UUID)
+	_ = end.CloseWrite()
+	_, _ = io.Copy(io.Discard, end)
 }
 
 // do makes the desired state of the items exist, and reports it.
