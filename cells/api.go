@@ -68,6 +68,7 @@ type APIConfig struct {
 	Quotas                  apidb.QuotaSet
 	CountUsageFromPlacement bool
 	RecheckQuota            bool
+	MaxPlacementResults     int // 0: the scheduler's default
 	Aggregates              scheduler.AggregateOptions
 	// Aliases are names for PCI devices in flavors.
 	Aliases       extraspecs.Aliases
@@ -137,7 +138,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
-		Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
+		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
 	})

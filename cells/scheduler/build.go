@@ -79,7 +79,16 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
-	b := &build{s: s, spec: request.RequestSpec, view: v, hosts: hosts, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
+	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx)
+}
+
+// newBuild is what becomes of a server, or of its move.
+func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
+	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
+}
+
+// run finds a place by all that the request asks for.
+func (b *build) run(ctx context.Context) error {
 	if err := b.lookAtHints(ctx); err != nil {
 		return err
 	}

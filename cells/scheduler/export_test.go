@@ -82,7 +82,7 @@ func NewDecision(client *PlacementClient, nodes []apidb.Node) *Decision {
 // requests that was, from 1 on; 0: no host takes it, which is found out as far as it takes before
 // every host is asked by itself.
 func (d *Decision) Claim(ctx context.Context, spec apidb.RequestSpec) (stage int, err error) {
-	b := &build{s: d.s, spec: spec, hosts: d.hosts, failed: map[string]bool{}, full: map[string]bool{}}
+	b := d.s.newBuild(spec, nil, d.hosts, nil)
 	stages, err := b.stages(ctx)
 	if err != nil {
 		return 0, err

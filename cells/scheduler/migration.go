@@ -235,16 +235,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	b := &build{s: s, spec: spec, view: v, hosts: hosts, move: of, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
-	if err := b.lookAtHints(ctx); err != nil {
-		return err
-	}
-	leave, err := b.joinGroup(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	return b.place(ctx)
+	return s.newBuild(spec, v, hosts, of).run(ctx)
 }
 
 // asIs is a migration as it is now, with its server and all open migrations of that. One that is

@@ -156,6 +156,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
 		Placement: placement.Config,
 		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
+		MaxPlacementResults: cfg.Scheduler.MaxPlacementResults,
 		Aggregates: scheduler.AggregateOptions{
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,

@@ -14,18 +14,20 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 )
 
-// TestAggregateOptions: each key about aggregates and zones reaches the compute API.
-func TestAggregateOptions(t *testing.T) {
+// TestSchedulerOptions: each key about where servers go reaches the compute API.
+func TestSchedulerOptions(t *testing.T) {
 	type options struct {
 		Aggregates             scheduler.AggregateOptions
 		Default, Internal, For string // zones
+		Candidates             int    // 0: the default, 1000
 	}
 	for text, want := range map[string]options{
 		"": {Default: "nova", Internal: "internal"},
-		"[scheduler]\nlimit_tenants_to_placement_aggregate = true":       {scheduler.AggregateOptions{LimitTenants: true}, "nova", "internal", ""},
-		"[scheduler]\nplacement_aggregate_required_for_tenants = true":   {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", ""},
-		"[scheduler]\nquery_placement_for_availability_zone = false":     {scheduler.AggregateOptions{LocalZones: true}, "nova", "internal", ""},
-		"[scheduler]\nenable_isolated_aggregate_filtering = true":        {scheduler.AggregateOptions{Isolate: true}, "nova", "internal", ""},
+		"[scheduler]\nlimit_tenants_to_placement_aggregate = true":       {scheduler.AggregateOptions{LimitTenants: true}, "nova", "internal", "", 0},
+		"[scheduler]\nplacement_aggregate_required_for_tenants = true":   {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0},
+		"[scheduler]\nquery_placement_for_availability_zone = false":     {scheduler.AggregateOptions{LocalZones: true}, "nova", "internal", "", 0},
+		"[scheduler]\nenable_isolated_aggregate_filtering = true":        {scheduler.AggregateOptions{Isolate: true}, "nova", "internal", "", 0},
+		"[scheduler]\nmax_placement_results = 50":                        {Default: "nova", Internal: "internal", Candidates: 50},
 		"[compute_api]\ndefault_availability_zone = \"here\"":            {Default: "here", Internal: "internal"},
 		"[compute_api]\ninternal_service_availability_zone = \"secret\"": {Default: "nova", Internal: "secret"},
 		"[compute_api]\ndefault_schedule_zone = \"east\"":                {Default: "nova", Internal: "internal", For: "east"},
@@ -43,7 +45,7 @@ func TestAggregateOptions(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		zones := made.Options
-		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone}); diff != "" {
+		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone, made.MaxPlacementResults % 1000}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}

@@ -56,6 +56,8 @@ type Quota struct {
 
 // Scheduler is the section [scheduler]: how host aggregates restrict servers, with Nova's names.
 type Scheduler struct {
+	MaxPlacementResults int // Candidates per request to Placement.
+
 	LimitTenants       bool
 	RequireTenants     bool
 	ZonesFromPlacement bool
@@ -313,8 +315,10 @@ var cellSections = []section{
 	},
 	{
 		"scheduler",
-		"How host aggregates (os-aggregates) restrict where servers of the compute API go.",
+		"How hosts are chosen for servers of the compute API, and what host aggregates (os-aggregates) restrict.",
 		[]key[Config]{
+			{"max_placement_results", restart, "How many allocation candidates are asked of Placement at a time. Fewer make a decision cheaper;\nhosts are then chosen from fewer.",
+				number[Config]{at: func(c *Config) *int { return &c.Scheduler.MaxPlacementResults }, def: 1000, min: 1, max: 10_000}},
 			{
 				"limit_tenants_to_placement_aggregate",
 				restart,
