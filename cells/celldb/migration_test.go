@@ -161,6 +161,45 @@ func migrations(t *testing.T, s *celldb.DB) {
 	}
 }
 
+// TestARevertWhoseGuestCannotBeStarted ends, with the server stopped where it was, and the action
+// failed.
+func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	step := func(step cellwire.MigrationStep) {
+		t.Helper()
+		_, err := s.Step(ctx, sid(501), step, moment)
+		testproc.Check(t, err)
+	}
+	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
+	testproc.Check(t, err)
+	step(cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}})
+	reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+	step(cellwire.MigrationStep{Revert: true})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportLeft})
+	step(cellwire.MigrationStep{GivenBack: true})
+	reported(t, s, "h1", cellwire.Report{
+		UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Fault: &cellwire.Fault{Code: 500, Message: "its disk is gone"},
+	})
+	row, err := s.Server(ctx, sid(1), moment)
+	testproc.Check(t, err)
+	if row.VMState != cellwire.VMStopped || row.TaskState != "" || row.Host != "h1" || row.PowerState != plugins.PowerShutdown || row.Fault == nil {
+		t.Errorf("the server is %+v", row)
+	}
+	all, err := s.Migrations(ctx, cellwire.MigrationQuery{Limit: 1})
+	testproc.Check(t, err)
+	if len(all) != 1 || all[0].Status != cellwire.MigrationReverted {
+		t.Errorf("the migrations are %+v", all)
+	}
+	answer, err := s.Actions(ctx, sid(1))
+	testproc.Check(t, err)
+	if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed || last.Details != "its disk is gone" {
+		t.Errorf("the last action is %+v", last)
+	}
+}
+
 // TestMigrationsAreSentInParts: what a host has to do comes by revision, its own servers and those
 // of others, as much at once as fits into an answer.
 func TestMigrationsAreSentInParts(t *testing.T) { onEach(t, migrationsAreSentInParts) }

@@ -247,6 +247,7 @@ func (c *moveCell) back(status cellwire.MigrationStatus) {
 	c.placement.drop(m.UUID)
 	s := c.items[m.SourceHost].Server
 	s.Host, s.Node, s.NodeUUID, s.VMState = m.SourceHost, m.SourceHost, nodeOn(m.SourceHost), m.OldVMState
+	s.TaskState = cellwire.TaskResizeReverting
 	c.want(m.SourceHost, map[bool]cellwire.Want{true: cellwire.WantRunning, false: cellwire.WantShutdown}[m.OldVMState == cellwire.VMActive], s)
 }
 
@@ -402,7 +403,7 @@ func (c *moveCell) apply(host string, r cellwire.Report) (refused string) {
 	case r.Kind == cellwire.ReportLeft && moving && item.Want == cellwire.WantLeaving:
 		c.back(cellwire.MigrationReverted)
 	case r.Kind == cellwire.ReportSettled && (item.Want == cellwire.WantRunning || item.Want == cellwire.WantShutdown):
-		s.PowerState = r.PowerState
+		s.PowerState, s.TaskState, s.Fault = r.PowerState, "", r.Fault
 		c.want(host, cellwire.WantPresent, s)
 	case r.Kind == cellwire.ReportPower && item.Want == cellwire.WantPresent:
 		s.PowerState = r.PowerState

@@ -252,6 +252,41 @@ func TestASourceThatIsLostGetsItsServerBack(t *testing.T) {
 	})
 }
 
+// TestAServerThatCannotComeBack: what stands in the way of a guest on the source is reported as a
+// fault after a revert, once, and the guest is not tried again.
+func TestAServerThatCannotComeBack(t *testing.T) {
+	for reason, c := range map[string]struct {
+		prepare func(d *fakeDriver)
+		guest   plugins.PowerState
+		power   plugins.PowerState
+	}{
+		"its disk is gone": {
+			func(d *fakeDriver) { d.powerErrs = []error{&plugins.InstanceFault{Reason: "its disk is gone"}} }, plugins.PowerShutdown, plugins.PowerShutdown,
+		},
+		"its guest does not exist": {func(d *fakeDriver) { delete(d.guests, serverUUID(1)) }, gone, plugins.PowerNoState},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			moving(t, func(s *moveScene) {
+				s.cell.move(cellwire.MigrationCold)
+				s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
+				s.drivers["cn1"].set(func() { c.prepare(s.drivers["cn1"]) })
+				s.cell.end(false)
+				s.expect(cellwire.MigrationReverted, c.guest, gone)
+				s.cell.mu.Lock()
+				defer s.cell.mu.Unlock()
+				_, server := s.cell.server()
+				want := fmt.Sprintf("Revert of the migration of instance %s failed: %s", serverUUID(1), reason)
+				if server.Fault == nil || server.Fault.Message != want || server.TaskState != "" || server.PowerState != c.power {
+					t.Errorf("the server is %+v, with the fault %+v; want %q", server, server.Fault, want)
+				}
+				if diff := cmp.Diff([]string{"cn1 departed", "cn2 arrived", "cn2 left", "cn1 settled"}, s.cell.reported); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}
+
 func TestAMissingGuestCannotBeMoved(t *testing.T) {
 	moving(t, func(s *moveScene) {
 		s.drivers["cn1"].set(func() { delete(s.drivers["cn1"].guests, serverUUID(1)) })

@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// powerTasks are the tasks that a power action or a rebuild begins, with what their failure is
-// called. A soft delete and its restoration are repeated until they succeed; a power action is its
-// owner's to repeat.
+// powerTasks are the tasks that a power action or a rebuild begins, and that in which a server is
+// back from a migration, with what their failure is called. A soft delete and its restoration are
+// repeated until they succeed; a power action is its owner's to repeat.
 var powerTasks = map[string]string{
 	cellwire.TaskPoweringOn:        "Start",
 	cellwire.TaskPoweringOff:       "Stop",
@@ -24,6 +24,7 @@ var powerTasks = map[string]string{
 	cellwire.TaskRebootStartedHard: "Reboot",
 	cellwire.TaskRebuilding:        "Rebuild",
 	cellwire.TaskRebuildSpawning:   "Rebuild",
+	cellwire.TaskResizeReverting:   "Revert of the migration",
 }
 
 // setPower starts or stops the guest of a server.
@@ -66,7 +67,7 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	return nil
 }
 
-// failPower reports that a power action or a rebuild failed for good.
+// failPower reports that one of powerTasks failed for good.
 func (w *Worker) failPower(s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
 	fault := cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
