@@ -93,3 +93,30 @@ func TestRebuildFails(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedRebuild: a host that can tell before it removes anything leaves the server as it was,
+// and the failed action says why.
+func TestRefusedRebuild(t *testing.T) {
+	w := begin(t)
+	w.able("h1", plugins.AbilityRebuild)
+	w.active(1, "h1")
+	before, name, data := w.server(1), "renamed", "IyE="
+	do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/rebuild", cellwire.RebuildRequest{
+		ImageRef: "new", UserData: &data, Key: &cellwire.ServerKey{Name: "k", Data: "ssh-rsa A"},
+		Patch: cellwire.ServerPatch{Name: &name, Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}},
+	})
+	w.report("h1", cellwire.Report{
+		UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: before.PowerState, Revision: w.server(1).Revision, Fault: &cellwire.Fault{Code: 500, Message: "no such image"},
+	})
+	got := w.server(1)
+	if got.Fault == nil || got.Fault.Message != "no such image" {
+		t.Errorf("the fault is %+v", got.Fault)
+	}
+	want := before
+	want.Fault, want.Revision, want.UpdatedAt = got.Fault, got.Revision, got.UpdatedAt
+	same(t, "the server", got, want)
+	actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
+	if a := actions[0]; a.Name != cellwire.ActionRebuild || !a.Failed || a.FinishedAt == nil || a.Details != "no such image" {
+		t.Errorf("the action is %+v", a)
+	}
+}

@@ -29,6 +29,9 @@ type Record struct {
 	Unfreed bool
 	// WantRevision is the revision at which Want last changed.
 	WantRevision int64
+	// Former is kept until the host has removed the guest of a server that is rebuilt. Processes of
+	// older versions drop it.
+	Former *Former
 	// Moves are its open migrations, where they were read, and those that were so.
 	Moves []*Move
 }
@@ -173,6 +176,7 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 	default:
 		s.VMState, s.TaskState = cellwire.VMSoftDeleted, ""
 	}
+	r.Former = nil
 	if s.DeletedAt == nil {
 		at := Kept(now)
 		s.DeletedAt = &at
@@ -185,7 +189,7 @@ func (r *Record) gone(now time.Time) {
 	s := &r.Server
 	at := Kept(now)
 	s.VMState, s.TaskState, s.PowerState = cellwire.VMDeleted, "", plugins.PowerNoState
-	s.Deleted, s.Hidden, s.DeletedAt = true, false, &at
+	s.Deleted, s.Hidden, s.DeletedAt, r.Former = true, false, &at, nil
 	if s.TerminatedAt == nil {
 		s.TerminatedAt = &at
 	}
@@ -221,12 +225,17 @@ func (r *Record) Patch(patch cellwire.ServerPatch) (changed bool, err error) {
 	if err := patch.Check(&r.Server); err != nil {
 		return false, err
 	}
-	after := r.Server
+	after, former := r.Server, r.Former
 	if err := errors.Join(patch.Apply(&after), checkTexts(after)); err != nil {
 		return false, err
 	}
-	changed = !reflect.DeepEqual(r.Server, after)
-	r.Server = after
+	if former != nil {
+		if former, err = former.patched(r.Server, patch); err != nil {
+			return false, err
+		}
+	}
+	changed = !reflect.DeepEqual(r.Server, after) || !reflect.DeepEqual(r.Former, former)
+	r.Server, r.Former = after, former
 	return changed, nil
 }
 
@@ -262,7 +271,7 @@ func (r *Record) Rebuild(request cellwire.RebuildRequest) (changed bool, err err
 	if err := errors.Join(request.Apply(&after), checkTexts(after)); err != nil {
 		return false, err
 	}
-	r.Server = after
+	r.Server, r.Former = after, formerOf(&r.Server)
 	return true, nil
 }
 

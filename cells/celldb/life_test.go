@@ -19,7 +19,7 @@ var (
 )
 
 // record makes a row: "VM/TASK", and of words behind it: hidden, homeless, launched, deleted, due,
-// unfreed, soft (has a deleted_at).
+// unfreed, soft (has a deleted_at), kept (what it was before a rebuild).
 func record(text string) *celldb.Record {
 	words := strings.Fields(text)
 	vm, task, _ := strings.Cut(words[0], "/")
@@ -38,6 +38,8 @@ func record(text string) *celldb.Record {
 			r.CleanupDue = true
 		case "unfreed":
 			r.Unfreed = true
+		case "kept":
+			r.Former = &celldb.Former{}
 		case "soft":
 			r.Server.DeletedAt = &then
 		case "running":
@@ -59,7 +61,7 @@ func text(r *celldb.Record) string {
 		text string
 		is   bool
 	}{{" hidden", s.Hidden}, {" homeless", s.Host == ""}, {" launched", s.LaunchedAt != nil}, {" deleted", s.Deleted}, {" due", r.CleanupDue},
-		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted}, {" running", s.PowerState == plugins.PowerRunning}, {" off", s.PowerState == plugins.PowerShutdown}} {
+		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted}, {" running", s.PowerState == plugins.PowerRunning}, {" off", s.PowerState == plugins.PowerShutdown}, {" kept", r.Former != nil}} {
 		if word.is {
 			b += word.text
 		}
@@ -253,14 +255,22 @@ func TestTransitions(t *testing.T) {
 		{"soft-delete/restoring launched off", "brokenoff", "refused", cellwire.WantRunning},
 		{"active/deleting launched running", "brokenoff", "same", cellwire.WantGone},
 
-		{"active/ launched running", "rebuild", "active/rebuilding launched running", cellwire.WantCleared},
-		{"stopped/ launched off", "rebuild", "stopped/rebuilding launched off", cellwire.WantCleared},
-		{"error/ launched", "rebuild", "error/rebuilding launched", cellwire.WantCleared},
+		{"active/ launched running", "rebuild", "active/rebuilding launched running kept", cellwire.WantCleared},
+		{"stopped/ launched off", "rebuild", "stopped/rebuilding launched off kept", cellwire.WantCleared},
+		{"error/ launched", "rebuild", "error/rebuilding launched kept", cellwire.WantCleared},
 		{"error/", "rebuild", "refused", ""},
 		{"active/rebuilding launched", "rebuild", "refused", cellwire.WantCleared},
 		{"active/rebooting launched", "rebuild", "refused", cellwire.WantShutdown},
 		{"soft-delete/ launched soft off", "rebuild", "refused", cellwire.WantShutdown},
 		{"deleted/ launched deleted", "rebuild", "refused", ""},
+		{"active/rebuilding launched running kept", "settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
+		{"active/rebuilding launched running kept", "brokenon", "active/ launched running", cellwire.WantPresent},
+		{"active/rebuilding launched running kept", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
+		{"stopped/rebuilding launched off kept", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
+		{"error/rebuilding launched kept", "brokenon", "error/ launched running", ""},
+		{"active/rebuilding launched running kept", "off", "active/rebuilding launched off kept", cellwire.WantCleared},
+		{"active/rebuilding launched kept", "delete-", "deleted/ launched deleted due unfreed", cellwire.WantGone},
+		{"active/rebuilding launched kept", "soft", "active/soft-deleting launched soft", cellwire.WantShutdown},
 		{"active/rebuilding launched running", "settledold", "refused", cellwire.WantCleared},
 		{"active/rebuilding launched running", "settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
 		{"active/rebuilding launched running", "brokenon", "error/ launched running", ""},

@@ -23,6 +23,7 @@ type rest struct {
 	UserData     string          `json:"user_data,omitempty"`
 	TrustedCerts []string        `json:"trusted_image_certificates,omitempty"`
 	Fault        *cellwire.Fault `json:"fault,omitempty"`
+	Former       *Former         `json:"former,omitempty"`
 }
 
 // The columns of a Record, in the order of recordValues: those that are read, in the order of
@@ -119,6 +120,7 @@ func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 		return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)
 	}
 	s.Flavor, s.UserData, s.TrustedCerts, s.Fault = r.rest.Flavor, r.rest.UserData, r.rest.TrustedCerts, r.rest.Fault
+	r.row.Former = r.rest.Former
 	return &r.row, nil
 }
 
@@ -153,7 +155,7 @@ func recordValues(r *Record) ([]any, error) {
 		changed = s.CreatedAt.UnixMicro()
 	}
 	var texts [3]string
-	for i, v := range []any{s.Tags, s.Metadata, rest{s.Flavor, s.UserData, s.TrustedCerts, s.Fault}} {
+	for i, v := range []any{s.Tags, s.Metadata, rest{s.Flavor, s.UserData, s.TrustedCerts, s.Fault, r.Former}} {
 		text, err := json.Marshal(v)
 		if err != nil {
 			return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)

@@ -142,7 +142,7 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 	case cellwire.TaskRebootingHard:
 		s.TaskState, s.PowerState = cellwire.TaskRebootStartedHard, report.PowerState
 	case cellwire.TaskRebuilding:
-		s.TaskState, s.PowerState = cellwire.TaskRebuildSpawning, report.PowerState
+		s.TaskState, s.PowerState, r.Former = cellwire.TaskRebuildSpawning, report.PowerState, nil
 	case cellwire.TaskRebuildSpawning:
 		r.rebuilt(report.PowerState, now)
 	case cellwire.TaskPoweringOff:
@@ -183,10 +183,18 @@ func (r *Record) rebuilt(power plugins.PowerState, now time.Time) {
 	r.power(power)
 }
 
-// rebuildFailed ends a rebuild whose guest cannot be removed, or not be made. Its allocations stay:
-// it can be rebuilt again, with another image perhaps.
+// rebuildFailed ends a rebuild. In the first half nothing was removed: the server is as it was, and
+// only its action says that it failed, unless a process of an older version has dropped how that
+// was. In the second half there is no guest. Its allocations stay in any case: it can be rebuilt
+// again, with another image perhaps.
 func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
+	if former := r.Former; s.TaskState == cellwire.TaskRebuilding && former != nil {
+		former.restore(s)
+		s.TaskState, s.Fault, r.Former = "", keptFault(report.Fault, now), nil
+		r.power(report.PowerState)
+		return true, ""
+	}
 	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", report.PowerState, keptFault(report.Fault, now)
 	return true, ""
 }

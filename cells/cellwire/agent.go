@@ -121,7 +121,8 @@ const (
 	ReportPower   ReportKind = "power"   // its power state changed; "" of a guest that is not there any more is PowerNoState
 	ReportGone    ReportKind = "gone"    // WantGone holds: the row is deleted
 	// ReportSettled: WantRunning, WantShutdown, WantCleared or WantRebuilt holds. With a fault it
-	// cannot hold, which ends a power action or a rebuild.
+	// cannot hold, which ends a power action or a rebuild. With a fault of WantCleared nothing was
+	// removed, and the server is what it was before; cells of older versions put it in error.
 	ReportSettled ReportKind = "settled"
 	// ReportDeparted: WantDeparting holds, with the Offer. With a fault it cannot hold, the guest
 	// is as PowerState says, and the migration ends.
