@@ -5,6 +5,7 @@ package celldb
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -374,12 +375,20 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 	return false, fmt.Sprintf("of this host %q is wanted now, and not what it says it has done: %q", want, report.Kind)
 }
 
-// rollBack ends a migration that a host could not do. The allocations are given back first.
+// rollBack ends a migration that a host could not do. The allocations are given back first. After
+// an evacuation the fault says what the source does: nothing is wanted of it, since the server is
+// in error, and what it shut down as it came back stays so.
 func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 	s := &r.Server
 	m.GiveBack = true
 	s.Fault = keptFault(fault, now)
 	if m.Type == cellwire.MigrationEvacuation {
+		told := *fault
+		told.Details = strings.TrimSuffix(
+			fmt.Sprintf("Host %s keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\n%s", m.SourceHost, fault.Details),
+			"\n",
+		)
+		s.Fault = keptFault(&told, now)
 		s.VMState, s.PowerState = cellwire.VMError, plugins.PowerNoState
 		m.becomes(cellwire.MigrationFailed, false)
 	} else {

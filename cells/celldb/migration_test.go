@@ -200,6 +200,47 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 	}
 }
 
+// TestAnEvacuationThatFails says in its fault, and in the action, how the guest is started again
+// that its host has shut down meanwhile; and a hard reboot does that.
+func TestAnEvacuationThatFails(t *testing.T) {
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
+	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
+	testproc.Check(t, err)
+	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, later)
+	testproc.Check(t, err)
+	if diff := gocmp.Diff([]string{"01: departing (pre-migrating)"}, wants(t, s, "h1", 0)); diff != "" {
+		t.Errorf("its host, back in the middle, is asked for (-want +got) %s", diff)
+	}
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, Fault: &cellwire.Fault{Code: 500, Message: "no disk", Details: "ENOSPC"}})
+	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, later)
+	testproc.Check(t, err)
+	row, err := s.Server(ctx, sid(1), moment)
+	testproc.Check(t, err)
+	const details = "Host h1 keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\nENOSPC"
+	if row.VMState != cellwire.VMError || row.Host != "h1" || row.Fault == nil || row.Fault.Message != "no disk" || row.Fault.Details != details {
+		t.Errorf("the server is %+v, with the fault %+v", row, row.Fault)
+	}
+	answer, err := s.Actions(ctx, sid(1))
+	testproc.Check(t, err)
+	if last := answer.Actions[0]; last.Name != cellwire.ActionEvacuate || !last.Failed || last.Details != "no disk\n"+details {
+		t.Errorf("the last action is %+v", last)
+	}
+	if got := wants(t, s, "h1", 0); len(got) > 0 {
+		t.Errorf("its host is asked for %v", got)
+	}
+	_, err = s.Power(ctx, sid(1), cellwire.PowerRebootHard, moment)
+	testproc.Check(t, err)
+	for _, want := range []string{"shutdown", "running"} {
+		if diff := gocmp.Diff([]string{"01: " + want}, wants(t, s, "h1", 0)); diff != "" {
+			t.Errorf("for a hard reboot its host is asked for (-want +got) %s", diff)
+		}
+		reported(t, s, "h1", cellwire.Report{UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
+	}
+}
+
 // TestMigrationsAreSentInParts: what a host has to do comes by revision, its own servers and those
 // of others, as much at once as fits into an answer.
 func TestMigrationsAreSentInParts(t *testing.T) { onEach(t, migrationsAreSentInParts) }

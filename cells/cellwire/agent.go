@@ -70,7 +70,7 @@ const (
 	// a host that comes back while its server is being evacuated.
 	WantDeparting Want = "departing"
 	// WantArriving, on the destination: the guest is made from its disks, copied from the source's
-	// offer or found on shared storage, and started if OldVMState is active. In an evacuation
+	// offer or found on shared storage, and started unless OldVMState is stopped. In an evacuation
 	// without shared storage, it is made from the image again. Reported by ReportArrived.
 	WantArriving Want = "arriving"
 	// WantLeft, on the source, when the server is elsewhere for good: there is no guest of it, and

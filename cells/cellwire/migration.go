@@ -37,7 +37,7 @@ type Migration struct {
 	DestNodeUUID string `json:"dest_node_uuid,omitempty"`
 	DestZone     string `json:"dest_zone,omitempty"`
 
-	// OldVMState is the vm_state before. The guest of a server that was active is started where it
+	// OldVMState is the vm_state before. Unless it is stopped, the guest is started where it
 	// goes, and where it goes back to.
 	OldVMState string `json:"old_vm_state"`
 	// Offer is how the destination gets the disks from the source, as the source said when it

@@ -124,8 +124,9 @@ func (w *Worker) settle(s *server, item cellwire.WorkItem) {
 	}
 }
 
-// arrive creates the guest of a server that comes from another host, and starts it if it was active
-// there. As in build, its allocations are read before each attempt.
+// arrive creates the guest of a server that comes from another host, and starts it unless it was
+// stopped there; one in error could not be evacuated before. As in build, its allocations are read
+// before each attempt.
 func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	spec, tree, err := w.specFor(ctx, s, item, node)
 	var cannot *impossible
@@ -149,7 +150,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		from.Offer, from.Files = of(item).Offer, files
 	}
 	is, err := m.Arrive(ctx, node.Name, spec, tree, from)
-	if err == nil && of(item).OldVMState == cellwire.VMActive {
+	if err == nil && of(item).OldVMState != cellwire.VMStopped {
 		if !w.isCurrent(s, item) { // it must not be started here any more
 			return nil
 		}

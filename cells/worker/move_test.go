@@ -130,6 +130,22 @@ func TestAHostThatWasEvacuatedRemovesItsGuestWhenItIsBack(t *testing.T) {
 	})
 }
 
+// TestAServerInErrorRunsWhereItIsEvacuatedTo, as in Nova: it is in error after an evacuation that
+// failed, and has been running before.
+func TestAServerInErrorRunsWhereItIsEvacuatedTo(t *testing.T) {
+	moving(t, func(s *moveScene) {
+		s.end("cn1")
+		s.drivers["cn1"].set(func() { s.drivers["cn1"].guests[serverUUID(1)] = plugins.PowerShutdown })
+		s.cell.mu.Lock()
+		_, server := s.cell.server()
+		server.VMState = cellwire.VMError
+		s.cell.want("cn1", cellwire.WantPresent, server)
+		s.cell.mu.Unlock()
+		s.cell.move(cellwire.MigrationEvacuation)
+		s.expect(cellwire.MigrationDone, plugins.PowerShutdown, plugins.PowerRunning)
+	})
+}
+
 // TestAHostThatComesBackTooEarly shuts its guest down while the server is still being made
 // elsewhere.
 func TestAHostThatComesBackTooEarly(t *testing.T) {
