@@ -104,7 +104,7 @@ func failOver(t *testing.T, on *servers, all []failure) {
 	t.Helper()
 	on.apiInFile, on.processes = true, func(cell string) int { return map[string]int{"cell1": 2}[cell] }
 	w := newWorld(t, plan{kinds: []kind{fake, fake}, apis: 1, servers: on, downTime: 20 * time.Second})
-	watch := w.watching(t.Context())
+	watch := w.watching(t.Context(), unmoved)
 	kept := []string{w.bootOn(t, "h1", "before")}
 	for i, f := range all {
 		f.begin(t)

@@ -32,6 +32,16 @@ const (
 	either               // something was asked for, and no answer came, or a failure
 )
 
+// moved is whether a client asked to move a server. What was evacuated may have two guests that
+// run: nothing here cuts the old host off.
+type moved int
+
+const (
+	never moved = iota
+	migrated
+	evacuated
+)
+
 // tracked is a server that was accepted.
 type tracked struct {
 	uuid, name string
@@ -43,7 +53,8 @@ type tracked struct {
 	permanent  bool // it is started and stopped, and never deleted
 	restored   bool // it is in no list before its host has started it
 	busy       bool // a client has a request for it
-	version    int  // counts what was asked for
+	moved      moved
+	version    int // counts what was asked for
 }
 
 // model is what was accepted, and what must not have been answered.
@@ -124,6 +135,23 @@ func (m *model) givePower(s *tracked, to power) {
 	}
 	s.busy = false
 	s.version++
+}
+
+// move notes that a server may be moved from now on.
+func (m *model) move(s *tracked, how moved) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.moved = max(s.moved, how)
+}
+
+// movedHow says how a server may have been moved.
+func (m *model) movedHow(uuid string) moved {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.servers[uuid]; s != nil {
+		return s.moved
+	}
+	return never
 }
 
 func (m *model) add(s *tracked) {

@@ -23,7 +23,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan{kinds: []kind{libvirt, libvirt, libvirt}, apis: 1, downTime: 20 * time.Second})
 	api := w.apis[0]
-	watch := w.watching(t.Context())
+	watch := w.watching(t.Context(), unmoved)
 	one, two := caller{"one", false}, caller{"two", false}
 
 	// 20 servers: 9 of project one, 8 of project two, 3 of the administrator's. Project two stays

@@ -22,6 +22,8 @@ type picture struct {
 	builds   []apidb.BuildRequest
 	claims   []apidb.Claim
 	mappings map[string]apidb.Mapping
+	// moves are open migrations of servers, by the server's uuid.
+	moves map[string][]cellwire.Migration
 	// rows are those of the cells, by the cell's uuid, deleted ones among them; unfinished is what
 	// they wait for.
 	rows       map[string]map[string]cellwire.Server
@@ -34,7 +36,7 @@ type picture struct {
 
 // look makes a picture. An error names the process that did not answer.
 func (w *world) look(ctx context.Context) (*picture, error) {
-	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}}
+	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}, moves: map[string][]cellwire.Migration{}}
 	var err error
 	var list []apidb.Mapping
 	if err = w.read(ctx, func(db apidb.Store) (err error) {
@@ -55,6 +57,16 @@ func (w *world) look(ctx context.Context) (*picture, error) {
 	for _, c := range w.cells {
 		if p.rows[c.uuid], err = c.all(ctx); err != nil {
 			return nil, err
+		}
+		for uuid, s := range p.rows[c.uuid] {
+			if s.Deleted {
+				continue
+			}
+			open, err := c.client.MigrationsOf(ctx, uuid)
+			if err != nil {
+				return nil, err
+			}
+			p.moves[uuid] = append(p.moves[uuid], open...)
 		}
 		u, err := c.client.Unfinished(ctx, 0, time.Millisecond)
 		if err != nil {
@@ -154,6 +166,11 @@ func (p *picture) differences() []string {
 		differ("%s has a claim of %v", c.InstanceUUID, c.CreatedAt)
 	}
 	out = append(out, p.unfinished...)
+	for uuid, open := range p.moves {
+		for _, m := range open {
+			differ("%s has an open migration: %+v", uuid, m)
+		}
+	}
 	hosted := map[string]bool{}
 	for _, c := range p.w.cells {
 		for uuid, s := range p.rows[c.uuid] {
@@ -174,6 +191,9 @@ func (p *picture) differences() []string {
 				differ("%s is %s, %q in %s", uuid, s.VMState, s.TaskState, c.name)
 			case c.uuid != apidb.Cell0UUID && (s.VMState == cellwire.VMActive && s.PowerState == plugins.PowerRunning ||
 				s.VMState == cellwire.VMStopped && s.PowerState == plugins.PowerShutdown):
+				hosted[uuid] = true
+				p.compareHosted(differ, s, c)
+			case s.VMState == cellwire.VMError && s.LaunchedAt != nil: // it could not be evacuated
 				hosted[uuid] = true
 				p.compareHosted(differ, s, c)
 			case s.VMState == cellwire.VMError:
@@ -201,7 +221,8 @@ func (p *picture) differences() []string {
 	return out
 }
 
-// compareHosted compares a server that is active or stopped with its guest and with what it holds.
+// compareHosted compares a server that is active, stopped, or in error after an evacuation, with
+// its guest and with what it holds.
 func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, c *cell) {
 	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
 	if i < 0 || p.w.hosts[i].cell != c {
@@ -209,7 +230,7 @@ func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, 
 		return
 	}
 	h := p.w.hosts[i]
-	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || guests[0].runs != (s.VMState == cellwire.VMActive) {
+	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || s.VMState != cellwire.VMError && guests[0].runs != (s.VMState == cellwire.VMActive) {
 		differ("%s is %s on %s, and its guests are %+v", s.UUID, s.VMState, h.name, guests)
 	}
 	var want map[string]int64

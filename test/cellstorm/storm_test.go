@@ -50,12 +50,12 @@ func stormOn(t *testing.T, on *servers, apis int, lasts time.Duration) {
 	for i := range min(*stormLibvirt, len(kinds)) {
 		kinds[i] = libvirt
 	}
-	w := newWorld(t, plan{kinds: kinds, apis: apis, servers: on, downTime: 4 * time.Second, reclaim: 15 * time.Second})
+	w := newWorld(t, plan{kinds: kinds, pair: true, apis: apis, servers: on, downTime: 4 * time.Second, reclaim: 15 * time.Second})
 	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
 	if kinds[0] == libvirt {
 		s.flavors = append(s.flavors, "gpu")
 	}
-	watch := w.watching(t.Context())
+	watch := w.watching(t.Context(), s.model.movedHow)
 	kept := s.keep(t)
 	s.bootPermanent(t)
 
@@ -75,6 +75,7 @@ func stormOn(t *testing.T, on *servers, apis int, lasts time.Duration) {
 	t.Logf("faults: %v", counted(chaos))
 	t.Logf("answers: %v", counted(s.model.counts))
 
+	s.endMoves(t)
 	p := w.settled(t, settleTime)
 	var mappings map[string]apidb.Mapping
 	check(t, w.read(t.Context(), func(db apidb.Store) (err error) {
@@ -129,16 +130,16 @@ func (s *storm) bootPermanent(t *testing.T) {
 	}
 }
 
-// lasts waits until the storm has lasted for a time, and a boot, a deletion and a stop have been
-// accepted in it, for which a slow machine needs longer. It gives up waiting for these after some
-// time.
+// lasts waits until the storm has lasted for a time, and a boot, a deletion, a stop and a
+// migration have been accepted in it, for which a slow machine needs longer. It gives up waiting
+// for these after some time.
 func (s *storm) lasts(ctx context.Context, least time.Duration) {
 	until := time.Now().Add(least)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()
-		if now.After(until) && s.model.has("boot 202", "delete 204", "stop 202") || now.After(until.Add(patience)) {
+		if now.After(until) && s.model.has("boot 202", "delete 204", "stop 202", "migrate 202") || now.After(until.Add(patience)) {
 			return
 		}
 		select {
@@ -179,9 +180,13 @@ func (s *storm) own(ctx context.Context, r *rand.Rand, index int) {
 			s.delete(r, true)
 		case x < 64:
 			s.restore(r)
-		case x < 82:
+		case x < 77:
 			s.changePower(r)
-		case x < 91:
+		case x < 84:
+			s.migrate(r)
+		case x < 90:
+			s.endMove(r)
+		case x < 95:
 			s.show(r)
 		default:
 			s.list(r)
@@ -263,6 +268,8 @@ func (s *storm) deleteIt(r *rand.Rand, server *tracked, force bool) {
 	switch {
 	case answered && (got.code == 204 || got.code == 202):
 		s.model.give(server, deleted, !force)
+	case answered && got.code == 409 && !force && server.moved != never: // it is being moved
+		s.model.give(server, server.fate, server.soft)
 	case answered && got.code == 404 && server.fate != lives: // a soft deletion may have been reclaimed
 		s.model.give(server, server.fate, server.soft)
 	case answered && got.code == 404:

@@ -10,11 +10,13 @@ import (
 )
 
 // watch looks all the time on which hosts there is something of which server. A server's place is
-// decided once: what was ever on one host must never be on another.
+// decided once, unless a client has it moved: what was ever on one host must never be on another,
+// and of what is migrated only one guest runs.
 type watch struct {
-	w    *world
-	stop context.CancelFunc
-	done chan struct{}
+	w     *world
+	moved func(uuid string) moved
+	stop  context.CancelFunc
+	done  chan struct{}
 
 	mu    sync.Mutex
 	where map[string]string // by the server's uuid
@@ -22,10 +24,10 @@ type watch struct {
 	looks int
 }
 
-// watching starts to watch.
-func (w *world) watching(ctx context.Context) *watch {
+// watching starts to watch. moved says how clients may have moved a server until now.
+func (w *world) watching(ctx context.Context, moved func(uuid string) moved) *watch {
 	ctx, stop := context.WithCancel(ctx)
-	o := &watch{w: w, stop: stop, done: make(chan struct{}), where: map[string]string{}, wrong: map[string]bool{}}
+	o := &watch{w: w, moved: moved, stop: stop, done: make(chan struct{}), where: map[string]string{}, wrong: map[string]bool{}}
 	go func() {
 		defer close(o.done)
 		tick := time.NewTicker(250 * time.Millisecond)
@@ -45,17 +47,25 @@ func (o *watch) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.looks++
+	runs := map[string]*host{}
 	for _, h := range o.w.hosts {
 		traces, err := h.traces()
 		if err != nil {
 			o.wrong[err.Error()] = true
 		}
-		for uuid := range traces {
+		for uuid, g := range traces {
 			o.seen(uuid, h.name)
+			if !g.runs {
+				continue
+			}
+			if other := runs[uuid]; other != nil && o.moved(uuid) != evacuated && other.has(uuid) {
+				o.wrong[fmt.Sprintf("%s runs on %s and on %s", uuid, other.name, h.name)] = true
+			}
+			runs[uuid] = h
 		}
 	}
 	for uuid, all := range o.w.emulators() {
-		if len(all) > 1 {
+		if len(all) > 1 && o.moved(uuid) == never {
 			o.wrong[fmt.Sprintf("%s runs more than once: %+v", uuid, all)] = true
 		}
 		for _, g := range all {
@@ -65,11 +75,20 @@ func (o *watch) look() {
 }
 
 func (o *watch) seen(uuid, host string) {
-	if was, is := o.where[uuid]; is && was != host {
+	if was, is := o.where[uuid]; is && was != host && o.moved(uuid) == never {
 		o.wrong[fmt.Sprintf("%s is on %s, and was on %s before", uuid, host, was)] = true
 	}
 	o.where[uuid] = host
 }
+
+// has looks once more whether a guest runs on a host.
+func (h *host) has(uuid string) bool {
+	traces, err := h.traces()
+	return err == nil && traces[uuid].runs
+}
+
+// unmoved says that no client moves anything.
+func unmoved(string) moved { return never }
 
 // found ends the watch and returns what was wrong, and how many servers were seen how often.
 func (o *watch) found() (wrong []string, servers, looks int) {

@@ -46,6 +46,7 @@ type cell struct {
 // plan says what a world is made of.
 type plan struct {
 	kinds []kind // of the hosts: that of cell1, of cell2, …
+	pair  bool   // the last cell has a second host of its kind
 	apis  int    // processes of the compute API
 	// servers have the API database and those of some cells; nil: each is a file, for one process.
 	servers *servers
@@ -90,6 +91,9 @@ func newWorld(t *testing.T, p plan) *world {
 	}))
 	for i, kind := range p.kinds {
 		w.addHost(t, fmt.Sprintf("h%d", i+1), w.cells[i+1], kind)
+	}
+	if n := len(p.kinds); p.pair {
+		w.addHost(t, fmt.Sprintf("h%d", n+1), w.cells[n], p.kinds[n-1])
 	}
 	for _, f := range flavors {
 		w.apis[0].must(t, admin, "POST", "/flavors", record{"flavor": f.body()}, 200, nil)
