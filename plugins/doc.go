@@ -25,6 +25,7 @@
 //	                                        ├─ InstanceManager    (optional)
 //	                                        ├─ InstanceWatcher    (optional)
 //	                                        ├─ ConsoleLogger      (optional)
+//	                                        ├─ SpawnChecker       (optional)
 //	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with

@@ -83,6 +83,21 @@ type ConsoleLogger interface {
 	ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error)
 }
 
+// SpawnChecker is implemented by instance managers that can tell of an instance that it cannot be
+// created without creating it.
+type SpawnChecker interface {
+	// CheckSpawn reports what keeps a Spawn with the same arguments from creating the instance, as
+	// if there were none with its uuid: the image does not exist, or the node cannot provide what
+	// the flavor or the image asks for. The agent calls it before it destroys an instance to create
+	// it again from another image. It changes nothing, and what it finds can change until then.
+	// What other instances use now need not be counted. Calls for the same instance come one after
+	// the other, as those of [InstanceManager].
+	//
+	// Errors: an [*InstanceFault] if it cannot be created and a retry does not help. After others
+	// the agent calls again, and destroys nothing until the call succeeds.
+	CheckSpawn(ctx context.Context, node string, spec InstanceSpec, tree *providertree.Tree) error
+}
+
 // InstanceWatcher is implemented by instance managers that notice changes of instances: a guest
 // that shut down or crashed, or was stopped with another tool.
 type InstanceWatcher interface {

@@ -115,6 +115,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityMigrate, manages && moves)
 	_, logs := d.(ConsoleLogger)
 	add(protocol.CapabilityConsoleLog, manages && logs)
+	_, foresees := d.(SpawnChecker)
+	add(protocol.CapabilityCheckSpawn, manages && foresees)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
 	_, names := d.(ProductNamer)

@@ -62,26 +62,58 @@ func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceR
 	if err != nil {
 		return nil, err
 	}
-	tree, _, err := received(req.GetTree(), nil)
+	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
-	uuid, allocations, err := protocol.CheckSpec(req.GetSpec(), tree)
-	if err == nil {
-		err = protocol.CheckNode(req.GetNode())
-	}
-	if err != nil {
-		return nil, invalid(err)
-	}
 	var made Instance
-	err = s.alone(ctx, uuid, func() (err error) {
-		made, err = m.Spawn(ctx, req.GetNode(), toSpec(req.GetSpec(), uuid, allocations), tree)
+	err = s.alone(ctx, spec.UUID, func() (err error) {
+		made, err = m.Spawn(ctx, req.GetNode(), spec, tree)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &driverv1.SpawnInstanceResponse{Instance: fromInstance(made)}, nil
+}
+
+// CheckSpawn reports whether the driver could create an instance.
+func (s *instanceServer) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnRequest) (*driverv1.CheckSpawnResponse, error) {
+	if _, err := s.manager(); err != nil {
+		return nil, err
+	}
+	checker, ok := s.server.driver.(SpawnChecker)
+	if !ok {
+		return nil, lacks("check whether an instance can be created")
+	}
+	spec, tree, err := requested(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.alone(ctx, spec.UUID, func() error { return checker.CheckSpawn(ctx, req.GetNode(), spec, tree) }); err != nil {
+		return nil, err
+	}
+	return &driverv1.CheckSpawnResponse{}, nil
+}
+
+// requested is the instance of a request that describes one, and the node's tree.
+func requested(req interface {
+	GetNode() string
+	GetSpec() *driverv1.InstanceSpec
+	GetTree() *driverv1.ProviderTree
+}) (InstanceSpec, *providertree.Tree, error) {
+	tree, _, err := received(req.GetTree(), nil)
+	if err != nil {
+		return InstanceSpec{}, nil, err
+	}
+	uuid, allocations, err := protocol.CheckSpec(req.GetSpec(), tree)
+	if err == nil {
+		err = protocol.CheckNode(req.GetNode())
+	}
+	if err != nil {
+		return InstanceSpec{}, nil, invalid(err)
+	}
+	return toSpec(req.GetSpec(), uuid, allocations), tree, nil
 }
 
 // Destroy lets the driver remove an instance.

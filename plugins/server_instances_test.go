@@ -368,7 +368,10 @@ func TestWithoutInstances(t *testing.T) {
 	if watch == nil {
 		_, watch = stream.Recv()
 	}
-	for call, err := range map[string]error{"list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
+	check := &driverv1.CheckSpawnRequest{Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: oneInstance}}
+	_, none := c.instances.CheckSpawn(ctx, check)
+	_, cannot := managing(t, &managingDriver{}).instances.CheckSpawn(ctx, check)
+	for call, err := range map[string]error{"check": none, "check of a driver that cannot": cannot, "list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
 		if status.Code(err) != codes.Unimplemented || protocol.FailureOf(err).Kind != protocol.KindUnsupported {
 			t.Errorf("%s: %v", call, err)
 		}

@@ -24,6 +24,7 @@ type faults struct {
 	// Those of calls about instances.
 	List    string `json:"list" toml:"list"`
 	Spawn   string `json:"spawn" toml:"spawn"`
+	Check   string `json:"check" toml:"check"`
 	Destroy string `json:"destroy" toml:"destroy"`
 	Power   string `json:"power" toml:"power"`
 	Depart  string `json:"depart" toml:"depart"`
@@ -41,7 +42,7 @@ func (f faults) calls() map[string]string {
 	return map[string]string{
 		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health, "watch": f.Watch, "shutdown": f.Shutdown,
 		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events, "depart": f.Depart, "arrive": f.Arrive,
-		"leave": f.Leave,
+		"leave": f.Leave, "check": f.Check,
 	}
 }
 

@@ -27,6 +27,7 @@ var (
 	_ plugins.Driver             = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.ConsoleLogger      = (*Driver)(nil)
+	_ plugins.SpawnChecker       = (*Driver)(nil)
 	_ plugins.GuestLister        = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.InstanceManager    = (*Driver)(nil)
@@ -165,6 +166,15 @@ func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	}
 	f := d.faults()
 	return f.answer(ctx, made, f.Spawn)
+}
+
+// CheckSpawn has its faults first.
+func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	f := d.faults()
+	if err := f.happen(ctx, f.Check); err != nil {
+		return err
+	}
+	return d.driver.CheckSpawn(ctx, node, spec, tree)
 }
 
 // Destroy has its faults before the instance is removed.

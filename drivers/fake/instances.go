@@ -132,6 +132,18 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	return m.instance(), h.put(m)
 }
 
+// CheckSpawn reports what keeps Spawn from creating a machine.
+func (d *driver) CheckSpawn(_ context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	cfg, _, err := d.manager(node)
+	if err != nil {
+		return err
+	}
+	if reason := cfg.refusal(spec, tree); reason != "" {
+		return &plugins.InstanceFault{UUID: spec.UUID, Reason: reason}
+	}
+	return nil
+}
+
 // refusal returns why a machine cannot be created on this node, or "".
 func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) string {
 	if !providertree.IsCanonicalUUID(spec.UUID) { // it becomes the name of a file

@@ -79,6 +79,21 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"shows a log to those who ask only": {check: "console-log/bounded", breakage: fails("ConsoleLog", errors.New("permission denied"))},
 	"has a log of everything":           {check: "console-log/unknown", breakage: instead("ConsoleLog", &driverv1.ConsoleLogResponse{})},
+	"promises what it cannot make":               {check: "instances/check-spawn", breakage: instead("CheckSpawn", &driverv1.CheckSpawnResponse{})},
+	"finds the instance in the way of a check":   {check: "instances/check-spawn", breakage: fails("CheckSpawn", &plugins.InstanceFault{Reason: "there is a domain of that name"})},
+	"makes the instance that it is to check":     {check: "instances/check-spawn", breakage: around("CheckSpawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		reply, err := next()
+		if check := req.(*driverv1.CheckSpawnRequest); err == nil && !s.has(ctx, check.GetSpec().GetUuid()) {
+			_, err = s.regardless(ctx, &driverv1.SpawnInstanceRequest{Node: check.GetNode(), Spec: check.GetSpec(), Tree: check.GetTree()})
+		}
+		return reply, err
+	})},
+	"starts the instance that it is to check": {check: "instances/check-spawn", breakage: around("CheckSpawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		if check := req.(*driverv1.CheckSpawnRequest); s.has(ctx, check.GetSpec().GetUuid()) {
+			_, _ = s.fake.SetPower(ctx, check.GetNode(), check.GetSpec().GetUuid(), plugins.PowerRunning, true)
+		}
+		return next()
+	})},
 	"makes instances of nothing": {check: "instances/unknown-provider", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, _ func() (any, error)) (any, error) {
 		return s.regardless(ctx, req.(spawnReq))
 	})},

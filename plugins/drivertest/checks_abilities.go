@@ -267,6 +267,9 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			}
 			return ended()
 		}},
+		{protocol.CapabilityCheckSpawn, "CheckSpawn", func() error {
+			return p.checkSpawn(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
+		}},
 		{protocol.CapabilityConsoleLog, "ConsoleLog", func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
 	} {
 		if b.announces(ability.capability) {

@@ -77,6 +77,12 @@ var instanceChecks = []Check{
 		Rule:     "If an instance cannot be created on this host, Spawn returns InstanceFault and leaves nothing behind.", See: seeInstances, run: checkUnknownProvider,
 	},
 	{
+		ID: "instances/check-spawn", Title: "tells whether an instance could be created, and changes nothing", Needs: protocol.CapabilityCheckSpawn,
+		Protects: "the disks of an instance that is to be created again from an image that does not exist",
+		Rule:     "CheckSpawn returns an error for what Spawn would refuse, counts no instance with the same uuid as an obstacle, and creates, starts and removes nothing.",
+		See:      "plugins.SpawnChecker; proto: Instances.CheckSpawn", run: checkCheckSpawn,
+	},
+	{
 		ID: "instances/cancelled", Title: "completes an instance whose Spawn was cancelled", Needs: protocol.CapabilityInstances,
 		Protects: "a host that would fill up with incomplete instances",
 		Rule:     "Spawn completes what a former Spawn left incomplete, or removes and creates it again; Destroy removes it.", See: seeInstances, run: checkCancelledSpawn,

@@ -31,6 +31,33 @@ func checkUnknownProvider(ctx context.Context, b *bench) error {
 	return p.mustNotList(ctx, m, sent)
 }
 
+func checkCheckSpawn(ctx context.Context, b *bench) error {
+	base, p, m, err := b.newInstance(ctx)
+	if err != nil {
+		return err
+	}
+	sent := fmt.Sprintf("CheckSpawn of instance %s on node %q", m.spec.GetUuid(), m.node)
+	if err := p.checkSpawn(ctx, m); err != nil {
+		return failf(sent, "%s", describe(err))
+	}
+	if err := p.mustNotList(ctx, m, sent); err != nil {
+		return err
+	}
+	nowhere := b.instance(base)
+	nowhere.spec.Allocations = map[string]*driverv1.Resources{uuid.NewString(): {Amounts: map[string]int64{"VCPU": 1}}}
+	if err := p.checkSpawn(ctx, nowhere); err == nil || kind(err) == protocol.KindNotReady || kind(err) == protocol.KindUnsupported {
+		return failf("CheckSpawn of an instance with allocations of a resource provider that is not in the tree", "%s", verdict(err))
+	}
+	if p.mustSpawn(ctx, m) != nil || p.mustSetPower(ctx, m, shutdown, true) != nil {
+		return notApplicable("the driver does not create and stop the instance; see instances/spawn and instances/power")
+	}
+	sent += ", which exists and is off"
+	if err := p.checkSpawn(ctx, m); err != nil {
+		return failf(sent, "%s", describe(err))
+	}
+	return p.mustList(ctx, m, sent, shutdown)
+}
+
 // mustComplete checks that an instance whose Spawn was interrupted can be created, and removed.
 func (p *proc) mustComplete(ctx context.Context, m *made, after string) error {
 	if _, err := p.list(ctx, m.node); err != nil {

@@ -52,6 +52,13 @@ func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
 	return reply.GetInstance(), err
 }
 
+func (p *proc) checkSpawn(ctx context.Context, m *made) error {
+	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.CheckSpawnResponse, error) {
+		return p.Instances().CheckSpawn(ctx, &driverv1.CheckSpawnRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
+	})
+	return err
+}
+
 func (p *proc) destroy(ctx context.Context, node, id string) error {
 	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
 		return p.Instances().Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: id})

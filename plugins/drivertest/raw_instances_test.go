@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // rawInstances is the service Instances of the fake driver, without the SDK.
@@ -35,18 +36,39 @@ func (s *rawInstances) List(ctx context.Context, req *driverv1.ListInstancesRequ
 	return out, err
 }
 
-func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+// requested is the instance of a request.
+func requested(req interface {
+	GetSpec() *driverv1.InstanceSpec
+	GetTree() *driverv1.ProviderTree
+}) (plugins.InstanceSpec, *providertree.Tree, error) {
 	tree, _, err := receivedBy(req.GetTree(), nil)
 	if err != nil {
-		return nil, err
+		return plugins.InstanceSpec{}, nil, err
 	}
 	granted, err := protocol.ToResources(req.GetSpec().GetAllocations())
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return plugins.InstanceSpec{}, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	is, err := s.fake.Spawn(ctx, req.GetNode(), plugins.InstanceSpec{
-		UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName(), Allocations: granted,
-	}, tree)
+	return plugins.InstanceSpec{UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName(), Allocations: granted}, tree, nil
+}
+
+func (s *rawInstances) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnRequest) (*driverv1.CheckSpawnResponse, error) {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityCheckSpawn) {
+		return nil, status.Error(codes.Unimplemented, "it checks nothing before it makes it")
+	}
+	spec, tree, err := requested(req)
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.CheckSpawnResponse{}, s.fake.CheckSpawn(ctx, req.GetNode(), spec, tree)
+}
+
+func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+	spec, tree, err := requested(req)
+	if err != nil {
+		return nil, err
+	}
+	is, err := s.fake.Spawn(ctx, req.GetNode(), spec, tree)
 	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
 }
 

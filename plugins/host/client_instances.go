@@ -48,6 +48,21 @@ func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceS
 	return p.checkedInstance(call, uuid, reply.GetInstance())
 }
 
+// CheckSpawn asks the driver whether it could create an instance. Cost: as Spawn.
+func (p *process) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	const call = "CheckSpawn"
+	msg, problem := spawnRequest(node, spec, tree)
+	if err := p.checkRequest(call, problem); err != nil {
+		return err
+	}
+	if err := p.checkCapability(call, protocol.CapabilityCheckSpawn); err != nil {
+		return err
+	}
+	_, err := manage(ctx, p, call, msg.GetSpec().GetUuid(), p.instances.CheckSpawn,
+		&driverv1.CheckSpawnRequest{Node: msg.GetNode(), Spec: msg.GetSpec(), Tree: msg.GetTree()})
+	return err
+}
+
 // Destroy lets the driver remove an instance.
 func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 	const call = "Destroy"

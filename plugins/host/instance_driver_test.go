@@ -107,6 +107,17 @@ func (k *instanceDriver) slow(uuid string) error {
 	}
 }
 
+// CheckSpawn answers as the image says, with what it was given.
+func (k *instanceDriver) CheckSpawn(_ context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	switch spec.Image {
+	case "missing":
+		return fmt.Errorf("looking for its image: %w", &plugins.InstanceFault{UUID: "another instance", Reason: fmt.Sprintf("no image on %s: %v", node, tree.Exists(rootUUID))})
+	case "error":
+		return errors.New("something went wrong")
+	}
+	return nil
+}
+
 func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
 	k.notify(node, uuid)
 	if node == "fault" {
@@ -220,4 +231,5 @@ var (
 	_ plugins.InstanceManager = (*instanceDriver)(nil)
 	_ plugins.InstanceWatcher = (*instanceDriver)(nil)
 	_ plugins.InstanceMover   = (*instanceDriver)(nil)
+	_ plugins.SpawnChecker    = (*instanceDriver)(nil)
 )

@@ -17,7 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-var _ plugins.InstanceManager = (*Plugin)(nil)
+var (
+	_ plugins.InstanceManager = (*Plugin)(nil)
+	_ plugins.SpawnChecker    = (*Plugin)(nil)
+)
 
 // instanceCalls tracks a plugin's calls for its instances.
 type instanceCalls struct {
@@ -62,6 +65,16 @@ func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance
 // [ErrOutcomeUnknown].
 func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	return manageOn(ctx, p, "Spawn", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
+}
+
+// CheckSpawn asks the driver whether it could create an instance; see [plugins.SpawnChecker] for
+// the contract. It waits for other calls for the instance, as Spawn does. Errors: as Spawn, and
+// [plugins.ErrUnsupported] also if the driver cannot check that.
+func (p *Plugin) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	_, err := manageOn(ctx, p, "CheckSpawn", spec.UUID, func(s *activeProcess) (struct{}, error) {
+		return struct{}{}, s.CheckSpawn(ctx, node, spec, tree)
+	})
+	return err
 }
 
 // Destroy lets the driver stop an instance and remove all that it created for it. Errors: as Spawn.

@@ -43,6 +43,7 @@ type instance interface {
 	plugins.InstanceWatcher
 	plugins.InstanceMover
 	plugins.ConsoleLogger
+	plugins.SpawnChecker
 	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}
 	Exit() error

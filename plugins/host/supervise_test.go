@@ -26,6 +26,7 @@ type puppet struct {
 	plugins.InstanceWatcher // none
 	plugins.InstanceMover   // none
 	plugins.ConsoleLogger   // none
+	plugins.SpawnChecker    // none
 
 	id     identity
 	health func() error

@@ -60,6 +60,8 @@ const (
 	CapabilityMigrate = "migrate"
 	// CapabilityConsoleLog counts only beside CapabilityInstances.
 	CapabilityConsoleLog = "console_log"
+	// CapabilityCheckSpawn counts only beside CapabilityInstances.
+	CapabilityCheckSpawn = "check_spawn"
 )
 
 // Limits of a plugin's responses.

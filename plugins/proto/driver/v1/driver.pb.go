@@ -143,7 +143,8 @@ type InfoResponse struct {
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
-	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate".
+	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate",
+	// "check_spawn".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -2650,6 +2651,103 @@ func (x *SpawnInstanceResponse) GetInstance() *Instance {
 	return nil
 }
 
+type CheckSpawnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in SpawnInstanceRequest.
+	Node          string        `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Spec          *InstanceSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	Tree          *ProviderTree `protobuf:"bytes,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckSpawnRequest) Reset() {
+	*x = CheckSpawnRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckSpawnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckSpawnRequest) ProtoMessage() {}
+
+func (x *CheckSpawnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckSpawnRequest.ProtoReflect.Descriptor instead.
+func (*CheckSpawnRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CheckSpawnRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CheckSpawnRequest) GetSpec() *InstanceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *CheckSpawnRequest) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+type CheckSpawnResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckSpawnResponse) Reset() {
+	*x = CheckSpawnResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckSpawnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckSpawnResponse) ProtoMessage() {}
+
+func (x *CheckSpawnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckSpawnResponse.ProtoReflect.Descriptor instead.
+func (*CheckSpawnResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
+}
+
 // InstanceSpec is what is to be made. What a driver cannot provide it refuses with an InstanceFault.
 type InstanceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2681,7 +2779,7 @@ type InstanceSpec struct {
 
 func (x *InstanceSpec) Reset() {
 	*x = InstanceSpec{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2791,7 @@ func (x *InstanceSpec) String() string {
 func (*InstanceSpec) ProtoMessage() {}
 
 func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2804,7 @@ func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSpec.ProtoReflect.Descriptor instead.
 func (*InstanceSpec) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *InstanceSpec) GetUuid() string {
@@ -2816,7 +2914,7 @@ type Flavor struct {
 
 func (x *Flavor) Reset() {
 	*x = Flavor{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2926,7 @@ func (x *Flavor) String() string {
 func (*Flavor) ProtoMessage() {}
 
 func (x *Flavor) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2939,7 @@ func (x *Flavor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flavor.ProtoReflect.Descriptor instead.
 func (*Flavor) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Flavor) GetName() string {
@@ -2904,7 +3002,7 @@ type DestroyInstanceRequest struct {
 
 func (x *DestroyInstanceRequest) Reset() {
 	*x = DestroyInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3014,7 @@ func (x *DestroyInstanceRequest) String() string {
 func (*DestroyInstanceRequest) ProtoMessage() {}
 
 func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3027,7 @@ func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DestroyInstanceRequest) GetNode() string {
@@ -2954,7 +3052,7 @@ type DestroyInstanceResponse struct {
 
 func (x *DestroyInstanceResponse) Reset() {
 	*x = DestroyInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3064,7 @@ func (x *DestroyInstanceResponse) String() string {
 func (*DestroyInstanceResponse) ProtoMessage() {}
 
 func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3077,7 @@ func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 type SetInstancePowerRequest struct {
@@ -2998,7 +3096,7 @@ type SetInstancePowerRequest struct {
 
 func (x *SetInstancePowerRequest) Reset() {
 	*x = SetInstancePowerRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3108,7 @@ func (x *SetInstancePowerRequest) String() string {
 func (*SetInstancePowerRequest) ProtoMessage() {}
 
 func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3121,7 @@ func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerRequest.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetInstancePowerRequest) GetNode() string {
@@ -3063,7 +3161,7 @@ type SetInstancePowerResponse struct {
 
 func (x *SetInstancePowerResponse) Reset() {
 	*x = SetInstancePowerResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3173,7 @@ func (x *SetInstancePowerResponse) String() string {
 func (*SetInstancePowerResponse) ProtoMessage() {}
 
 func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3186,7 @@ func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerResponse.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetInstancePowerResponse) GetInstance() *Instance {
@@ -3109,7 +3207,7 @@ type DepartInstanceRequest struct {
 
 func (x *DepartInstanceRequest) Reset() {
 	*x = DepartInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3219,7 @@ func (x *DepartInstanceRequest) String() string {
 func (*DepartInstanceRequest) ProtoMessage() {}
 
 func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3232,7 @@ func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DepartInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DepartInstanceRequest) GetNode() string {
@@ -3161,7 +3259,7 @@ type DepartInstanceResponse struct {
 
 func (x *DepartInstanceResponse) Reset() {
 	*x = DepartInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3271,7 @@ func (x *DepartInstanceResponse) String() string {
 func (*DepartInstanceResponse) ProtoMessage() {}
 
 func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3284,7 @@ func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DepartInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DepartInstanceResponse) GetOffer() string {
@@ -3211,7 +3309,7 @@ type ReadInstanceFileRequest struct {
 
 func (x *ReadInstanceFileRequest) Reset() {
 	*x = ReadInstanceFileRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3321,7 @@ func (x *ReadInstanceFileRequest) String() string {
 func (*ReadInstanceFileRequest) ProtoMessage() {}
 
 func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3334,7 @@ func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInstanceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadInstanceFileRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReadInstanceFileRequest) GetNode() string {
@@ -3279,7 +3377,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3389,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3402,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FileChunk) GetOffset() int64 {
@@ -3335,7 +3433,7 @@ type ArriveInstanceRequest struct {
 
 func (x *ArriveInstanceRequest) Reset() {
 	*x = ArriveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3445,7 @@ func (x *ArriveInstanceRequest) String() string {
 func (*ArriveInstanceRequest) ProtoMessage() {}
 
 func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3458,7 @@ func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ArriveInstanceRequest) GetPart() isArriveInstanceRequest_Part {
@@ -3440,7 +3538,7 @@ type BeginArrival struct {
 
 func (x *BeginArrival) Reset() {
 	*x = BeginArrival{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3550,7 @@ func (x *BeginArrival) String() string {
 func (*BeginArrival) ProtoMessage() {}
 
 func (x *BeginArrival) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3563,7 @@ func (x *BeginArrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginArrival.ProtoReflect.Descriptor instead.
 func (*BeginArrival) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BeginArrival) GetNode() string {
@@ -3520,7 +3618,7 @@ type FileEnd struct {
 
 func (x *FileEnd) Reset() {
 	*x = FileEnd{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3630,7 @@ func (x *FileEnd) String() string {
 func (*FileEnd) ProtoMessage() {}
 
 func (x *FileEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3643,7 @@ func (x *FileEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
 func (*FileEnd) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FileEnd) GetProblem() string {
@@ -3568,7 +3666,7 @@ type ArriveInstanceResponse struct {
 
 func (x *ArriveInstanceResponse) Reset() {
 	*x = ArriveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +3678,7 @@ func (x *ArriveInstanceResponse) String() string {
 func (*ArriveInstanceResponse) ProtoMessage() {}
 
 func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +3691,7 @@ func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ArriveInstanceResponse) GetPart() isArriveInstanceResponse_Part {
@@ -3650,7 +3748,7 @@ type ReadFile struct {
 
 func (x *ReadFile) Reset() {
 	*x = ReadFile{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3760,7 @@ func (x *ReadFile) String() string {
 func (*ReadFile) ProtoMessage() {}
 
 func (x *ReadFile) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3773,7 @@ func (x *ReadFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
 func (*ReadFile) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadFile) GetName() string {
@@ -3703,7 +3801,7 @@ type LeaveInstanceRequest struct {
 
 func (x *LeaveInstanceRequest) Reset() {
 	*x = LeaveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3813,7 @@ func (x *LeaveInstanceRequest) String() string {
 func (*LeaveInstanceRequest) ProtoMessage() {}
 
 func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3826,7 @@ func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LeaveInstanceRequest) GetNode() string {
@@ -3753,7 +3851,7 @@ type LeaveInstanceResponse struct {
 
 func (x *LeaveInstanceResponse) Reset() {
 	*x = LeaveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3863,7 @@ func (x *LeaveInstanceResponse) String() string {
 func (*LeaveInstanceResponse) ProtoMessage() {}
 
 func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3876,7 @@ func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 type ConsoleLogRequest struct {
@@ -3794,7 +3892,7 @@ type ConsoleLogRequest struct {
 
 func (x *ConsoleLogRequest) Reset() {
 	*x = ConsoleLogRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3806,7 +3904,7 @@ func (x *ConsoleLogRequest) String() string {
 func (*ConsoleLogRequest) ProtoMessage() {}
 
 func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3819,7 +3917,7 @@ func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleLogRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ConsoleLogRequest) GetNode() string {
@@ -3853,7 +3951,7 @@ type ConsoleLogResponse struct {
 
 func (x *ConsoleLogResponse) Reset() {
 	*x = ConsoleLogResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3963,7 @@ func (x *ConsoleLogResponse) String() string {
 func (*ConsoleLogResponse) ProtoMessage() {}
 
 func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3976,7 @@ func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleLogResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ConsoleLogResponse) GetLog() []byte {
@@ -3898,7 +3996,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +4008,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4021,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -3946,7 +4044,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4056,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4069,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -4028,7 +4126,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4138,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4151,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -4080,7 +4178,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4190,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4203,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -4128,7 +4226,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4238,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4251,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -4363,7 +4461,12 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
 	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"P\n" +
 	"\x15SpawnInstanceResponse\x127\n" +
-	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\x90\x06\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\x91\x01\n" +
+	"\x11CheckSpawnRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
+	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"\x14\n" +
+	"\x12CheckSpawnResponse\"\x90\x06\n" +
 	"\fInstanceSpec\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4494,14 +4597,16 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xba\a\n" +
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\x95\b\n" +
 	"\tInstances\x12Y\n" +
 	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
 	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
 	"\aDestroy\x12).compute.driver.v1.DestroyInstanceRequest\x1a*.compute.driver.v1.DestroyInstanceResponse\x12c\n" +
 	"\bSetPower\x12*.compute.driver.v1.SetInstancePowerRequest\x1a+.compute.driver.v1.SetInstancePowerResponse\x12Y\n" +
 	"\n" +
-	"ConsoleLog\x12$.compute.driver.v1.ConsoleLogRequest\x1a%.compute.driver.v1.ConsoleLogResponse\x12^\n" +
+	"ConsoleLog\x12$.compute.driver.v1.ConsoleLogRequest\x1a%.compute.driver.v1.ConsoleLogResponse\x12Y\n" +
+	"\n" +
+	"CheckSpawn\x12$.compute.driver.v1.CheckSpawnRequest\x1a%.compute.driver.v1.CheckSpawnResponse\x12^\n" +
 	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01\x12]\n" +
 	"\x06Depart\x12(.compute.driver.v1.DepartInstanceRequest\x1a).compute.driver.v1.DepartInstanceResponse\x12V\n" +
 	"\bReadFile\x12*.compute.driver.v1.ReadInstanceFileRequest\x1a\x1c.compute.driver.v1.FileChunk0\x01\x12a\n" +
@@ -4521,7 +4626,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -4570,43 +4675,45 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*ListInstancesResponse)(nil),      // 44: compute.driver.v1.ListInstancesResponse
 	(*SpawnInstanceRequest)(nil),       // 45: compute.driver.v1.SpawnInstanceRequest
 	(*SpawnInstanceResponse)(nil),      // 46: compute.driver.v1.SpawnInstanceResponse
-	(*InstanceSpec)(nil),               // 47: compute.driver.v1.InstanceSpec
-	(*Flavor)(nil),                     // 48: compute.driver.v1.Flavor
-	(*DestroyInstanceRequest)(nil),     // 49: compute.driver.v1.DestroyInstanceRequest
-	(*DestroyInstanceResponse)(nil),    // 50: compute.driver.v1.DestroyInstanceResponse
-	(*SetInstancePowerRequest)(nil),    // 51: compute.driver.v1.SetInstancePowerRequest
-	(*SetInstancePowerResponse)(nil),   // 52: compute.driver.v1.SetInstancePowerResponse
-	(*DepartInstanceRequest)(nil),      // 53: compute.driver.v1.DepartInstanceRequest
-	(*DepartInstanceResponse)(nil),     // 54: compute.driver.v1.DepartInstanceResponse
-	(*ReadInstanceFileRequest)(nil),    // 55: compute.driver.v1.ReadInstanceFileRequest
-	(*FileChunk)(nil),                  // 56: compute.driver.v1.FileChunk
-	(*ArriveInstanceRequest)(nil),      // 57: compute.driver.v1.ArriveInstanceRequest
-	(*BeginArrival)(nil),               // 58: compute.driver.v1.BeginArrival
-	(*FileEnd)(nil),                    // 59: compute.driver.v1.FileEnd
-	(*ArriveInstanceResponse)(nil),     // 60: compute.driver.v1.ArriveInstanceResponse
-	(*ReadFile)(nil),                   // 61: compute.driver.v1.ReadFile
-	(*LeaveInstanceRequest)(nil),       // 62: compute.driver.v1.LeaveInstanceRequest
-	(*LeaveInstanceResponse)(nil),      // 63: compute.driver.v1.LeaveInstanceResponse
-	(*ConsoleLogRequest)(nil),          // 64: compute.driver.v1.ConsoleLogRequest
-	(*ConsoleLogResponse)(nil),         // 65: compute.driver.v1.ConsoleLogResponse
-	(*WatchInstancesRequest)(nil),      // 66: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 67: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 68: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 69: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 70: compute.driver.v1.InstanceFault
-	nil,                                // 71: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 72: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 73: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 74: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 75: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 76: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 77: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 78: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 79: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 80: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 81: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 82: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 83: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*CheckSpawnRequest)(nil),          // 47: compute.driver.v1.CheckSpawnRequest
+	(*CheckSpawnResponse)(nil),         // 48: compute.driver.v1.CheckSpawnResponse
+	(*InstanceSpec)(nil),               // 49: compute.driver.v1.InstanceSpec
+	(*Flavor)(nil),                     // 50: compute.driver.v1.Flavor
+	(*DestroyInstanceRequest)(nil),     // 51: compute.driver.v1.DestroyInstanceRequest
+	(*DestroyInstanceResponse)(nil),    // 52: compute.driver.v1.DestroyInstanceResponse
+	(*SetInstancePowerRequest)(nil),    // 53: compute.driver.v1.SetInstancePowerRequest
+	(*SetInstancePowerResponse)(nil),   // 54: compute.driver.v1.SetInstancePowerResponse
+	(*DepartInstanceRequest)(nil),      // 55: compute.driver.v1.DepartInstanceRequest
+	(*DepartInstanceResponse)(nil),     // 56: compute.driver.v1.DepartInstanceResponse
+	(*ReadInstanceFileRequest)(nil),    // 57: compute.driver.v1.ReadInstanceFileRequest
+	(*FileChunk)(nil),                  // 58: compute.driver.v1.FileChunk
+	(*ArriveInstanceRequest)(nil),      // 59: compute.driver.v1.ArriveInstanceRequest
+	(*BeginArrival)(nil),               // 60: compute.driver.v1.BeginArrival
+	(*FileEnd)(nil),                    // 61: compute.driver.v1.FileEnd
+	(*ArriveInstanceResponse)(nil),     // 62: compute.driver.v1.ArriveInstanceResponse
+	(*ReadFile)(nil),                   // 63: compute.driver.v1.ReadFile
+	(*LeaveInstanceRequest)(nil),       // 64: compute.driver.v1.LeaveInstanceRequest
+	(*LeaveInstanceResponse)(nil),      // 65: compute.driver.v1.LeaveInstanceResponse
+	(*ConsoleLogRequest)(nil),          // 66: compute.driver.v1.ConsoleLogRequest
+	(*ConsoleLogResponse)(nil),         // 67: compute.driver.v1.ConsoleLogResponse
+	(*WatchInstancesRequest)(nil),      // 68: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 69: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 70: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 71: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 72: compute.driver.v1.InstanceFault
+	nil,                                // 73: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 74: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 75: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 76: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 77: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 78: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 79: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 80: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 81: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 82: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 83: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 84: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 85: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -4616,102 +4723,106 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	71, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	72, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	73, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	73, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	74, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	75, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
 	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	74, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	76, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
 	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
 	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	75, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	77, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
 	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
 	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	76, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	78, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
 	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	77, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	78, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	79, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	79, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	80, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	81, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
 	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
 	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
 	41, // 29: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
 	0,  // 30: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
 	42, // 31: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	47, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	49, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
 	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	48, // 35: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	80, // 36: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	81, // 37: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	82, // 38: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	83, // 39: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 40: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 41: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	58, // 42: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
-	56, // 43: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
-	59, // 44: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
-	47, // 45: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 46: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
-	61, // 47: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
-	42, // 48: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	68, // 49: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 50: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 51: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 52: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 53: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 54: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 55: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 56: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 57: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 58: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 59: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 60: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 61: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 62: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 63: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 64: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 65: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 66: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 67: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 68: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	49, // 69: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	51, // 70: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	64, // 71: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
-	66, // 72: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	53, // 73: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	55, // 74: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	57, // 75: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	62, // 76: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 77: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 78: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 79: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 80: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 81: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 82: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 83: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 84: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 85: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 86: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 87: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 88: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 89: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	50, // 90: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	52, // 91: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	65, // 92: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
-	67, // 93: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	54, // 94: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	56, // 95: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	60, // 96: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	63, // 97: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	77, // [77:98] is the sub-list for method output_type
-	56, // [56:77] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	49, // 35: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 36: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	50, // 37: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	82, // 38: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	83, // 39: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	84, // 40: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	85, // 41: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 42: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 43: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	60, // 44: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
+	58, // 45: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
+	61, // 46: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
+	49, // 47: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 48: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
+	63, // 49: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
+	42, // 50: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	70, // 51: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 52: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 53: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 54: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 55: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 56: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 57: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 58: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 59: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 60: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 61: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 62: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 63: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 64: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 65: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 66: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 67: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 68: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 69: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 70: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	51, // 71: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	53, // 72: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	66, // 73: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	47, // 74: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
+	68, // 75: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	55, // 76: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	57, // 77: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	59, // 78: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	64, // 79: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 80: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 81: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 82: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 83: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 84: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 85: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 86: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 87: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 88: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 89: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 90: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 91: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 92: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	52, // 93: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	54, // 94: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	67, // 95: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	48, // 96: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
+	69, // 97: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	56, // 98: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	58, // 99: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	62, // 100: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	65, // 101: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	80, // [80:102] is the sub-list for method output_type
+	58, // [58:80] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -4725,16 +4836,16 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[56].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[58].OneofWrappers = []any{
 		(*ArriveInstanceRequest_Begin)(nil),
 		(*ArriveInstanceRequest_Chunk)(nil),
 		(*ArriveInstanceRequest_End)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[59].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[61].OneofWrappers = []any{
 		(*ArriveInstanceResponse_Read)(nil),
 		(*ArriveInstanceResponse_Instance)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[66].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[68].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -4744,7 +4855,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   83,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

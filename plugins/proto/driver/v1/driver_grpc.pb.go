@@ -633,6 +633,7 @@ const (
 	Instances_Destroy_FullMethodName    = "/compute.driver.v1.Instances/Destroy"
 	Instances_SetPower_FullMethodName   = "/compute.driver.v1.Instances/SetPower"
 	Instances_ConsoleLog_FullMethodName = "/compute.driver.v1.Instances/ConsoleLog"
+	Instances_CheckSpawn_FullMethodName = "/compute.driver.v1.Instances/CheckSpawn"
 	Instances_Watch_FullMethodName      = "/compute.driver.v1.Instances/Watch"
 	Instances_Depart_FullMethodName     = "/compute.driver.v1.Instances/Depart"
 	Instances_ReadFile_FullMethodName   = "/compute.driver.v1.Instances/ReadFile"
@@ -665,6 +666,10 @@ type InstancesClient interface {
 	// ConsoleLog returns the end of what an instance wrote to its serial console, since it was made or longer than its last start.
 	// Capability: "console_log". Details: InstanceNotFound, InstanceFault, if nothing is kept of it.
 	ConsoleLog(ctx context.Context, in *ConsoleLogRequest, opts ...grpc.CallOption) (*ConsoleLogResponse, error)
+	// CheckSpawn tells whether a Spawn with the same request could make the instance, as far as that can be told without making it, and as if
+	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
+	// "check_spawn". Detail: InstanceFault, if it could not.
+	CheckSpawn(ctx context.Context, in *CheckSpawnRequest, opts ...grpc.CallOption) (*CheckSpawnResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -733,6 +738,16 @@ func (c *instancesClient) ConsoleLog(ctx context.Context, in *ConsoleLogRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ConsoleLogResponse)
 	err := c.cc.Invoke(ctx, Instances_ConsoleLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) CheckSpawn(ctx context.Context, in *CheckSpawnRequest, opts ...grpc.CallOption) (*CheckSpawnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckSpawnResponse)
+	err := c.cc.Invoke(ctx, Instances_CheckSpawn_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -835,6 +850,10 @@ type InstancesServer interface {
 	// ConsoleLog returns the end of what an instance wrote to its serial console, since it was made or longer than its last start.
 	// Capability: "console_log". Details: InstanceNotFound, InstanceFault, if nothing is kept of it.
 	ConsoleLog(context.Context, *ConsoleLogRequest) (*ConsoleLogResponse, error)
+	// CheckSpawn tells whether a Spawn with the same request could make the instance, as far as that can be told without making it, and as if
+	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
+	// "check_spawn". Detail: InstanceFault, if it could not.
+	CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -873,6 +892,9 @@ func (UnimplementedInstancesServer) SetPower(context.Context, *SetInstancePowerR
 }
 func (UnimplementedInstancesServer) ConsoleLog(context.Context, *ConsoleLogRequest) (*ConsoleLogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConsoleLog not implemented")
+}
+func (UnimplementedInstancesServer) CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckSpawn not implemented")
 }
 func (UnimplementedInstancesServer) Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -1000,6 +1022,24 @@ func _Instances_ConsoleLog_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Instances_CheckSpawn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckSpawnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).CheckSpawn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_CheckSpawn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).CheckSpawn(ctx, req.(*CheckSpawnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Instances_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchInstancesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1091,6 +1131,10 @@ var Instances_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ConsoleLog",
 			Handler:    _Instances_ConsoleLog_Handler,
+		},
+		{
+			MethodName: "CheckSpawn",
+			Handler:    _Instances_CheckSpawn_Handler,
 		},
 		{
 			MethodName: "Depart",

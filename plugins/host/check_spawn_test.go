@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// TestCheckSpawn: the driver gets what a Spawn would get, errors are typed and about the instance,
+// and what cannot be asked is not sent.
+func TestCheckSpawn(t *testing.T) {
+	k, ctx := keep(t, nil), context.Background()
+	ask := func(uuid, image string) error {
+		return k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: uuid, Image: image}, oneNode(t))
+	}
+	if err := ask(oneInstance, "debian"); err != nil {
+		t.Error(err)
+	}
+	var fault *plugins.InstanceFault
+	if err := ask(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance || fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("an image that is missing: %v", err)
+	}
+	if err := ask(oneInstance, "error"); err == nil || errors.As(err, &fault) {
+		t.Errorf("a driver that cannot tell: %v", err)
+	}
+	if err := ask("x", "debian"); !errors.Is(err, ErrBadRequest) {
+		t.Errorf("no uuid: %v", err)
+	}
+	if err := k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil); !errors.Is(err, ErrBadRequest) {
+		t.Errorf("no tree: %v", err)
+	}
+	p := newRig(t).mustStart(chaosSpec("", nil))
+	if err := p.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t)); !errors.Is(err, plugins.ErrUnsupported) {
+		t.Errorf("a plugin without instances: %v", err)
+	}
+}
