@@ -24,6 +24,7 @@ var (
 	_ plugins.InstanceWatcher = (*Driver)(nil)
 	_ plugins.InstanceMover   = (*Driver)(nil)
 	_ plugins.ConsoleLogger   = (*Driver)(nil)
+	_ plugins.SpawnChecker    = (*Driver)(nil)
 )
 
 const (
@@ -175,6 +176,11 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 // Spawn creates an instance from the resources that Placement granted it, and starts it.
 func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	return d.managing.manager.Spawn(ctx, node, spec, tree)
+}
+
+// CheckSpawn reports what keeps Spawn from creating an instance, as far as its owner can change it.
+func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	return d.managing.manager.CheckSpawn(ctx, node, spec, tree)
 }
 
 // Destroy ends an instance and removes what Spawn made for it.

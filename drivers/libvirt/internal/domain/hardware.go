@@ -5,6 +5,7 @@ package domain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -49,14 +50,37 @@ type hardware struct {
 
 // choose decides about the hardware. The error is a [*plugins.InstanceFault].
 func (s Spec) choose() (hardware, error) {
+	return s.chooseBy(true)
+}
+
+// chooseBy is choose, without the memory encryption if that is not decided.
+func (s Spec) chooseBy(decided bool) (hardware, error) {
 	h := hardware{Hardware: s.Hardware, arch: s.Arch, kvm: s.Type == kvmType}
 	h.Machine, h.DiskBus = cmp.Or(h.Machine, machines[s.Arch]), cmp.Or(h.DiskBus, virtio)
-	for _, step := range []func(Spec) string{h.sizes, h.boot, h.encrypted, h.possible, h.emulated, h.iommu} {
+	steps := []func(Spec) string{h.sizes, h.boot, h.possible, h.emulated, h.iommu}
+	if decided {
+		steps = slices.Insert(steps, 2, h.encrypted)
+	}
+	for _, step := range steps {
 		if reason := step(s); reason != "" {
 			return hardware{}, &plugins.InstanceFault{UUID: s.Instance.UUID, Reason: reason}
 		}
 	}
 	return h, nil
+}
+
+// Check reports what Write would refuse of what the owner asks for, whatever is decided: the
+// Decision is not looked at.
+//
+// Errors: an [*plugins.InstanceFault].
+func (s Spec) Check() error {
+	s.Decision = Decision{}
+	contexts := int64(0) // of which kind, the decision says
+	for _, classes := range s.Instance.Allocations {
+		contexts += classes["MEM_ENCRYPTION_CONTEXT"]
+	}
+	_, err := s.chooseBy(contexts == 0)
+	return err
 }
 
 // sizes checks what is not checked before: the flavor's sizes, and what is the machine's.

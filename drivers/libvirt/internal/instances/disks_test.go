@@ -56,7 +56,12 @@ func TestImages(t *testing.T) {
 			} {
 				spec := request(1)
 				spec.Image = name
+				checked := r.check(spec)
+				diff(t, name+", checked", []string(nil), r.left())
 				_, err := r.spawn(spec)
+				if (checked == nil) != (err == nil) || err != nil && checked.Error() != err.Error() {
+					t.Errorf("%s: image %.20q: the check says %v, and the spawn %v", imagesType, name, checked, err)
+				}
 				if want == "" {
 					if !isFault(err) {
 						t.Errorf("%s: image %.20q: %v, want a fault", imagesType, name, err)

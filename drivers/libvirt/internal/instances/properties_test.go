@@ -63,7 +63,11 @@ func TestBrokenProperties(t *testing.T) {
 		r.write(in("debian"), "hello")
 		refused := func(name string) {
 			t.Helper()
+			checked := r.check(spec)
 			_, err := r.spawn(spec)
+			if !isFault(checked) || checked.Error() != err.Error() {
+				t.Errorf("%s: the check says %v, and the spawn %v", name, checked, err)
+			}
 			if !isFault(err) || strings.Contains(err.Error(), "is not supported here") == strings.Contains(err.Error(), "cannot be read") {
 				t.Errorf("%s: %v, want a fault", name, err)
 			}

@@ -72,11 +72,7 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if resumed && j.ran(g, d) {
 		return g.instance(), nil
 	}
-	hardware, err := j.hardware(spec)
-	var disks []disk
-	if err == nil {
-		disks, err = j.plan(spec, d)
-	}
+	hardware, disks, err := j.design(spec, d)
 	if err == nil && !resumed {
 		g, err = j.define(ctx, spec, hardware, tree, d, disks)
 	}
@@ -95,6 +91,70 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	}
 	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
 	return g.instance(), nil
+}
+
+// CheckSpawn reports why an instance cannot be made, as [plugins.SpawnChecker] says, without the
+// choice of the host's processors and devices, which others may hold now.
+//
+// Cost: a look at the host, and at the beginning of the image.
+func (m *Manager) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	j, err := m.begin(ctx, node, spec.UUID)
+	if err != nil {
+		return err
+	}
+	err = j.check(ctx, spec, tree)
+	var back *failure
+	if errors.As(err, &back) {
+		err = back.fault(j.uuid)
+	}
+	return j.verdict(err)
+}
+
+func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	path, err := j.setup.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	d := directory{path: path, name: domain.Name(j.uuid)}
+	hardware, disks, err := j.design(spec, d)
+	if err != nil {
+		return err
+	}
+	if err := j.manager.deciding.take(ctx); err != nil {
+		return err
+	}
+	defer j.manager.deciding.release()
+	host, err := j.setup.Look(ctx, tree, j.node)
+	if err != nil {
+		return err
+	}
+	if err := j.reachable(host.QEMU, d, disks); err != nil {
+		return err
+	}
+	return j.written(spec, hardware, host, d, disks).Check()
+}
+
+// design is what an instance asks for and its disks. It reads the image and its properties, and
+// changes nothing.
+func (j *job) design(spec plugins.InstanceSpec, d directory) (extraspecs.Hardware, []disk, error) {
+	hardware, err := j.hardware(spec)
+	if err != nil {
+		return extraspecs.Hardware{}, nil, err
+	}
+	disks, err := j.plan(spec, d)
+	return hardware, disks, err
+}
+
+// written is the domain of an instance, but for the choice of the host's processors and devices.
+func (j *job) written(spec plugins.InstanceSpec, hardware extraspecs.Hardware, host Host, d directory, disks []disk) domain.Spec {
+	out := domain.Spec{
+		Node: j.node, Instance: spec, Hardware: hardware, Traits: host.Traits,
+		Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
+	}
+	for _, disk := range disks {
+		out.Disks = append(out.Disks, disk.Disk)
+	}
+	return out
 }
 
 // hardware is what an instance asks for. It refuses what this driver cannot create: a guest without
@@ -154,13 +214,8 @@ func (j *job) define(
 	if err != nil {
 		return guest{}, err
 	}
-	written := domain.Spec{
-		Node: j.node, Instance: spec, Hardware: hardware, Traits: host.Traits, Decision: decision,
-		Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
-	}
-	for _, disk := range disks {
-		written.Disks = append(written.Disks, disk.Disk)
-	}
+	written := j.written(spec, hardware, host, d, disks)
+	written.Decision = decision
 	text, err := domain.Write(written)
 	if err != nil {
 		return guest{}, err

@@ -400,6 +400,10 @@ func (r *rig) spawn(spec plugins.InstanceSpec) (plugins.Instance, error) {
 	return r.Spawn(r.t.Context(), node, spec, nil)
 }
 
+func (r *rig) check(spec plugins.InstanceSpec) error {
+	return r.CheckSpawn(r.t.Context(), node, spec, nil)
+}
+
 func (r *rig) mustSpawn(spec plugins.InstanceSpec) {
 	r.t.Helper()
 	is, err := r.spawn(spec)
