@@ -62,6 +62,7 @@ type fakeCell struct {
 
 type row struct {
 	server  cellwire.Server
+	former  cellwire.Server // before a rebuild
 	want    cellwire.Want
 	cleanup bool // gone, and the host has not said so
 }
@@ -236,7 +237,10 @@ func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 		s.PowerState = r.PowerState
 	case r.Kind == cellwire.ReportSettled && r.Revision < s.Revision && s.TaskState != "":
 		return "of an older revision"
-	case r.Kind == cellwire.ReportSettled && r.Fault != nil && (of.want == cellwire.WantCleared || of.want == cellwire.WantRebuilt):
+	case r.Kind == cellwire.ReportSettled && r.Fault != nil && of.want == cellwire.WantCleared:
+		*s, of.want = of.former, cellwire.WantPresent
+		s.PowerState, s.Fault = r.PowerState, r.Fault
+	case r.Kind == cellwire.ReportSettled && r.Fault != nil && of.want == cellwire.WantRebuilt:
 		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMError, "", r.PowerState, r.Fault, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantCleared:
 		s.TaskState, s.PowerState, of.want = cellwire.TaskRebuildSpawning, r.PowerState, cellwire.WantRebuilt
@@ -308,6 +312,10 @@ type fakeDriver struct {
 	listing   func() // runs after the list was made
 	specs     map[string]plugins.InstanceSpec
 	spawnErrs []error                     // of the next Spawns, nil: none
+	checkErrs []error                     // of the next CheckSpawns, nil: none
+	checks    int                         // how many there were
+	unchecked bool                        // it cannot check
+	removeErr []error                     // of the next Destroys, which leave the guest half removed
 	powerErrs []error                     // of the next SetPowers, nil: none
 	made      []string                    // guests that were removed ("-") and made, by their image
 	powers    []string                    // changes of power, "hard" where a guest was not asked
@@ -419,6 +427,32 @@ func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceS
 	return plugins.Instance{UUID: spec.UUID, Power: plugins.PowerRunning}, nil
 }
 
+// CheckSpawn finds the faults that Spawn has.
+func (d *fakeDriver) CheckSpawn(_ context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	if _, err := d.enter(spec.UUID); err != nil {
+		return err
+	}
+	defer d.leave(spec.UUID)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unchecked {
+		return plugins.ErrUnsupported
+	}
+	d.checks++
+	if len(spec.Allocations) == 0 || tree == nil {
+		d.problems = append(d.problems, "a check without allocations or tree")
+	}
+	if len(d.checkErrs) > 0 {
+		err := d.checkErrs[0]
+		d.checkErrs = d.checkErrs[1:]
+		return err
+	}
+	if reason := d.faults[spec.UUID]; reason != "" {
+		return fmt.Errorf("on the host: %w", &plugins.InstanceFault{UUID: spec.UUID, Reason: reason})
+	}
+	return nil
+}
+
 func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
 	if _, err := d.enter(uuid); err != nil {
 		return err
@@ -434,6 +468,12 @@ func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
 	}
 	delete(d.guests, uuid)
 	delete(d.half, uuid)
+	if len(d.removeErr) > 0 {
+		err := d.removeErr[0]
+		d.removeErr = d.removeErr[1:]
+		d.half[uuid] = true
+		return err
+	}
 	return nil
 }
 

@@ -25,10 +25,21 @@ func abilities(ofDriver []string) []string {
 	return slices.Compact(all)
 }
 
-// clear removes the guest of a server that is rebuilt. Its allocations stay. A guest that this
-// agent did not create stays, too, and ends the rebuild.
+// clear removes the guest of a server that is rebuilt, if the new one can be made as far as the
+// driver can tell. Its allocations stay. A guest that this agent did not create stays, too, and
+// ends the rebuild.
 func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
-	err := node.Manager.Destroy(ctx, node.Name, s.uuid)
+	refused, err := w.checkRebuild(ctx, s, item, node)
+	switch {
+	case err != nil:
+		return err
+	case refused != nil:
+		return w.failRebuild(ctx, s, item, node, refused.reason, refused.details)
+	case !w.isCurrent(s, item):
+		return nil
+	}
+	w.setClearing(s)
+	err = node.Manager.Destroy(ctx, node.Name, s.uuid)
 	w.count(func(c *Counts) { c.Destroys.count(err) })
 	var fault *plugins.InstanceFault
 	switch {
@@ -40,6 +51,54 @@ func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, n
 	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState})
 	return nil
+}
+
+// checkRebuild says why the new guest cannot be made, nil if nothing is known. It does not ask when
+// there is no guest to be kept, or when this process has begun to remove it: it is not the whole
+// guest any more.
+func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*impossible, error) {
+	checker, can := node.Manager.(plugins.SpawnChecker)
+	if !can || w.clearing(s) {
+		return nil, nil //nolint:nilnil // nothing is known
+	}
+	guest, err := find(ctx, node, s.uuid)
+	switch {
+	case err != nil && !errors.Is(err, plugins.ErrUnsupported):
+		return nil, fmt.Errorf("looking for the guest, to rebuild it: %w", err)
+	case guest == nil:
+		return nil, nil //nolint:nilnil // see above
+	}
+	spec, tree, err := w.specFor(ctx, s, item, node)
+	var cannot *impossible
+	switch {
+	case errors.As(err, &cannot):
+		return cannot, nil
+	case err != nil:
+		return nil, err
+	}
+	err = checker.CheckSpawn(ctx, node.Name, spec, tree)
+	var fault *plugins.InstanceFault
+	switch {
+	case err == nil, errors.Is(err, plugins.ErrUnsupported): // of a driver that cannot check
+		return nil, nil //nolint:nilnil // see above
+	case errors.As(err, &fault):
+		return &impossible{fault.Reason, err.Error()}, nil
+	case errors.Is(err, ErrImpossible):
+		return &impossible{"its host cannot create such a server", err.Error()}, nil
+	}
+	return nil, fmt.Errorf("checking whether the guest can be made again, before it is removed: %w", err)
+}
+
+func (w *Worker) clearing(s *server) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.clearing
+}
+
+func (w *Worker) setClearing(s *server) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.clearing = true
 }
 
 // rebuild makes the guest of a server again, when the former one is removed.

@@ -17,6 +17,7 @@ import (
 // rebuild begins a rebuild in the cell.
 func (c *fakeCell) rebuild(n int, image string) {
 	c.change(n, func(r *row) {
+		r.former = r.server
 		r.server.TaskState, r.server.ImageRef, r.server.KeyName, r.server.KeyData, r.want = cellwire.TaskRebuilding, image, "k", "ssh-rsa A", cellwire.WantCleared
 	})
 }
@@ -31,6 +32,7 @@ func TestRebuild(t *testing.T) {
 		made   []string
 		end    string
 		fault  string
+		kept   bool // the guest is, and the server is what it was
 	}{
 		"rebuilt":                         {made: []string{"-", "new"}, end: active},
 		"of a guest that is lost already": {before: func(s *scene) { s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) }) }, made: []string{"new"}, end: active},
@@ -60,13 +62,28 @@ func TestRebuild(t *testing.T) {
 			}
 		}, made: []string{"-", "new"}, end: active},
 		"there is no such image": {before: func(s *scene) { s.driver.set(func() { s.driver.faults[serverUUID(1)] = "there is no image new" }) },
-			made: []string{"-"}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
+			end: active, kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
+		"there is no such image, and the driver cannot check": {before: func(s *scene) {
+			s.driver.set(func() { s.driver.faults[serverUUID(1)], s.driver.unchecked = "there is no image new", true })
+		}, made: []string{"-"}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
+		"there is no such image, and no guest to keep": {before: func(s *scene) {
+			s.driver.set(func() { s.driver.faults[serverUUID(1)] = "there is no image new"; delete(s.driver.guests, serverUUID(1)) })
+		}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
+		"the image vanishes while the guest is removed": {before: func(s *scene) {
+			s.driver.set(func() {
+				s.driver.checkErrs = []error{nil, &plugins.InstanceFault{Reason: "it is too late to ask"}}
+				s.driver.removeErr = []error{lost}
+			})
+		}, made: []string{"-", "new"}, end: active},
+		"the driver cannot tell for a while": {before: func(s *scene) {
+			s.driver.set(func() { s.driver.checkErrs = []error{lost, &plugins.NotReady{Reason: "it starts"}, lost} })
+		}, made: []string{"-", "new"}, end: active},
 		"its allocations were removed": {before: func(s *scene) { s.placement.clear() },
-			made: []string{"-"}, end: "error power 0, guest -1, allocations false", fault: "Rebuild of instance " + serverUUID(1) + " failed: its allocations were removed"},
+			end: "active power 1, guest 1, allocations false", kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: its allocations were removed"},
 		"the driver manages no guests any more": {before: func(s *scene) { s.driver.spawnErrs = []error{plugins.ErrUnsupported} },
 			made: []string{"-"}, end: failed, fault: "its host cannot create guests"},
 		"the guest is another client's": {before: func(s *scene) { s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true }) },
-			end: "error power 1, guest 1, allocations true", fault: "Rebuild of instance " + serverUUID(1) + " failed: it belongs to another client"},
+			end: active, kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: it belongs to another client"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
@@ -91,7 +108,10 @@ func TestRebuild(t *testing.T) {
 					}
 					s.start()
 				}
-				if spec := s.driver.specs[serverUUID(1)]; c.end == active && (spec.Image != "new" || spec.KeyName != "k" || spec.PublicKey != "ssh-rsa A" || len(spec.Allocations) == 0) {
+				if is := s.cell.row(1).server; c.kept && (is.ImageRef != "" || is.KeyName != "" || is.TaskState != "") {
+					s.Errorf("the server is %+v", is)
+				}
+				if spec := s.driver.specs[serverUUID(1)]; c.end == active && !c.kept && (spec.Image != "new" || spec.KeyName != "k" || spec.PublicKey != "ssh-rsa A" || len(spec.Allocations) == 0) {
 					s.Errorf("made of %+v", spec)
 				}
 				if len(s.placement.removed) > 0 {

@@ -27,6 +27,8 @@ type server struct {
 	changes int
 	// answered: the outcome of its creation or removal is reported.
 	answered bool
+	// clearing says that this process has begun to remove the guest of a rebuild.
+	clearing bool
 	// settled is the want that was last reported as settled, at which revision.
 	settled   cellwire.Want
 	settledAt int64
@@ -75,6 +77,7 @@ func (s *server) made() bool {
 func (s *server) wants(item cellwire.WorkItem) {
 	if !same(s.item, item) {
 		s.answered, s.fault, s.settled, s.problem, s.begun, s.copied = false, nil, "", "", time.Time{}, time.Time{}
+		s.clearing = false
 		if s.task {
 			signal(s.wake)
 		}

@@ -159,10 +159,19 @@ type manager struct{ *host.Plugin }
 // Spawn implements [plugins.InstanceManager].
 func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
 	is, err := m.Plugin.Spawn(ctx, node, spec, tree)
+	return is, impossible(err)
+}
+
+// CheckSpawn implements [plugins.SpawnChecker].
+func (m manager) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+	return impossible(m.Plugin.CheckSpawn(ctx, node, spec, tree))
+}
+
+func impossible(err error) error {
 	if errors.Is(err, host.ErrBadRequest) {
-		err = fmt.Errorf("%w: %w", worker.ErrImpossible, err)
+		return fmt.Errorf("%w: %w", worker.ErrImpossible, err)
 	}
-	return is, err
+	return err
 }
 
 // cellView returns the cell for the status, nil if none is configured.
