@@ -26,6 +26,7 @@
 //	                                        ├─ InstanceWatcher    (optional)
 //	                                        ├─ ConsoleLogger      (optional)
 //	                                        ├─ SpawnChecker       (optional)
+//	                                        ├─ ConsoleOpener      (optional)
 //	                                        └─ Shutdowner         (optional)
 //
 // A driver whose inventory in use must move to other providers or classes describes that with

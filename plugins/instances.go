@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -60,7 +61,7 @@ type InstanceManager interface {
 // own: every instance manager can remove an instance and make it again.
 const (
 	AbilityConsoleLog = "console-log"
-	AbilityConsole    = "console"
+	AbilityConsole    = protocol.CapabilityConsole
 	AbilityRebuild    = "rebuild"
 	AbilityMigrate    = protocol.CapabilityMigrate
 )
@@ -96,6 +97,20 @@ type SpawnChecker interface {
 	// Errors: an [*InstanceFault] if it cannot be created and a retry does not help. After others
 	// the agent calls again, and destroys nothing until the call succeeds.
 	CheckSpawn(ctx context.Context, node string, spec InstanceSpec, tree *providertree.Tree) error
+}
+
+// ConsoleOpener is implemented by instance managers that give access to the serial consoles of
+// instances ([AbilityConsole]).
+type ConsoleOpener interface {
+	// OpenConsole opens the serial console of an instance that runs: what the guest writes from now
+	// on is read, what is written is its input. Read returns [io.EOF] when the console ends, as the
+	// guest is off. One goroutine reads while another one writes; Close may be called at any
+	// time and more than once, and ends both. It is called when ctx ends, if not before. It runs
+	// concurrently with calls for the same instance.
+	//
+	// Errors: [ErrInstanceNotFound]; an [*InstanceFault] if it does not run, has no serial console,
+	// or another user has it.
+	OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error)
 }
 
 // InstanceWatcher is implemented by instance managers that notice changes of instances: a guest

@@ -117,6 +117,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityConsoleLog, manages && logs)
 	_, foresees := d.(SpawnChecker)
 	add(protocol.CapabilityCheckSpawn, manages && foresees)
+	_, opens := d.(ConsoleOpener)
+	add(protocol.CapabilityConsole, manages && opens)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
 	_, names := d.(ProductNamer)

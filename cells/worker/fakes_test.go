@@ -295,6 +295,7 @@ func (c *fakeCell) called(call string) int {
 
 // fakeDriver has guests in memory. A crash ends calls under way: what they did until then stays.
 type fakeDriver struct {
+	closed  int // how often consoles were closed
 	mu      sync.Mutex
 	guests  map[string]plugins.PowerState
 	foreign map[string]bool

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -24,6 +26,7 @@ type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, e
 var streamers = map[cellwire.Purpose]streamer{
 	cellwire.PurposeDisk:       sendDisk,
 	cellwire.PurposeConsoleLog: sendConsoleLog,
+	cellwire.PurposeConsole:    joinConsole,
 }
 
 // sendConsoleLog sends the end of a server's console log.
@@ -47,6 +50,44 @@ func sendConsoleLog(ctx context.Context, node Node, offer cellwire.StreamOffer, 
 		_, err = io.Copy(io.Discard, end) // until the other end has it all
 	}
 	return err
+}
+
+// joinConsole joins the other end to a server's serial console until one of them ends.
+func joinConsole(ctx context.Context, node Node, offer cellwire.StreamOffer, end *cellwire.Stream) error {
+	opener, can := node.Manager.(plugins.ConsoleOpener)
+	if !can {
+		return cellwire.Unable(offer.UUID, plugins.AbilityConsole)
+	}
+	console, err := opener.OpenConsole(ctx, node.Name, offer.UUID)
+	if err != nil {
+		return err
+	}
+	var (
+		typing sync.WaitGroup
+		left   atomic.Bool // the other end has
+	)
+	typing.Go(func() {
+		if _, err := io.Copy(console, end); err == nil || errors.Is(err, cellwire.ErrStreamLost) {
+			left.Store(true)
+		}
+		_ = console.Close() // which ends what is shown
+	})
+	if _, err = io.Copy(end, console); err == nil || left.Load() {
+		err = end.CloseWrite()
+	} else {
+		end.Abort(refusal(offer, err))
+	}
+	_, _ = console.Close(), end.Close() // either may be closed by then
+	typing.Wait()
+	return err
+}
+
+// refusal is what the other end of a stream learns of an error.
+func refusal(offer cellwire.StreamOffer, err error) *cellwire.Error {
+	if refused := inWireWords(offer, err); refused != nil {
+		return refused
+	}
+	return &cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal, Message: clipMiddle(err.Error())}
 }
 
 // inWireWords is the refusal that an error of a driver is to the other end of a stream, or nil.
@@ -117,16 +158,15 @@ func (w *Worker) serveStream(ctx context.Context, offer cellwire.StreamOffer) {
 	if err == nil {
 		err = serve(ctx, node, offer, end)
 	}
-	refused := inWireWords(offer, err)
 	switch {
 	case err == nil:
-	case refused != nil:
-		end.Abort(refused)
+	case inWireWords(offer, err) != nil:
+		end.Abort(refusal(offer, err))
 	case errors.Is(err, cellwire.ErrStreamLost), ctx.Err() != nil:
 		log.Debug().Err(err).Msg("A stream ended early.")
 	default:
 		log.Warn().Err(err).Msg("A stream about a server failed.")
-		end.Abort(&cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal, Message: clipMiddle(err.Error())})
+		end.Abort(refusal(offer, err))
 	}
 }
 

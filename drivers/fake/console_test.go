@@ -3,8 +3,12 @@
 package fake
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // TestConsoleLogIsBounded: the end of what a machine wrote is kept.
@@ -17,4 +21,59 @@ func TestConsoleLogIsBounded(t *testing.T) {
 	if len(m.Log) != maxLog || !strings.HasSuffix(m.Log, "web login: \r\nSystem halted.\r\n") {
 		t.Errorf("%d bytes, ending with %q", len(m.Log), m.Log[len(m.Log)-50:])
 	}
+}
+
+// TestConsole: a machine answers what is typed, to one user at a time, until it is switched off.
+func TestConsole(t *testing.T) {
+	ctx, raw := t.Context(), managed("flat", "{}")
+	d := process(t, raw, t.TempDir())
+	refused := func(when string, reason string) {
+		t.Helper()
+		var fault *plugins.InstanceFault
+		if _, err := d.OpenConsole(ctx, "cn1", guestA); !errors.As(err, &fault) || fault.Reason != reason {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	if _, err := d.OpenConsole(ctx, "cn1", guestA); !errors.Is(err, plugins.ErrInstanceNotFound) {
+		t.Errorf("no machine: %v", err)
+	}
+	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw)); err != nil {
+		t.Fatal(err)
+	}
+	var last io.ReadWriteCloser
+	for range 2 {
+		c, err := d.OpenConsole(ctx, "cn1", guestA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused("a second user", "another user has its console")
+		go func() { _, _ = io.WriteString(c, "lx\x7fs\x01\r\r") }()
+		want := "lx\b \bs\r\nweb: ls: command not found\r\n$ \r\n$ "
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Errorf("%q, %v", got, err)
+		}
+		last = c
+		if err := errors.Join(c.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := last.Read(make([]byte, 1)); err == nil {
+		t.Error("a console that was closed is read")
+	}
+	c, err := d.OpenConsole(ctx, "cn1", guestA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, false); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(c); err != nil || len(rest) != 0 {
+		t.Errorf("a machine that is off: %q, %v", rest, err)
+	}
+	if _, err := io.WriteString(c, "x"); err == nil {
+		t.Error("a machine that is off takes input")
+	}
+	_ = c.Close()
+	refused("a machine that is off", "it does not run")
 }

@@ -28,6 +28,7 @@ var (
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.ConsoleLogger      = (*Driver)(nil)
 	_ plugins.SpawnChecker       = (*Driver)(nil)
+	_ plugins.ConsoleOpener      = (*Driver)(nil)
 	_ plugins.GuestLister        = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.InstanceManager    = (*Driver)(nil)

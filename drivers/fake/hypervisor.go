@@ -27,7 +27,8 @@ type hypervisor struct {
 
 	mu      sync.Mutex
 	memory  map[string]machine
-	stirred chan struct{} // closed and replaced when a machine changes
+	stirred chan struct{}   // closed and replaced when a machine changes
+	users   map[string]bool // of consoles, by uuid
 
 	placing sync.Mutex // held while free devices are chosen and taken
 }
@@ -54,7 +55,7 @@ type machine struct {
 }
 
 func newHypervisor(dir string) *hypervisor {
-	return &hypervisor{dir: dir, memory: map[string]machine{}, stirred: make(chan struct{})}
+	return &hypervisor{dir: dir, memory: map[string]machine{}, users: map[string]bool{}, stirred: make(chan struct{})}
 }
 
 func (h *hypervisor) path(uuid string) string { return filepath.Join(h.dir, uuid+".json") }

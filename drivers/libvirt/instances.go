@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ var (
 	_ plugins.InstanceMover   = (*Driver)(nil)
 	_ plugins.ConsoleLogger   = (*Driver)(nil)
 	_ plugins.SpawnChecker    = (*Driver)(nil)
+	_ plugins.ConsoleOpener   = (*Driver)(nil)
 )
 
 const (
@@ -218,6 +220,11 @@ func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
 // ConsoleLog returns the end of what an instance wrote to its serial console.
 func (d *Driver) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
 	return d.managing.manager.ConsoleLog(ctx, node, uuid, most)
+}
+
+// OpenConsole opens the serial console of an instance.
+func (d *Driver) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error) {
+	return d.managing.manager.OpenConsole(ctx, node, uuid)
 }
 
 // WatchInstances reports instances that changed, none while instances are not managed.

@@ -77,11 +77,11 @@ var _ = broken(map[string]brokenPlugin{
 	"sends all of a log": {check: "console-log/bounded", breakage: after("ConsoleLog", func(_ *raw, _ any, r *driverv1.ConsoleLogResponse) {
 		r.Log = []byte("more than one byte")
 	})},
-	"shows a log to those who ask only": {check: "console-log/bounded", breakage: fails("ConsoleLog", errors.New("permission denied"))},
-	"has a log of everything":           {check: "console-log/unknown", breakage: instead("ConsoleLog", &driverv1.ConsoleLogResponse{})},
-	"promises what it cannot make":               {check: "instances/check-spawn", breakage: instead("CheckSpawn", &driverv1.CheckSpawnResponse{})},
-	"finds the instance in the way of a check":   {check: "instances/check-spawn", breakage: fails("CheckSpawn", &plugins.InstanceFault{Reason: "there is a domain of that name"})},
-	"makes the instance that it is to check":     {check: "instances/check-spawn", breakage: around("CheckSpawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+	"shows a log to those who ask only":        {check: "console-log/bounded", breakage: fails("ConsoleLog", errors.New("permission denied"))},
+	"has a log of everything":                  {check: "console-log/unknown", breakage: instead("ConsoleLog", &driverv1.ConsoleLogResponse{})},
+	"promises what it cannot make":             {check: "instances/check-spawn", breakage: instead("CheckSpawn", &driverv1.CheckSpawnResponse{})},
+	"finds the instance in the way of a check": {check: "instances/check-spawn", breakage: fails("CheckSpawn", &plugins.InstanceFault{Reason: "there is a domain of that name"})},
+	"makes the instance that it is to check": {check: "instances/check-spawn", breakage: around("CheckSpawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
 		reply, err := next()
 		if check := req.(*driverv1.CheckSpawnRequest); err == nil && !s.has(ctx, check.GetSpec().GetUuid()) {
 			_, err = s.regardless(ctx, &driverv1.SpawnInstanceRequest{Node: check.GetNode(), Spec: check.GetSpec(), Tree: check.GetTree()})
@@ -94,6 +94,11 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return next()
 	})},
+	"keeps a console that is given back": {check: "console/open", breakage: around("Console", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+		console, err := next()
+		return struct{ kept any }{console}, err
+	})},
+	"has a console of everything": {check: "console/refused", breakage: instead[any]("Console", nil)},
 	"makes instances of nothing": {check: "instances/unknown-provider", breakage: around("Spawn", func(s *raw, ctx context.Context, req any, _ func() (any, error)) (any, error) {
 		return s.regardless(ctx, req.(spawnReq))
 	})},

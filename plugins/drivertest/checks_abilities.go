@@ -271,6 +271,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			return p.checkSpawn(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
 		}},
 		{protocol.CapabilityConsoleLog, "ConsoleLog", func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
+		{protocol.CapabilityConsole, "Console", func() error { return p.console(ctx, base.node, uuid.NewString()) }},
 	} {
 		if b.announces(ability.capability) {
 			continue

@@ -4,6 +4,7 @@ package drivertest
 
 import (
 	"context"
+	"io"
 	"slices"
 	"time"
 
@@ -129,6 +130,39 @@ func (s *rawInstances) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLogR
 	}
 	log, err := s.fake.ConsoleLog(ctx, req.GetNode(), req.GetUuid(), int(req.GetMaxBytes()))
 	return &driverv1.ConsoleLogResponse{Log: log}, err
+}
+
+// Console goes around as the unary calls do, with what opens it, until it is open.
+func (s *rawInstances) Console(stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse]) error {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsole) {
+		return status.Error(codes.Unimplemented, "it has no consoles")
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	open := func() (any, error) {
+		return s.fake.OpenConsole(stream.Context(), first.GetOpen().GetNode(), first.GetOpen().GetUuid())
+	}
+	var console any
+	if s.broken.around != nil {
+		console, err = s.broken.around(s.raw, stream.Context(), "Console", first.GetOpen(), open)
+	} else {
+		console, err = open()
+	}
+	if err != nil {
+		return answerOf(err)
+	}
+	if err := stream.Send(&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Opened{Opened: &driverv1.ConsoleOpened{}}}); err != nil {
+		return err
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if c, ok := console.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 // Watch is one more of the name: it is of another service than that of raw.

@@ -326,8 +326,8 @@ func TestAbilitiesAreThoseOfInstances(t *testing.T) {
 		"console":                                nil,
 		"instances":                              {},
 		"instances,guests,migrate,later,console": {"console", "migrate"},
-		"instances,console_log": {"console-log"},
-		"instances,console-log": {},
+		"instances,console_log":                  {"console-log"},
+		"instances,console-log":                  {},
 	} {
 		p := newPlugin(Spec{Name: "x"}, pluginDeps{})
 		p.status.Capabilities = strings.Split(announced, ",")

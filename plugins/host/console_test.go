@@ -5,11 +5,13 @@ package host
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
 // TestConsoleLog: it comes as the guest wrote it, errors are typed, and what cannot be asked is not
@@ -38,11 +40,73 @@ func TestConsoleLog(t *testing.T) {
 	if _, err := k.ConsoleLog(ctx, "cn1", "x", 1); !errors.Is(err, ErrBadRequest) {
 		t.Errorf("no uuid: %v", err)
 	}
-	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) || slices.Contains(got, plugins.AbilityConsole) {
+	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) || !slices.Contains(got, plugins.AbilityConsole) {
 		t.Errorf("abilities: %v", got)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))
 	if _, err := p.ConsoleLog(ctx, "cn1", oneInstance, 1); !errors.Is(err, plugins.ErrUnsupported) {
+		t.Errorf("a plugin without instances: %v", err)
+	}
+}
+
+// TestConsole: what is typed arrives and what the guest writes comes back, until one of them ends
+// it; what cannot be opened says why.
+func TestConsole(t *testing.T) {
+	k, ctx := keep(t, nil), t.Context()
+	open := func() io.ReadWriteCloser {
+		t.Helper()
+		c, err := k.OpenConsole(ctx, "cn1", strings.ToUpper(oneInstance))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	c := open()
+	long := strings.Repeat("long", 50_000)
+	for _, text := range []string{"a", "\x00\xff\r", long} {
+		go func() { _, _ = io.WriteString(c, text) }()
+		want := ""
+		for part := range slices.Chunk([]byte(text), protocol.MaxConsolePart) {
+			want += "cn1:" + string(part)
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Errorf("%.20q came back of %.20q: %v", got, text, err)
+		}
+	}
+	if _, err := io.WriteString(c, "x"); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(c); err != nil || len(rest) != 0 {
+		t.Errorf("a console that ended: %q, %v", rest, err)
+	}
+	for text, want := range map[string]string{"fail": "the pty is gone", "panic": "closed"} {
+		c := open()
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadAll(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	c = open()
+	go func() { _ = c.Close() }()
+	if _, err := io.ReadAll(c); !errors.Is(err, context.Canceled) {
+		t.Errorf("a console that is closed: %v", err)
+	}
+	if _, err := k.OpenConsole(ctx, "cn1", rootUUID); !errors.Is(err, plugins.ErrInstanceNotFound) {
+		t.Errorf("no such instance: %v", err)
+	}
+	var fault *plugins.InstanceFault
+	if _, err := k.OpenConsole(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd"); !errors.As(err, &fault) || fault.UUID == "" || fault.Reason != "another user has it" {
+		t.Errorf("a console in use: %v", err)
+	}
+	if _, err := k.OpenConsole(ctx, "cn1", "x"); !errors.Is(err, ErrBadRequest) {
+		t.Errorf("no uuid: %v", err)
+	}
+	p := newRig(t).mustStart(chaosSpec("", nil))
+	if _, err := p.OpenConsole(ctx, "cn1", oneInstance); !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("a plugin without instances: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -210,7 +211,9 @@ func (k *instanceDriver) Arrive(
 	return made, nil
 }
 
-func (k *instanceDriver) Leave(ctx context.Context, node, uuid string) error { return k.Destroy(ctx, node, uuid) }
+func (k *instanceDriver) Leave(ctx context.Context, node, uuid string) error {
+	return k.Destroy(ctx, node, uuid)
+}
 
 // Shutdown tidies nothing up: the scratch is a directory here.
 func (k *instanceDriver) Shutdown(context.Context) error { return nil }
@@ -226,8 +229,42 @@ func (k *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most i
 	return nil, &plugins.InstanceFault{Reason: "nothing is kept of it"}
 }
 
+// OpenConsole gives a console that sends back what is typed, until that is an x.
+func (k *instanceDriver) OpenConsole(_ context.Context, node, uuid string) (io.ReadWriteCloser, error) {
+	switch uuid {
+	case rootUUID:
+		return nil, plugins.ErrInstanceNotFound
+	case oneInstance:
+		out, in := io.Pipe()
+		return &echoConsole{out, in, node}, nil
+	}
+	return nil, &plugins.InstanceFault{Reason: "another user has it"}
+}
+
+type echoConsole struct {
+	*io.PipeReader
+	in   *io.PipeWriter
+	node string
+}
+
+func (e *echoConsole) Write(b []byte) (int, error) {
+	switch string(b) {
+	case "x":
+		return 1, e.in.Close()
+	case "fail":
+		return 4, e.in.CloseWithError(errors.New("the pty is gone"))
+	case "panic":
+		panic("a defect of the driver")
+	}
+	if _, err := io.WriteString(e.in, e.node+":"); err != nil {
+		return 0, err
+	}
+	return e.in.Write(b)
+}
+
 var (
 	_ plugins.ConsoleLogger   = (*instanceDriver)(nil)
+	_ plugins.ConsoleOpener   = (*instanceDriver)(nil)
 	_ plugins.InstanceManager = (*instanceDriver)(nil)
 	_ plugins.InstanceWatcher = (*instanceDriver)(nil)
 	_ plugins.InstanceMover   = (*instanceDriver)(nil)

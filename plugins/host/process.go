@@ -44,6 +44,7 @@ type instance interface {
 	plugins.InstanceMover
 	plugins.ConsoleLogger
 	plugins.SpawnChecker
+	plugins.ConsoleOpener
 	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}
 	Exit() error

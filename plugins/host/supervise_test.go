@@ -27,6 +27,7 @@ type puppet struct {
 	plugins.InstanceMover   // none
 	plugins.ConsoleLogger   // none
 	plugins.SpawnChecker    // none
+	plugins.ConsoleOpener   // none
 
 	id     identity
 	health func() error

@@ -42,6 +42,10 @@ const (
 // MaxConsoleLog bounds what is asked for of a console log, in bytes.
 const MaxConsoleLog = 1 << 20
 
+// MaxConsolePart bounds what one message has of what is typed at a console, or written to it, in
+// bytes.
+const MaxConsolePart = 64 << 10
+
 // Capabilities are optional methods that a plugin has.
 const (
 	CapabilityWatch        = "watch"
@@ -62,6 +66,8 @@ const (
 	CapabilityConsoleLog = "console_log"
 	// CapabilityCheckSpawn counts only beside CapabilityInstances.
 	CapabilityCheckSpawn = "check_spawn"
+	// CapabilityConsole counts only beside CapabilityInstances.
+	CapabilityConsole = "console"
 )
 
 // Limits of a plugin's responses.

@@ -49,6 +49,9 @@ type Domain struct {
 	Security Security
 	// Disks are the disks other than CD-ROMs and floppies, in the order of the XML.
 	Disks []AttachedDisk
+	// Console is the type of the first console or serial port ("pty", "unix", "tcp", "file" or
+	// another one), or "".
+	Console string
 	// ConsoleLog is the file that a serial port is written to as well, or "".
 	ConsoleLog string
 	// PersistentMemory is how many modules of persistent memory the guest has.

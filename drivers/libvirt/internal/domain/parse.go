@@ -219,7 +219,15 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 			d.Disks = append(d.Disks, disk)
 		}
 	}
+	for _, dev := range x.Consoles {
+		if d.Console == "" {
+			d.Console = chardev(dev.Source)
+		}
+	}
 	for _, dev := range x.Serials {
+		if d.Console == "" {
+			d.Console = chardev(dev.Source)
+		}
 		if dev.Log != nil && d.ConsoleLog == "" {
 			d.ConsoleLog = dev.Log.File
 		}
@@ -229,6 +237,23 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 			d.PersistentMemory++
 		}
 	}
+}
+
+// chardev is libvirt's word for what is behind a serial port or console.
+func chardev(x *libvirtxml.DomainChardevSource) string {
+	switch {
+	case x == nil:
+		return "unknown"
+	case x.Pty != nil:
+		return "pty"
+	case x.UNIX != nil:
+		return "unix"
+	case x.TCP != nil:
+		return "tcp"
+	case x.File != nil:
+		return "file"
+	}
+	return "other"
 }
 
 // diskSource is libvirt's word for a disk's kind, and the path of the file or device, or the name

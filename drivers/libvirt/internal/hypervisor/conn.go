@@ -4,6 +4,7 @@ package hypervisor
 
 import (
 	"context"
+	"io"
 )
 
 // Conn is an open connection to libvirt. Calls block for as long as libvirt does, and are made one
@@ -83,6 +84,9 @@ type Writer interface {
 	// DestroyDomain switches a domain off. That takes up to half a minute if its emulator does not
 	// end when asked to.
 	DestroyDomain(uuid string) error
+	// OpenConsole opens the first console of a domain that runs. It has a connection of its own,
+	// which Close gives back. Errors: [ErrInUse] while another user has it.
+	OpenConsole(uuid string) (io.ReadWriteCloser, error)
 	// UndefineDomain takes back the definition of a domain and what libvirt keeps beside it: saved
 	// state, the guest's firmware variables and TPM, what is known of snapshots and checkpoints. A
 	// domain that runs goes on without definition.

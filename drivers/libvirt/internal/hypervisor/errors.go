@@ -25,6 +25,8 @@ var (
 	// already, or it does not run. libvirt has the same code for a host that is not in such a state
 	// (no cgroups to start guests in), so it pays to look at the domain.
 	ErrState = errors.New("its state does not allow this")
+	// ErrInUse means that another user has the console of a domain.
+	ErrInUse = errors.New("it is in use")
 	// ErrRefused means that a domain or device cannot be as it is described: the XML is wrong, or
 	// this host cannot provide it.
 	ErrRefused = errors.New("libvirt rejects the definition")

@@ -9,6 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // ConsoleLog returns the end of what an instance wrote to its serial console, at most so many
@@ -42,6 +46,73 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 		out = append(former, out...)
 	}
 	return out, nil
+}
+
+// OpenConsole opens the serial console of an instance that runs, for one user at a time. Cost: four
+// calls of libvirt, and a connection for as long as it is open.
+func (m *Manager) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error) {
+	j, err := m.begin(ctx, node, uuid)
+	if err != nil {
+		return nil, err
+	}
+	g, err := j.here(ctx)
+	if err != nil {
+		return nil, j.verdict(err)
+	}
+	switch g.is.Console {
+	case "pty", "unix":
+	case "":
+		return nil, j.fault("it has no serial console")
+	default:
+		return nil, j.fault("its serial console is of the type %q, which cannot be opened", g.is.Console)
+	}
+	var opened handover
+	_, err = hypervisor.Call(ctx, j.setup.Write[0], "opening a console", func(c hypervisor.Conn) (struct{}, error) {
+		console, err := c.OpenConsole(uuid)
+		if err == nil {
+			opened.give(console)
+		}
+		return struct{}{}, err
+	})
+	switch {
+	case errors.Is(err, hypervisor.ErrState):
+		err = j.fault("it does not run")
+	case errors.Is(err, hypervisor.ErrInUse):
+		err = j.fault("its serial console is in use; it has one user at a time")
+	case errors.Is(err, hypervisor.ErrNotFound):
+		err = &plugins.InstanceNotFound{UUID: uuid}
+	}
+	if err != nil {
+		opened.abandon()
+		return nil, j.verdict(err)
+	}
+	return opened.console, nil
+}
+
+// handover passes a console on to a caller, who may have given up.
+type handover struct {
+	mu        sync.Mutex
+	console   io.ReadWriteCloser
+	abandoned bool
+}
+
+func (h *handover) give(console io.ReadWriteCloser) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.abandoned {
+		_ = console.Close() // no user has seen it
+		return
+	}
+	h.console = console
+}
+
+func (h *handover) abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.abandoned = true
+	if h.console != nil {
+		_ = h.console.Close() // no user has seen it
+	}
 }
 
 // tail returns the last bytes of a file.

@@ -4,11 +4,13 @@ package instances
 
 import (
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -57,6 +59,83 @@ func TestConsoleLog(t *testing.T) {
 		var fault *plugins.InstanceFault
 		if _, err := r.ConsoleLog(t.Context(), node, id(1), 10); !errors.As(err, &fault) {
 			t.Errorf("of a domain without a log: %v", err)
+		}
+	})
+}
+
+// OpenConsole fails as the world says.
+func (c *conn) OpenConsole(string) (io.ReadWriteCloser, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.console != nil {
+		return nil, c.console
+	}
+	c.opened++
+	return &worldConsole{world: c.world}, nil
+}
+
+type worldConsole struct {
+	io.ReadWriter
+	world *world
+}
+
+func (c *worldConsole) Close() error {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.opened--
+	return nil
+}
+
+// TestOpenConsole: what cannot be opened says why, and what no caller waits for any more is closed.
+func TestOpenConsole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.mustSpawn(request(1))
+		c, err := r.OpenConsole(t.Context(), node, id(1))
+		if err != nil || r.opened != 1 {
+			t.Fatalf("%d, %v", r.opened, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for cause, want := range map[error]string{hypervisor.ErrState: "it does not run", hypervisor.ErrInUse: "its serial console is in use; it has one user at a time"} {
+			r.console = cause
+			var fault *plugins.InstanceFault
+			if _, err := r.OpenConsole(t.Context(), node, id(1)); !errors.As(err, &fault) || fault.Reason != want {
+				t.Errorf("%v: %v", cause, err)
+			}
+		}
+		r.console = hypervisor.ErrNotFound
+		for _, uuid := range []string{id(1), id(2)} {
+			if _, err := r.OpenConsole(t.Context(), node, uuid); !errors.Is(err, plugins.ErrInstanceNotFound) {
+				t.Errorf("of no instance: %v", err)
+			}
+		}
+		r.console = nil
+		for was, want := range map[string]string{`type="pty"`: `type "file"`, `<serial`: "no serial console"} {
+			text := r.world.domains[id(1)].XML
+			changed := strings.Replace(text, was, map[string]string{`type="pty"`: `type="file"`, `<serial`: `<parallel`}[was], 1)
+			if was == "<serial" {
+				changed = strings.Replace(changed, "</serial>", "</parallel>", 1)
+			}
+			r.world.domains[id(1)].XML = changed
+			var fault *plugins.InstanceFault
+			if _, err := r.OpenConsole(t.Context(), node, id(1)); !errors.As(err, &fault) || !strings.Contains(fault.Reason, want) {
+				t.Errorf("%s: %v in %s", was, err, changed)
+			}
+			r.world.domains[id(1)].XML = text
+			r.world.domains[id(1)].Revision++
+		}
+		var late handover
+		late.abandon()
+		r.opened++
+		late.give(&worldConsole{world: r.world})
+		early := handover{}
+		r.opened++
+		early.give(&worldConsole{world: r.world})
+		early.abandon()
+		if r.opened != 0 {
+			t.Errorf("%d consoles stay open", r.opened)
 		}
 	})
 }

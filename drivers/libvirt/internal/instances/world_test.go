@@ -55,6 +55,8 @@ type world struct {
 	before  func()        // each write
 	starts  func(domain.Domain) error
 	qemu    *User
+	console error // of each that is to be opened
+	opened  int   // consoles
 	events  []func(hypervisor.Event)
 }
 

@@ -144,7 +144,7 @@ type InfoResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
 	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate",
-	// "check_spawn".
+	// "check_spawn", "console".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -3986,6 +3986,264 @@ func (x *ConsoleLogResponse) GetLog() []byte {
 	return nil
 }
 
+type ConsoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ConsoleRequest_Open
+	//	*ConsoleRequest_Input
+	Part          isConsoleRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsoleRequest) Reset() {
+	*x = ConsoleRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsoleRequest) ProtoMessage() {}
+
+func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsoleRequest.ProtoReflect.Descriptor instead.
+func (*ConsoleRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ConsoleRequest) GetPart() isConsoleRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ConsoleRequest) GetOpen() *OpenConsole {
+	if x != nil {
+		if x, ok := x.Part.(*ConsoleRequest_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *ConsoleRequest) GetInput() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ConsoleRequest_Input); ok {
+			return x.Input
+		}
+	}
+	return nil
+}
+
+type isConsoleRequest_Part interface {
+	isConsoleRequest_Part()
+}
+
+type ConsoleRequest_Open struct {
+	// First, and only then.
+	Open *OpenConsole `protobuf:"bytes,40,opt,name=open,proto3,oneof"`
+}
+
+type ConsoleRequest_Input struct {
+	// What is typed: 1 byte to 64 KiB.
+	Input []byte `protobuf:"bytes,41,opt,name=input,proto3,oneof"`
+}
+
+func (*ConsoleRequest_Open) isConsoleRequest_Part() {}
+
+func (*ConsoleRequest_Input) isConsoleRequest_Part() {}
+
+// OpenConsole says whose console it is.
+type OpenConsole struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the root provider of the node.
+	Node          string `protobuf:"bytes,40,opt,name=node,proto3" json:"node,omitempty"`
+	Uuid          string `protobuf:"bytes,41,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenConsole) Reset() {
+	*x = OpenConsole{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenConsole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenConsole) ProtoMessage() {}
+
+func (x *OpenConsole) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenConsole.ProtoReflect.Descriptor instead.
+func (*OpenConsole) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *OpenConsole) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *OpenConsole) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+type ConsoleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ConsoleResponse_Opened
+	//	*ConsoleResponse_Output
+	Part          isConsoleResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsoleResponse) Reset() {
+	*x = ConsoleResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsoleResponse) ProtoMessage() {}
+
+func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsoleResponse.ProtoReflect.Descriptor instead.
+func (*ConsoleResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ConsoleResponse) GetPart() isConsoleResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ConsoleResponse) GetOpened() *ConsoleOpened {
+	if x != nil {
+		if x, ok := x.Part.(*ConsoleResponse_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
+func (x *ConsoleResponse) GetOutput() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ConsoleResponse_Output); ok {
+			return x.Output
+		}
+	}
+	return nil
+}
+
+type isConsoleResponse_Part interface {
+	isConsoleResponse_Part()
+}
+
+type ConsoleResponse_Opened struct {
+	// First, and only then: the client has the console.
+	Opened *ConsoleOpened `protobuf:"bytes,40,opt,name=opened,proto3,oneof"`
+}
+
+type ConsoleResponse_Output struct {
+	// What the guest writes, any bytes: 1 byte to 64 KiB.
+	Output []byte `protobuf:"bytes,41,opt,name=output,proto3,oneof"`
+}
+
+func (*ConsoleResponse_Opened) isConsoleResponse_Part() {}
+
+func (*ConsoleResponse_Output) isConsoleResponse_Part() {}
+
+type ConsoleOpened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsoleOpened) Reset() {
+	*x = ConsoleOpened{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsoleOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsoleOpened) ProtoMessage() {}
+
+func (x *ConsoleOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsoleOpened.ProtoReflect.Descriptor instead.
+func (*ConsoleOpened) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
+}
+
 type WatchInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Something is to be sent at least this often; a heartbeat, if there is nothing else.
@@ -3996,7 +4254,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4266,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4279,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -4044,7 +4302,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4314,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4327,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -4126,7 +4384,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4396,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4409,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -4178,7 +4436,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4448,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4461,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -4226,7 +4484,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4496,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4509,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -4562,7 +4820,19 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04uuid\x18) \x01(\tR\x04uuid\x12\x1b\n" +
 	"\tmax_bytes\x18* \x01(\x03R\bmaxBytes\"&\n" +
 	"\x12ConsoleLogResponse\x12\x10\n" +
-	"\x03log\x18( \x01(\fR\x03log\":\n" +
+	"\x03log\x18( \x01(\fR\x03log\"f\n" +
+	"\x0eConsoleRequest\x124\n" +
+	"\x04open\x18( \x01(\v2\x1e.compute.driver.v1.OpenConsoleH\x00R\x04open\x12\x16\n" +
+	"\x05input\x18) \x01(\fH\x00R\x05inputB\x06\n" +
+	"\x04part\"5\n" +
+	"\vOpenConsole\x12\x12\n" +
+	"\x04node\x18( \x01(\tR\x04node\x12\x12\n" +
+	"\x04uuid\x18) \x01(\tR\x04uuid\"o\n" +
+	"\x0fConsoleResponse\x12:\n" +
+	"\x06opened\x18( \x01(\v2 .compute.driver.v1.ConsoleOpenedH\x00R\x06opened\x12\x18\n" +
+	"\x06output\x18) \x01(\fH\x00R\x06outputB\x06\n" +
+	"\x04part\"\x0f\n" +
+	"\rConsoleOpened\":\n" +
 	"\x15WatchInstancesRequest\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"\x9f\x01\n" +
 	"\x16WatchInstancesResponse\x12>\n" +
@@ -4597,7 +4867,7 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\x95\b\n" +
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xeb\b\n" +
 	"\tInstances\x12Y\n" +
 	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
 	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
@@ -4606,7 +4876,8 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\n" +
 	"ConsoleLog\x12$.compute.driver.v1.ConsoleLogRequest\x1a%.compute.driver.v1.ConsoleLogResponse\x12Y\n" +
 	"\n" +
-	"CheckSpawn\x12$.compute.driver.v1.CheckSpawnRequest\x1a%.compute.driver.v1.CheckSpawnResponse\x12^\n" +
+	"CheckSpawn\x12$.compute.driver.v1.CheckSpawnRequest\x1a%.compute.driver.v1.CheckSpawnResponse\x12T\n" +
+	"\aConsole\x12!.compute.driver.v1.ConsoleRequest\x1a\".compute.driver.v1.ConsoleResponse(\x010\x01\x12^\n" +
 	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01\x12]\n" +
 	"\x06Depart\x12(.compute.driver.v1.DepartInstanceRequest\x1a).compute.driver.v1.DepartInstanceResponse\x12V\n" +
 	"\bReadFile\x12*.compute.driver.v1.ReadInstanceFileRequest\x1a\x1c.compute.driver.v1.FileChunk0\x01\x12a\n" +
@@ -4626,7 +4897,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -4696,24 +4967,28 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*LeaveInstanceResponse)(nil),      // 65: compute.driver.v1.LeaveInstanceResponse
 	(*ConsoleLogRequest)(nil),          // 66: compute.driver.v1.ConsoleLogRequest
 	(*ConsoleLogResponse)(nil),         // 67: compute.driver.v1.ConsoleLogResponse
-	(*WatchInstancesRequest)(nil),      // 68: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 69: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 70: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 71: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 72: compute.driver.v1.InstanceFault
-	nil,                                // 73: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 74: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 75: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 76: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 77: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 78: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 79: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 80: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 81: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 82: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 83: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 84: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 85: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*ConsoleRequest)(nil),             // 68: compute.driver.v1.ConsoleRequest
+	(*OpenConsole)(nil),                // 69: compute.driver.v1.OpenConsole
+	(*ConsoleResponse)(nil),            // 70: compute.driver.v1.ConsoleResponse
+	(*ConsoleOpened)(nil),              // 71: compute.driver.v1.ConsoleOpened
+	(*WatchInstancesRequest)(nil),      // 72: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 73: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 74: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 75: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 76: compute.driver.v1.InstanceFault
+	nil,                                // 77: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 78: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 79: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 80: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 81: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 82: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 83: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 84: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 85: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 86: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 87: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 88: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 89: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -4723,25 +4998,25 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	73, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	74, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	75, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	77, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	78, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	79, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
 	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	76, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	80, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
 	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
 	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	77, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	81, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
 	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
 	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	78, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	82, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
 	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	79, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	80, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	81, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	83, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	84, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	85, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
 	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
 	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
@@ -4754,10 +5029,10 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	49, // 35: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
 	26, // 36: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	50, // 37: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	82, // 38: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	83, // 39: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	84, // 40: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	85, // 41: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	86, // 38: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	87, // 39: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	88, // 40: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	89, // 41: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
 	0,  // 42: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
 	42, // 43: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
 	60, // 44: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
@@ -4767,62 +5042,66 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	26, // 48: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
 	63, // 49: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
 	42, // 50: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	70, // 51: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 52: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 53: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 54: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 55: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 56: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 57: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 58: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 59: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 60: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 61: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 62: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 63: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 64: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 65: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 66: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 67: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 68: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 69: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 70: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	51, // 71: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	53, // 72: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	66, // 73: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
-	47, // 74: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
-	68, // 75: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	55, // 76: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	57, // 77: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	59, // 78: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	64, // 79: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 80: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 81: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 82: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 83: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 84: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 85: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 86: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 87: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 88: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 89: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 90: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 91: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 92: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	52, // 93: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	54, // 94: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	67, // 95: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
-	48, // 96: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
-	69, // 97: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	56, // 98: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	58, // 99: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	62, // 100: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	65, // 101: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	80, // [80:102] is the sub-list for method output_type
-	58, // [58:80] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	69, // 51: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
+	71, // 52: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
+	74, // 53: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 54: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 55: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 56: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 57: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 58: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 59: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 60: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 61: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 62: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 63: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 64: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 65: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 66: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 67: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 68: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 69: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 70: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 71: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 72: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	51, // 73: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	53, // 74: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	66, // 75: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	47, // 76: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
+	68, // 77: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
+	72, // 78: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	55, // 79: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	57, // 80: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	59, // 81: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	64, // 82: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 83: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 84: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 85: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 86: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 87: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 88: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 89: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 90: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 91: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 92: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 93: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 94: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 95: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	52, // 96: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	54, // 97: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	67, // 98: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	48, // 99: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
+	70, // 100: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
+	73, // 101: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	56, // 102: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	58, // 103: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	62, // 104: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	65, // 105: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	83, // [83:106] is the sub-list for method output_type
+	60, // [60:83] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -4845,7 +5124,15 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*ArriveInstanceResponse_Read)(nil),
 		(*ArriveInstanceResponse_Instance)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[68].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[67].OneofWrappers = []any{
+		(*ConsoleRequest_Open)(nil),
+		(*ConsoleRequest_Input)(nil),
+	}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
+		(*ConsoleResponse_Opened)(nil),
+		(*ConsoleResponse_Output)(nil),
+	}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[72].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -4855,7 +5142,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   85,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

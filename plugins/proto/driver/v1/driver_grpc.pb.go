@@ -634,6 +634,7 @@ const (
 	Instances_SetPower_FullMethodName   = "/compute.driver.v1.Instances/SetPower"
 	Instances_ConsoleLog_FullMethodName = "/compute.driver.v1.Instances/ConsoleLog"
 	Instances_CheckSpawn_FullMethodName = "/compute.driver.v1.Instances/CheckSpawn"
+	Instances_Console_FullMethodName    = "/compute.driver.v1.Instances/Console"
 	Instances_Watch_FullMethodName      = "/compute.driver.v1.Instances/Watch"
 	Instances_Depart_FullMethodName     = "/compute.driver.v1.Instances/Depart"
 	Instances_ReadFile_FullMethodName   = "/compute.driver.v1.Instances/ReadFile"
@@ -670,6 +671,11 @@ type InstancesClient interface {
 	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
 	// "check_spawn". Detail: InstanceFault, if it could not.
 	CheckSpawn(ctx context.Context, in *CheckSpawnRequest, opts ...grpc.CallOption) (*CheckSpawnResponse, error)
+	// Console joins a client to the serial console of an instance that runs. The agent sends "open"; the driver answers with "opened" when the
+	// client has the console, and then with what the guest writes from there on. The agent sends what is typed. It lasts until the agent ends
+	// the call or sends no more, or the console ends, which ends the stream without an error. Capability: "console".
+	// Details: InstanceNotFound; InstanceFault, if it does not run, has no serial console, or another client has it.
+	Console(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsoleRequest, ConsoleResponse], error)
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -754,9 +760,22 @@ func (c *instancesClient) CheckSpawn(ctx context.Context, in *CheckSpawnRequest,
 	return out, nil
 }
 
+func (c *instancesClient) Console(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsoleRequest, ConsoleResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[0], Instances_Console_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConsoleRequest, ConsoleResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ConsoleClient = grpc.BidiStreamingClient[ConsoleRequest, ConsoleResponse]
+
 func (c *instancesClient) Watch(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[0], Instances_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[1], Instances_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -785,7 +804,7 @@ func (c *instancesClient) Depart(ctx context.Context, in *DepartInstanceRequest,
 
 func (c *instancesClient) ReadFile(ctx context.Context, in *ReadInstanceFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[1], Instances_ReadFile_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[2], Instances_ReadFile_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -804,7 +823,7 @@ type Instances_ReadFileClient = grpc.ServerStreamingClient[FileChunk]
 
 func (c *instancesClient) Arrive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ArriveInstanceRequest, ArriveInstanceResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[2], Instances_Arrive_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Instances_ServiceDesc.Streams[3], Instances_Arrive_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -854,6 +873,11 @@ type InstancesServer interface {
 	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
 	// "check_spawn". Detail: InstanceFault, if it could not.
 	CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error)
+	// Console joins a client to the serial console of an instance that runs. The agent sends "open"; the driver answers with "opened" when the
+	// client has the console, and then with what the guest writes from there on. The agent sends what is typed. It lasts until the agent ends
+	// the call or sends no more, or the console ends, which ends the stream without an error. Capability: "console".
+	// Details: InstanceNotFound; InstanceFault, if it does not run, has no serial console, or another client has it.
+	Console(grpc.BidiStreamingServer[ConsoleRequest, ConsoleResponse]) error
 	// Watch tells what happens to instances, whoever did it, until the client ends it. Capability: "instance_events".
 	Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// Depart shuts an instance down, so that it can be moved to another host, and tells how the driver there finds its disks. Nothing but
@@ -895,6 +919,9 @@ func (UnimplementedInstancesServer) ConsoleLog(context.Context, *ConsoleLogReque
 }
 func (UnimplementedInstancesServer) CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckSpawn not implemented")
+}
+func (UnimplementedInstancesServer) Console(grpc.BidiStreamingServer[ConsoleRequest, ConsoleResponse]) error {
+	return status.Error(codes.Unimplemented, "method Console not implemented")
 }
 func (UnimplementedInstancesServer) Watch(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -1040,6 +1067,13 @@ func _Instances_CheckSpawn_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Instances_Console_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(InstancesServer).Console(&grpc.GenericServerStream[ConsoleRequest, ConsoleResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Instances_ConsoleServer = grpc.BidiStreamingServer[ConsoleRequest, ConsoleResponse]
+
 func _Instances_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchInstancesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1146,6 +1180,12 @@ var Instances_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Console",
+			Handler:       _Instances_Console_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "Watch",
 			Handler:       _Instances_Watch_Handler,
