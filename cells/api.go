@@ -191,6 +191,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 			Handler: a.handler, TLS: a.tls, Connections: a.cfg.Connections, Refuse: a.handler.Refuse, Logger: a.cfg.Logger,
 			ReadTimeout: requestTimeout, WriteTimeout: cellCalls*a.cfg.CellTimeout + answerTimeout, Grace: stopGrace,
 		}
+		defer a.handler.CloseConsoles()
 		return server.Serve(ctx, l)
 	})
 	return group.Wait()

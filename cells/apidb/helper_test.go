@@ -130,7 +130,7 @@ func TestStore(t *testing.T) {
 			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged}, {"Quotas", testQuotas}, {"Flavors", testFlavors},
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
-			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs},
+			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
 		}

@@ -253,6 +253,12 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 					WHERE (queued_for_delete IS NULL OR queued_for_delete <> ?) AND instance_uuid IN (`+marks(len(some))+")", args...); err != nil {
 					return err
 				}
+				if !q {
+					continue
+				}
+				if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE instance_uuid IN ("+marks(len(some))+")", args[3:]...); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

@@ -351,6 +351,12 @@ type Store interface {
 	// DeleteKeyPair deletes one; servers that were made with it keep it. [ErrNotFound].
 	DeleteKeyPair(ctx context.Context, userID, name string) error
 
+	// AddConsoleToken keeps the hash of a token that leads to a server's console until it expires,
+	// or SetQueued says that the server is deleted. Those that have expired go. ConsoleToken is the
+	// uuid of the server of one. [ErrNotFound].
+	AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error
+	ConsoleToken(ctx context.Context, token string) (instance string, err error)
+
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)
 	Close() error

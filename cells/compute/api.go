@@ -61,6 +61,11 @@ type Options struct {
 	// ConfirmAfter is after how long migrations are confirmed (resize_confirm_window); with 0 only
 	// by clients.
 	ConfirmAfter time.Duration
+	// ConsoleURL is what the URLs of serial consoles begin with ([serial_console]base_url), as
+	// https://consoles.example.org/serial-console; "" is that path of this API.
+	ConsoleURL string
+	// TokenTTL is how long such a URL can be used ([consoleauth]token_ttl); ten minutes when zero.
+	TokenTTL time.Duration
 	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org;
 	// "" takes scheme and host of the request.
 	Endpoint string
@@ -71,6 +76,9 @@ func (o Options) withDefaults() Options {
 		o.MaxLimit = 1000
 	}
 	o.MaxLimit = min(o.MaxLimit, cellwire.MaxLimit)
+	if o.TokenTTL <= 0 {
+		o.TokenTTL = 10 * time.Minute
+	}
 	if o.DefaultZone == "" {
 		o.DefaultZone = "nova"
 	}
@@ -95,6 +103,7 @@ type API struct {
 	service   *osapi.Service
 	routes    *osapi.Routes[route]
 	lost      *osapi.LogLimiter // by cell: see logLost
+	consoles  *consoles
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.
@@ -114,7 +123,8 @@ func New(cfg Config) *API {
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Logger: cfg.Logger,
 		}),
-		routes: newRoutes(allRoutes()),
+		routes:   newRoutes(allRoutes()),
+		consoles: newConsoles(),
 	}
 	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
 	if a.policy == nil {
@@ -142,6 +152,9 @@ func (a *API) InFlight() int64 { return a.service.Load().Requests }
 // microversion, project of the path.
 func (x *exchange) Handle() error {
 	x.Routine = x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
+	if x.R.URL.Path == consolePath {
+		return x.console()
+	}
 	found := x.find(x.R.URL.Path)
 	if found.Route == nil || !found.Route.open {
 		if err := x.identify(); err != nil {

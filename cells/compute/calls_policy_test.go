@@ -29,6 +29,7 @@ func TestPolicyOfEachCall(t *testing.T) {
 		{"PUT", "/servers/" + uuid(1) + "/metadata/a", `{"meta":{"a":"b"}}`, 200, 200, 403, 404},
 		{"GET", "/servers/" + uuid(3) + "/metadata/a", "", 200, 200, 200, 404},
 		{"DELETE", "/servers/" + uuid(3) + "/metadata/a", "", 404, 204, 403, 404},
+		{"POST", "/servers/" + uuid(1) + "/remote-consoles", `{"remote_console":{"protocol":"serial","type":"serial"}}`, 200, 200, 403, 404},
 		{"GET", "/servers/" + uuid(1) + "/tags", "", 200, 200, 200, 404},
 		{"PUT", "/servers/" + uuid(1) + "/tags", `{"tags":["a"]}`, 200, 200, 403, 404},
 		{"DELETE", "/servers/" + uuid(1) + "/tags", "", 204, 204, 403, 404},

@@ -9,7 +9,8 @@
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,
-// confirmResize, revertResize and os-getConsoleOutput, metadata, tags, instance actions);
+// confirmResize, revertResize, os-getConsoleOutput and os-getSerialConsole, remote consoles,
+// metadata, tags, instance actions);
 // services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
 // groups, key pairs and migrations. All other paths of Nova's are not found.
 //

@@ -57,6 +57,7 @@ const (
 	ruleServerMigrationsList Rule = "os_compute_api:servers:migrations:index"
 	ruleServerMigrationsShow Rule = "os_compute_api:servers:migrations:show"
 	ruleConsoleOutput        Rule = "os_compute_api:os-console-output"
+	ruleRemoteConsoles       Rule = "os_compute_api:os-remote-consoles"
 
 	ruleMetadataIndex     Rule = "os_compute_api:server-metadata:index"
 	ruleMetadataShow      Rule = "os_compute_api:server-metadata:show"
@@ -159,7 +160,7 @@ var defaults = map[Rule]string{
 	ruleServersConfirm: members, ruleServersRevert: members, ruleEvacuate: admins, ruleMigrate: managers, ruleMigrateToHost: admins,
 	ruleMigrationsIndex: managers, ruleMigrationsIndexAll: admins, ruleMigrationsHosts: admins,
 	ruleServerMigrationsList: managers, ruleServerMigrationsShow: admins,
-	ruleConsoleOutput: members,
+	ruleConsoleOutput: members, ruleRemoteConsoles: members,
 	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
 	ruleMetadataUpdate: members, ruleMetadataDelete: members,
 	ruleActionsList: readers, ruleActionsShow: readers, ruleActionsEvents: admins,

@@ -54,6 +54,7 @@ func allRoutes() []route {
 		serverGroupRoutes,
 		migrationRoutes,
 		keyPairRoutes,
+		remoteConsoleRoutes,
 	)
 }
 

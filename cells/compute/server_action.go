@@ -27,6 +27,8 @@ type action struct {
 	schemas schemaSteps
 	// do does it and answers. The argument is that of the body, if it is an object.
 	do func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error
+	// until is the last microversion that has the action; 0 is no bound.
+	until Version
 }
 
 // actions are those that there are, by the name of the only member of the body.
@@ -43,6 +45,9 @@ var actions = map[string]action{
 	"confirmResize":       {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
 	"revertResize":        {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
 	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput},
+	"os-getSerialConsole": consoleAction(consoleSerial),
+	"os-getVNCConsole":    consoleAction("novnc", "xvpvnc"),
+	"os-getSPICEConsole":  consoleAction("spice-html5"),
 }
 
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
@@ -56,6 +61,9 @@ func (a *API) serverAction(x *exchange) error {
 	})
 	if err != nil {
 		return err
+	}
+	if asked.until > 0 && x.version > asked.until {
+		return badRequest("There is no such action in microversion %s; POST /servers/{server_id}/remote-consoles replaces it", x.version)
 	}
 	m, err := x.mapping(x.param("id"))
 	if err != nil {

@@ -152,6 +152,8 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			Reclaim:            c.ReclaimInstanceInterval,
 			ConfirmAfter:       c.ResizeConfirmWindow,
 			Endpoint:           c.Endpoint,
+			ConsoleURL:         c.SerialConsoleBaseURL,
+			TokenTTL:           c.ConsoleTokenTTL,
 		},
 		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
 		Placement: placement.Config,

@@ -16,6 +16,9 @@ type ComputeAPI struct {
 	PolicyFile   string
 	Endpoint     string // What links begin with; empty is what the request says.
 
+	SerialConsoleBaseURL string        // Empty is a path of the API itself.
+	ConsoleTokenTTL      time.Duration // How long the URL of a console can be used.
+
 	MetricsListen string // HOST:PORT, or :PORT of loopback; empty is nowhere but the admin socket.
 
 	// How it proves to a cell who it is, and which authorities it trusts there.
@@ -192,6 +195,23 @@ var cellSections = []section{
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.PolicyFile }, words: "an absolute path", check: absolutePath}},
 			{"endpoint", restart, "Base URL of links in responses, for a server behind a proxy. Empty means the URL of the\nrequest.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.Endpoint }, words: "a URL", check: optionalURL}},
+			{
+				"serial_console_base_url",
+				restart,
+				"Base URL of serial consoles, for a proxy before /serial-console of this API, which serves them.\nEmpty means /serial-console of endpoint, or of the URL of the request.",
+				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.SerialConsoleBaseURL }, words: "a URL", check: optionalURL},
+			},
+			{
+				"console_token_ttl",
+				restart,
+				"How long the URL of a console can be used. Consoles that are open then stay so.",
+				duration[Config]{
+					at:  func(c *Config) *time.Duration { return &c.ComputeAPI.ConsoleTokenTTL },
+					def: 10 * time.Minute,
+					min: time.Second,
+					max: 24 * time.Hour,
+				},
+			},
 			{"cell_token_file", restart, "File that holds the token for the cells, or the name of a credential.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.CellTokenFile }, words: secretWords, check: secretPath}},
 			{"cell_ca_file", restart, "File of PEM certificates to trust at cells instead of the system's, or the name of a\ncredential.",

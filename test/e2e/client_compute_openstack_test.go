@@ -101,6 +101,16 @@ func TestOpenstackCompute(t *testing.T) {
 			t.Errorf("console log show: %v, %q", err, said)
 		}
 	}
+	var console struct {
+		Protocol string `json:"protocol"`
+		Type     string `json:"type"`
+		URL      string `json:"url"`
+	}
+	o.do(&console, "console", "url", "show", "--serial", one)
+	page, err := http.Get(console.URL)
+	if err != nil || page.Body.Close() != nil || page.StatusCode != http.StatusOK || console.Protocol != "serial" || console.Type != "serial" {
+		t.Errorf("console url show: %+v, %v", console, err)
+	}
 	c.life(t, o, one)
 
 	// A server that is booted from no image. Names of images cannot be looked up here, so that the
