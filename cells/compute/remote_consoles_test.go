@@ -113,11 +113,11 @@ func TestConsoleProxy(t *testing.T) {
 	text, err := io.ReadAll(page.Body)
 	_ = page.Body.Close()
 	policy := page.Header.Get("Content-Security-Policy")
-	if err != nil || page.StatusCode != 200 || !strings.Contains(string(text), "<!doctype html>") || strings.Contains(policy, "unsafe") ||
+	if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "<!doctype html>") || strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "default-src 'none'") || page.Header.Get("Cache-Control") != "no-store" || page.Header.Get("Referrer-Policy") != "no-referrer" {
 		t.Errorf("%d %v %v", page.StatusCode, page.Header, err)
 	}
-	if posted, err := http.Post(url, "text/plain", nil); err != nil || posted.StatusCode != 405 || posted.Body.Close() != nil {
+	if posted, err := http.Post(url, "text/plain", nil); err != nil || posted.StatusCode != http.StatusMethodNotAllowed || posted.Body.Close() != nil {
 		t.Errorf("POST: %v, %v", posted, err)
 	}
 
