@@ -108,8 +108,11 @@ func (w *world) holds(of map[string]*agent) {
 
 // TestEvacuation: a server whose host is down is made elsewhere, and its old host removes what it
 // has when it is back.
-func TestEvacuation(t *testing.T) {
-	w := begin(t, []int{2})
+func TestEvacuation(t *testing.T) { evacuation(t, begin(t, []int{2})) }
+
+// evacuation is it in a world of two hosts.
+func evacuation(t *testing.T, w *world) {
+	t.Helper()
 	uuid, from := w.placed()
 	if err := w.migrate(uuid, cellwire.MigrationEvacuation, ""); !cellclient.IsInUse(err) {
 		t.Errorf("evacuating a server from a host that is up: %v", err)

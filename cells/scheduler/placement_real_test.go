@@ -53,13 +53,15 @@ func TestWithOpenStacksPlacement(t *testing.T) {
 			}
 		},
 		"migrations": func(t *testing.T, s *placementRig, _ *scheduler.PlacementClient) {
-			coldMigration(t, func(t *testing.T) *world {
+			made := func(t *testing.T) *world {
 				t.Helper()
 				check(t, real.Reset(t.Context()))
 				w := newWorldOn(t, databases(t), s.handler, []int{2}, nil)
 				t.Cleanup(w.close)
 				return w
-			})
+			}
+			coldMigration(t, made)
+			t.Run("evacuated", func(t *testing.T) { evacuation(t, made(t)) })
 		},
 		"groups": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
 			s.put("/traits/CUSTOM_FAST", nil)
