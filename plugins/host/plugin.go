@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -70,6 +71,7 @@ type activeProcess struct {
 	instance
 	calls      sync.WaitGroup
 	management management
+	stopping   atomic.Bool // it is asked to stop, and its streams end with it
 }
 
 // ErrRunning says that the plugin has a supervisor already.

@@ -262,7 +262,7 @@ func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read fu
 			return
 		default:
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || serving.stopping.Load() {
 			return
 		}
 		s.log.Warn().Err(err).Msg("The plugin's event stream broke. Until it is restored, changes are noticed at the next periodic pass.")

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type puppet struct {
 	update    func(node string) error
 	done      chan struct{}
 	lingers   chan struct{} // if not nil, Kill returns when it is closed
+	asked     chan struct{} // if not nil, it is closed when the process is asked to stop
 
 	mu    sync.Mutex
 	ended string // how
@@ -76,12 +78,20 @@ func (p *puppet) NodeDeleted(context.Context, plugins.Node) (bool, error) {
 	return false, plugins.ErrUnsupported
 }
 func (p *puppet) Watch(ctx context.Context, _ func(string)) error {
-	<-ctx.Done()
-	return ctx.Err()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.asked: // as the SDK does
+		return errors.New("the plugin is shutting down")
+	}
 }
 func (p *puppet) Done() <-chan struct{} { return p.done }
 func (p *puppet) Exit() error           { return errors.New("the process ended") }
 func (p *puppet) Stop(_ time.Duration, idle <-chan struct{}) {
+	if p.asked != nil {
+		close(p.asked)
+		synctest.Wait() // until that is noticed
+	}
 	<-idle
 	p.end("stopped")
 }
@@ -435,6 +445,31 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		if err := s.Run(context.Background()); !errors.Is(err, ErrRunning) {
 			t.Errorf("want ErrRunning, got %v", err)
+		}
+	})
+}
+
+// TestStreamThatEndsWithItsProcessIsNoFault: a process that is to stop ends its streams first.
+func TestStreamThatEndsWithItsProcessIsNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var log bytes.Buffer
+		p := newPlugin(Spec{}, pluginDeps{log: zerolog.New(&log), jitter: func(d time.Duration) time.Duration { return d }})
+		s := &supervisor{Plugin: p}
+		serving := &activeProcess{instance: &puppet{done: make(chan struct{}), asked: make(chan struct{})}}
+		var following sync.WaitGroup
+		following.Go(func() {
+			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, nil) }, func() {})
+		})
+		idle := make(chan struct{})
+		close(idle)
+		s.forced = t.Context()
+		s.end(serving, idle, time.Second)
+		cancel()
+		following.Wait()
+		if log.Len() > 0 {
+			t.Errorf("it logs %s", log.String())
 		}
 	})
 }

@@ -126,6 +126,7 @@ func (s *supervisor) drain(ctx context.Context, old *activeProcess, timeout, gra
 
 // end stops a process, or kills it if the plugin's stop is forced.
 func (s *supervisor) end(old *activeProcess, idle <-chan struct{}, grace time.Duration) {
+	old.stopping.Store(true)
 	unhook := context.AfterFunc(s.forced, old.Abort)
 	defer unhook()
 	old.Stop(grace, idle)
