@@ -67,6 +67,9 @@ func (c *Client) stream(ctx context.Context, path string) (*cellwire.Stream, err
 		}
 		failed = errors.Join(failed, err)
 	}
+	if failed == nil { // it was over before the first attempt
+		failed = ctx.Err()
+	}
 	return nil, failed
 }
 

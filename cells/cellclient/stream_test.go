@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellclient_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// TestStreamOfAContextThatIsOver: it is an error, and no stream that does not exist.
+func TestStreamOfAContextThatIsOver(t *testing.T) {
+	c, err := cellclient.New(cellclient.Config{URL: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := c.OpenStream(ctx, "6a6f7f6e-0000-4000-8000-000000000001", cellwire.PurposeConsole, 0); s != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", s, err)
+	}
+}
