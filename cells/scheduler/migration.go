@@ -59,7 +59,7 @@ func (s *Scheduler) Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.
 	if err != nil {
 		return fmt.Errorf("migrating server %s in cell %s: %w", m.InstanceUUID, cell.Name, err)
 	}
-	s.kickMove()
+	wake(s.kickMoves)
 	return nil
 }
 
@@ -91,32 +91,14 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 	if err != nil {
 		return fmt.Errorf("ending the migration of server %s in cell %s: %w", m.InstanceUUID, cell.Name, err)
 	}
-	s.kickMove()
+	wake(s.kickMoves)
 	return nil
 }
 
-// kickMove says that there may be something to do about a migration.
-func (s *Scheduler) kickMove() {
-	select {
-	case s.kickMoves <- struct{}{}:
-	default: // it is known
-	}
-}
-
-// moveLoop looks for migrations at each kick, and periodically.
-func (s *Scheduler) moveLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.o.PollInterval)
-	defer ticker.Stop()
-	for {
-		if err := s.moves(ctx); err != nil && ctx.Err() == nil {
-			s.o.Logger.Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.kickMoves:
-		case <-ticker.C:
-		}
+// movesAndLog does what there is to be done about migrations.
+func (s *Scheduler) movesAndLog(ctx context.Context) {
+	if err := s.moves(ctx); err != nil && ctx.Err() == nil {
+		s.o.Logger.Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
 	}
 }
 

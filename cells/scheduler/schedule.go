@@ -18,19 +18,11 @@ import (
 func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	ticker := time.NewTicker(s.o.PollInterval)
-	defer ticker.Stop()
-	for {
+	s.every(ctx, s.o.PollInterval, s.kick, func(ctx context.Context) {
 		if err := s.schedule(ctx, w); err != nil && ctx.Err() == nil {
 			s.o.Logger.Error().Err(err).Msg("Cannot read the build requests, so no server is scheduled. Retrying.")
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.kick:
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
 // workers are those who schedule one server each.

@@ -154,9 +154,12 @@ type Lease interface {
 }
 
 // Kick says that there is something to schedule.
-func (s *Scheduler) Kick() {
+func (s *Scheduler) Kick() { wake(s.kick) }
+
+// wake kicks a loop of [Scheduler.every].
+func wake(kick chan<- struct{}) {
 	select {
-	case s.kick <- struct{}{}:
+	case kick <- struct{}{}:
 	default: // it is known
 	}
 }
@@ -176,17 +179,17 @@ func (s *Scheduler) run(ctx context.Context) {
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
-	all.Go(func() { s.moveLoop(ctx) })
-	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.reconcileAndLog) })
-	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, s.mirrorAndLog) })
+	all.Go(func() { s.every(ctx, s.o.PollInterval, s.kickMoves, s.movesAndLog) })
+	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.reconcileAndLog) })
+	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.mirrorAndLog) })
 	if s.o.DiscoverInterval > 0 {
-		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, s.discoverAndLog) })
+		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, nil, s.discoverAndLog) })
 	}
 	all.Wait()
 }
 
-// every does something now and then, until the context ends.
-func (s *Scheduler) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+// every does something now and then, and at each kick, until the context ends.
+func (s *Scheduler) every(ctx context.Context, interval time.Duration, kick <-chan struct{}, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -194,6 +197,7 @@ func (s *Scheduler) every(ctx context.Context, interval time.Duration, do func(c
 		select {
 		case <-ctx.Done():
 			return
+		case <-kick:
 		case <-ticker.C:
 		}
 	}

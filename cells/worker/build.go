@@ -60,8 +60,8 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
 		w.setAttempted(s, false)
-		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
-			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, fault)
+		if err := w.awaitDeleted(s, node, fault); err != nil {
+			return err
 		}
 		return w.fail(ctx, s, item, faultFor(s.uuid, fault.Reason, err.Error()))
 	case errors.Is(err, plugins.ErrUnsupported):
@@ -129,6 +129,15 @@ func (w *Worker) deletedServersOn(node Node) int {
 	return n
 }
 
+// awaitDeleted is the error with which a guest that could not be made is tried again: guests of
+// deleted servers may use what it lacks. nil: there are none, or it has waited long enough.
+func (w *Worker) awaitDeleted(s *server, node Node, cause error) error {
+	if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
+		return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, cause)
+	}
+	return nil
+}
+
 // abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have
 // left something, which goes first.
 //
@@ -174,6 +183,15 @@ func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error
 		return &all[i], nil
 	}
 	return nil, nil //nolint:nilnil // not found
+}
+
+// powerOf is the power state of an instance, PowerNoState if it is not found.
+func powerOf(ctx context.Context, node Node, uuid string) (plugins.PowerState, error) {
+	guest, err := find(ctx, node, uuid)
+	if err != nil || guest == nil {
+		return plugins.PowerNoState, err
+	}
+	return guest.Power, nil
 }
 
 // fail gives back what was granted to a server of which nothing is left here, and reports why it

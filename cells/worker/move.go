@@ -92,13 +92,9 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		})
 		return nil
 	case definite:
-		guest, lost := find(ctx, node, s.uuid)
+		power, lost := powerOf(ctx, node, s.uuid)
 		if lost != nil {
 			return fmt.Errorf("%w; looking for its power state: %w", err, lost)
-		}
-		power := plugins.PowerNoState
-		if guest != nil {
-			power = guest.Power
 		}
 		w.log.Warn().Str("instance", s.uuid).Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power, Fault: moveFault(item, reason, err.Error())})
@@ -168,8 +164,8 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 	case files.lost(w.firstAttempt(s)):
 		return w.refuse(ctx, s, item, node, "its disks could not be copied from its host for too long", err.Error())
 	case definite:
-		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
-			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, err)
+		if err := w.awaitDeleted(s, node, err); err != nil {
+			return err
 		}
 		return w.refuse(ctx, s, item, node, reason, err.Error())
 	}

@@ -46,13 +46,9 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 			return w.failPower(s, item, is.Power, "its guest does not exist", err.Error())
 		}
 	case errors.As(err, &fault) && powerTasks[task] != "":
-		guest, missing := find(ctx, node, s.uuid)
+		power, missing := powerOf(ctx, node, s.uuid)
 		if missing != nil {
 			return fmt.Errorf("%w; looking for its power state: %w", err, missing)
-		}
-		power := plugins.PowerNoState
-		if guest != nil {
-			power = guest.Power
 		}
 		return w.failPower(s, item, power, fault.Reason, err.Error())
 	case errors.As(err, &fault):

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -124,8 +123,8 @@ func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem,
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault):
-		if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
-			return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, fault)
+		if err := w.awaitDeleted(s, node, fault); err != nil {
+			return err
 		}
 		return w.failRebuild(ctx, s, item, node, fault.Reason, err.Error())
 	case errors.Is(err, plugins.ErrUnsupported):
@@ -141,12 +140,9 @@ func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem,
 // allocations stay: they are the server's, whose owner can rebuild it from another image or delete
 // it.
 func (w *Worker) failRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
-	power := plugins.PowerNoState
-	switch guest, err := find(ctx, node, s.uuid); {
-	case err != nil && !errors.Is(err, plugins.ErrUnsupported):
+	power, err := powerOf(ctx, node, s.uuid)
+	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 		return fmt.Errorf("%s; looking for its power state: %w", reason, err)
-	case guest != nil:
-		power = guest.Power
 	}
 	return w.failPower(s, item, power, reason, details)
 }

@@ -67,7 +67,10 @@ func TestRebuild(t *testing.T) {
 			s.driver.set(func() { s.driver.faults[serverUUID(1)], s.driver.unchecked = "there is no image new", true })
 		}, made: []string{"-"}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
 		"there is no such image, and no guest to keep": {before: func(s *scene) {
-			s.driver.set(func() { s.driver.faults[serverUUID(1)] = "there is no image new"; delete(s.driver.guests, serverUUID(1)) })
+			s.driver.set(func() {
+				s.driver.faults[serverUUID(1)] = "there is no image new"
+				delete(s.driver.guests, serverUUID(1))
+			})
 		}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
 		"the image vanishes while the guest is removed": {before: func(s *scene) {
 			s.driver.set(func() {
