@@ -3,20 +3,20 @@
 package compute
 
 import (
-	"bytes"
-	"crypto/ecdh"
-	"crypto/md5" //nolint:gosec // fingerprints are what Nova's clients know
+	"crypto/dsa" //nolint:staticcheck // clients have such keys
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1" //nolint:gosec // as above
+	"crypto/sha1" //nolint:gosec // fingerprints are what Nova's clients know
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
@@ -35,96 +35,55 @@ func keyFingerprint(kind, key string) (string, error) {
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return "", fmt.Errorf("failed to generate X509 fingerprint. Error message: %w", err)
 		}
-		sum := sha1.Sum(block.Bytes) //nolint:gosec // see the import
-		return colons(sum[:]), nil
+		sum := sha1.Sum(block.Bytes)                                      //nolint:gosec // see the import
+		return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":"), nil // 0a:1b:…
 	}
-	data, err := sshKey(key)
+	public, err := sshKey(key)
 	if err != nil {
 		return "", errors.New("failed to generate fingerprint")
 	}
-	sum := md5.Sum(data) //nolint:gosec // see the import
-	return colons(sum[:]), nil
-}
-
-// colons writes bytes as 0a:1b:….
-func colons(sum []byte) string {
-	return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":")
+	return ssh.FingerprintLegacyMD5(public), nil
 }
 
 // errNoKey says that a text is no public key of SSH's.
 var errNoKey = errors.New("no public key of a known type")
 
-// sshKeys check what follows the name of a type in the blob of a public key (RFC 4253, 5656, 8709,
-// and OpenSSH's PROTOCOL.u2f).
-var sshKeys = map[string]func(r *sshReader){
-	"ssh-rsa":             func(r *sshReader) { r.integer(); r.integer() },
-	"ssh-dss":             func(r *sshReader) { r.integer(); r.integer(); r.integer(); r.integer() },
-	"ssh-ed25519":         func(r *sshReader) { r.ed25519() },
-	"ecdsa-sha2-nistp256": func(r *sshReader) { r.point("nistp256", ecdh.P256()) },
-	"ecdsa-sha2-nistp384": func(r *sshReader) { r.point("nistp384", ecdh.P384()) },
-	"ecdsa-sha2-nistp521": func(r *sshReader) { r.point("nistp521", ecdh.P521()) },
-	"sk-ssh-ed25519@openssh.com": func(r *sshReader) {
-		r.ed25519()
-		r.text()
-	},
-	"sk-ecdsa-sha2-nistp256@openssh.com": func(r *sshReader) {
-		r.point("nistp256", ecdh.P256())
-		r.text()
-	},
+// sshKeys are the types of public keys that are taken; certificates are not among them.
+var sshKeys = []string{
+	ssh.InsecureKeyAlgoDSA, //nolint:staticcheck // clients have such keys
+	ssh.KeyAlgoRSA, ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
 }
 
-// sshKey is the blob of a public key in the form of authorized_keys: a type, base64, a comment.
-func sshKey(line string) ([]byte, error) {
+// sshKey reads a public key in the form of authorized_keys without options: a type, base64, a
+// comment.
+func sshKey(line string) (ssh.PublicKey, error) {
 	fields := strings.Fields(line)
-	if len(fields) < 2 {
+	if len(fields) < 2 || !slices.Contains(sshKeys, fields[0]) {
 		return nil, errNoKey
 	}
 	data, err := base64.StdEncoding.DecodeString(fields[1])
-	check, known := sshKeys[fields[0]]
-	if err != nil || !known {
+	if err != nil {
 		return nil, errNoKey
 	}
-	r := &sshReader{rest: data}
-	if string(r.text()) != fields[0] {
+	key, err := ssh.ParsePublicKey(data)
+	if err != nil || key.Type() != fields[0] || slices.ContainsFunc(numbersOf(key), func(n *big.Int) bool { return n.Sign() <= 0 }) {
 		return nil, errNoKey
 	}
-	check(r)
-	if r.wrong || len(r.rest) > 0 {
-		return nil, errNoKey
+	return key, nil
+}
+
+// numbersOf are the numbers of an RSA or DSA key, whose signs package ssh does not look at.
+func numbersOf(key ssh.PublicKey) []*big.Int {
+	if holds, is := key.(ssh.CryptoPublicKey); is {
+		switch k := holds.CryptoPublicKey().(type) {
+		case *rsa.PublicKey:
+			return []*big.Int{k.N}
+		case *dsa.PublicKey:
+			return []*big.Int{k.P, k.Q, k.G, k.Y}
+		}
 	}
-	return data, nil
-}
-
-// sshReader reads the parts of a blob, each with its length before it.
-type sshReader struct {
-	rest  []byte
-	wrong bool
-}
-
-func (r *sshReader) text() []byte {
-	if len(r.rest) < 4 || uint64(binary.BigEndian.Uint32(r.rest)) > uint64(len(r.rest)-4) {
-		r.wrong, r.rest = true, nil
-		return nil
-	}
-	n := 4 + int(binary.BigEndian.Uint32(r.rest))
-	text := r.rest[4:n]
-	r.rest = r.rest[n:]
-	return text
-}
-
-// integer reads one that is positive.
-func (r *sshReader) integer() {
-	n := r.text()
-	r.wrong = r.wrong || len(n) == 0 || n[0]&0x80 != 0 || new(big.Int).SetBytes(n).Sign() == 0
-}
-
-func (r *sshReader) ed25519() { r.wrong = len(r.text()) != 32 || r.wrong }
-
-// point reads one of a curve.
-func (r *sshReader) point(name string, of ecdh.Curve) {
-	named := string(r.text()) == name
-	_, err := of.NewPublicKey(r.text())
-	r.wrong = r.wrong || !named || err != nil
+	return nil
 }
 
 // keyBits is the size of the keys that are made.
@@ -140,13 +99,10 @@ func generateKey(kind string) (public, private string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("making an RSA key: %w", err)
 	}
-	var blob bytes.Buffer
-	// A positive integer whose highest bit is set has a zero before it: that of N is, that of E,
-	// 65537, is not.
-	for _, part := range [][]byte{[]byte("ssh-rsa"), big.NewInt(int64(key.E)).Bytes(), append([]byte{0}, key.N.Bytes()...)} {
-		_ = binary.Write(&blob, binary.BigEndian, uint32(len(part))) //nolint:gosec // a few hundred
-		blob.Write(part)
+	made, err := ssh.NewPublicKey(key.Public())
+	if err != nil {
+		return "", "", fmt.Errorf("writing an RSA key: %w", err)
 	}
-	public = "ssh-rsa " + base64.StdEncoding.EncodeToString(blob.Bytes()) + " Generated-by-Nova"
+	public = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(made))) + " Generated-by-Nova"
 	return public, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})), nil
 }

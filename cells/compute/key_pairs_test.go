@@ -208,16 +208,17 @@ func TestImportedKeys(t *testing.T) {
 			t.Errorf("%s: %q, %v, and ssh-keygen's %s", kind, print, err, said)
 		}
 		fields := strings.Fields(key)
-		blob, err := sshKey(key)
+		read, err := sshKey(key)
 		if err != nil {
 			t.Fatal(err)
 		}
+		blob := read.Marshal()
 		for what, wrong := range map[string]string{
 			"a part": encoded(fields[0], blob[:len(blob)-1]), "more": encoded(fields[0], append(blob[:len(blob):len(blob)], 0)), "another type": encoded("ssh-dss", blob),
 			"an unknown type": encoded("ssh-none", blob), "no base64": fields[0] + " !", "no key": fields[0],
 		} {
 			if got, err := sshKey(wrong); err == nil {
-				t.Errorf("%s: %s is taken as a key of %d bytes", kind, what, len(got))
+				t.Errorf("%s: %s is taken as a key of %d bytes", kind, what, len(got.Marshal()))
 			}
 		}
 	}
