@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // The headers by which a request says who sends it.
@@ -25,7 +27,19 @@ type Principal struct {
 	// SystemScope is set when the token is good for the whole system and for no project,
 	// DomainScope when it is good for a domain and for no project.
 	SystemScope, DomainScope bool
+	// Host is the host whose agent it is; nil for everybody else. Its only role is RoleHost.
+	Host *pki.Identity
 }
+
+// RoleHost is the role of hosts, which have their own tree of resource providers, and no other.
+const RoleHost = "host"
+
+// hostPrincipal is the principal of a host.
+func hostPrincipal(id pki.Identity) Principal {
+	return Principal{User: id.Name, Project: id.Name, Roles: hostRoles, Host: &id}
+}
+
+var hostRoles = []string{RoleHost}
 
 // HasRole reports whether the principal has the role, in lower case.
 func (p *Principal) HasRole(role string) bool { return slices.Contains(p.Roles, role) }

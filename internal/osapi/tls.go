@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// TLSFiles says how a service is reached by TLS, of version 1.2 at least. The zero TLSFiles are
+// TLSFiles says how a service is reached by TLS. The zero TLSFiles are
 // plain HTTP. The files are looked at again while connections come, at most once a second, and new
 // connections use what they say then; files that cannot be used leave in force what was, and the
 // log says so.
@@ -27,12 +27,17 @@ type TLSFiles struct {
 	// ClientCAFile has the certificates of CAs. With it clients must show a certificate that one of
 	// them has signed, beside what Auth asks of them: it says who may connect, not who they are.
 	ClientCAFile string
+	// HostCAFile has the certificates of the CAs of hosts. Clients may show a certificate that one
+	// of them has signed, and [Hosts] says which host that is.
+	HostCAFile string
+	// MinVersion is the oldest version of TLS; 1.2 when zero, which all clients of OpenStack speak.
+	MinVersion uint16
 }
 
 // Config is nil for the zero TLSFiles. now is the clock; time.Now when nil.
 func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config, error) {
 	switch {
-	case t == (TLSFiles{}):
+	case t == (TLSFiles{MinVersion: t.MinVersion}):
 		return nil, nil
 	case t.CertFile == "" || t.KeyFile == "":
 		return nil, errors.New("TLS needs a certificate and its key")
@@ -40,9 +45,14 @@ func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config,
 	if now == nil {
 		now = time.Now
 	}
+	if t.MinVersion == 0 {
+		t.MinVersion = tls.VersionTLS12
+	}
 	paths := []string{t.CertFile, t.KeyFile}
-	if t.ClientCAFile != "" {
-		paths = append(paths, t.ClientCAFile)
+	for _, path := range []string{t.ClientCAFile, t.HostCAFile} {
+		if path != "" {
+			paths = append(paths, path)
+		}
 	}
 	current, err := files.NewReloaded(paths, log, now, func(files []files.Content) (*tls.Config, error) {
 		return t.read(files, log, now())
@@ -51,7 +61,7 @@ func (t TLSFiles) Config(log zerolog.Logger, now func() time.Time) (*tls.Config,
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
+		MinVersion:         t.MinVersion,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Get(), nil },
 	}, nil
 }
@@ -67,21 +77,26 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 	}
 	warnOfTime(log, t.CertFile, pair.Leaf, now, "Clients will refuse to connect")
 	config := &tls.Config{
-		MinVersion:   tls.VersionTLS12,
+		MinVersion:   t.MinVersion,
 		Certificates: []tls.Certificate{pair},
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
-	if t.ClientCAFile == "" {
+	if len(files) == 2 {
 		return config, nil
 	}
-	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	cas, err := certificates(files[2])
-	if err != nil {
-		return nil, err
+	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	if t.ClientCAFile != "" {
+		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	for _, ca := range cas {
-		config.ClientCAs.AddCert(ca)
-		warnOfTime(log, t.ClientCAFile, ca, now, "Clients with certificates of this CA are refused")
+	for _, file := range files[2:] {
+		cas, err := certificates(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, ca := range cas {
+			config.ClientCAs.AddCert(ca)
+			warnOfTime(log, file.Path, ca, now, "Clients with certificates of this CA are refused")
+		}
 	}
 	return config, nil
 }

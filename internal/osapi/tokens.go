@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // TokenAuth accepts a fixed set of tokens, given by their SHA-256. A token is sent as X-Auth-Token,
@@ -38,7 +39,8 @@ const maxTokens = 1000
 //	SHA256 ROLE[,ROLE…] USER [PROJECT]
 //
 // where SHA256 is 64 hexadecimal digits, as printed by "printf %s TOKEN | sha256sum". Empty lines
-// and lines that begin with # do not count. name is what errors call the file.
+// and lines that begin with # do not count. A token with the role [RoleHost] is that of the host
+// that its user is, and has no other role. name is what errors call the file.
 func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 	auth := &TokenAuth{}
 	lines := bufio.NewScanner(file)
@@ -58,6 +60,12 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 		token.principal = Principal{User: fields[2], Project: fields[2], Roles: readRoles(fields[1])}
 		if len(fields) == 4 {
 			token.principal.Project = fields[3]
+		}
+		if token.principal.HasRole(RoleHost) {
+			if len(token.principal.Roles) > 1 || len(fields) == 4 {
+				return nil, fmt.Errorf("%s line %d: a token with the role %s has no other role and no project", name, number, RoleHost)
+			}
+			token.principal = hostPrincipal(pki.Identity{Kind: pki.Host, Name: fields[2], Names: fields[2:3]})
 		}
 		if auth.tokens = append(auth.tokens, token); len(auth.tokens) > maxTokens {
 			return nil, fmt.Errorf("%s line %d: more than %d tokens", name, number, maxTokens)

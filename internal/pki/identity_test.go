@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+const node = "7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55"
+
+func certificate(t *testing.T, name string, dns []string, uris ...string) *x509.Certificate {
+	t.Helper()
+	c := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: dns, NotBefore: time.Unix(1000, 0), NotAfter: time.Unix(2000, 0)}
+	for _, text := range uris {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.URIs = append(c.URIs, u)
+	}
+	return c
+}
+
+func TestIdentityOfACertificate(t *testing.T) {
+	for name, c := range map[string]struct {
+		certificate *x509.Certificate
+		kind        pki.Kind
+		is          string
+		names       []string
+		nodes       []string
+		invalid     bool
+	}{
+		"a host":                   {certificate(t, "h1", []string{"h1", "gpu"}, "urn:compute-agent:host:h1", "urn:uuid:"+node), pki.Host, "h1", []string{"h1", "gpu"}, []string{node}, false},
+		"a host of another name":   {certificate(t, "compute-api", nil, "urn:compute-agent:host:h1"), pki.Host, "h1", []string{"compute-api"}, nil, false},
+		"a service":                {certificate(t, "x", nil, "urn:compute-agent:service:cell1"), pki.Service, "cell1", []string{"x"}, nil, false},
+		"unmarked":                 {certificate(t, "h1", []string{"h2", "h1"}, "https://example.com"), pki.Unmarked, "h1", []string{"h1", "h2"}, nil, false},
+		"unmarked, with a uuid":    {certificate(t, "h1", nil, "urn:uuid:"+node), pki.Unmarked, "h1", []string{"h1"}, nil, false},
+		"an escaped name":          {certificate(t, "", nil, "urn:compute-agent:host:a%2Fb"), pki.Host, "a/b", nil, nil, false},
+		"nobody":                   {certificate: certificate(t, "", nil), invalid: true},
+		"two hosts":                {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:host:b"), invalid: true},
+		"a host and a service":     {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:service:a"), invalid: true},
+		"a host without a name":    {certificate: certificate(t, "a", nil, "urn:compute-agent:host:"), invalid: true},
+		"a node that is no uuid":   {certificate: certificate(t, "a", nil, "urn:compute-agent:host:a", "urn:uuid:7"), invalid: true},
+		"a service that has nodes": {certificate: certificate(t, "a", nil, "urn:compute-agent:service:a", "urn:uuid:"+node), invalid: true},
+	} {
+		got, err := pki.Of(c.certificate)
+		if c.invalid {
+			if !errors.Is(err, pki.ErrInvalid) {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+			continue
+		}
+		if err != nil || got.Kind != c.kind || got.Name != c.is || !slices.Equal(got.Names, c.names) || !slices.Equal(got.Nodes, c.nodes) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestURIsAreReadBack(t *testing.T) {
+	for _, id := range []pki.Identity{
+		{Kind: pki.Host, Name: "h1", Nodes: []string{node}},
+		{Kind: pki.Host, Name: "a b/c:d%ü"},
+		{Kind: pki.Service, Name: "compute-api"},
+	} {
+		got, err := pki.Of(&x509.Certificate{URIs: id.URIs()})
+		if err != nil || got.Kind != id.Kind || got.Name != id.Name || !slices.Equal(got.Nodes, id.Nodes) {
+			t.Errorf("%+v became %+v, %v", id, got, err)
+		}
+	}
+}
+
+func TestOwnNames(t *testing.T) {
+	id := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1", "gpu.example"}}
+	for name, want := range map[string]bool{
+		"h1": true, "h1.example.com": true, "gpu.example": true, "gpu.example.com": false, "gpu": false, "h10": false, "h10.example": false, "h": false, "": false,
+	} {
+		if got := id.HasName(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+	if !id.HasNode(node) {
+		t.Error("a certificate without nodes says nothing about them")
+	}
+	id.Nodes = []string{node}
+	if !id.HasNode(node) || id.HasNode("7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d56") {
+		t.Error("a certificate with nodes is for those")
+	}
+}
+
+func TestPeer(t *testing.T) {
+	c := certificate(t, "h1", nil)
+	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{c}}, PeerCertificates: []*x509.Certificate{c}}
+	if id, err := pki.Peer(state, time.Unix(1500, 0)); err != nil || id.Name != "h1" {
+		t.Errorf("%+v, %v", id, err)
+	}
+	for _, at := range []int64{999, 2001} {
+		if _, err := pki.Peer(state, time.Unix(at, 0)); !errors.Is(err, pki.ErrExpired) {
+			t.Errorf("at %d: %v", at, err)
+		}
+	}
+	for _, unverified := range []*tls.ConnectionState{nil, {}, {PeerCertificates: []*x509.Certificate{c}}} {
+		if _, err := pki.Peer(unverified, time.Unix(1500, 0)); !errors.Is(err, pki.ErrNoCertificate) {
+			t.Errorf("%+v: %v", unverified, err)
+		}
+	}
+}
