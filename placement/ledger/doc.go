@@ -25,6 +25,9 @@
 // runs its functions again. What one server acknowledged is in every later
 // Snapshot of the others.
 //
+// Tx.Touched is what a transaction changed, before and after: for rules about
+// it, which run last in the transaction, and for the audit log.
+//
 // The rules live in Tx, one file for each part of Placement; the indexes in
 // draft; Store, with its row types, is the interface to package store.
 // The standard names are those of os-resource-classes and os-traits, kept as

@@ -15,16 +15,18 @@ import (
 // nothing of the transaction is applied.
 type Tx struct {
 	draft
+	base    *Snapshot
 	now     time.Time
 	ratio   func(float64) float64 // see Coarse; nil keeps them
 	changes []Change
+	outcome []func(error) // see OnOutcome
 	// broken is the error of an operation that stopped midway: the transaction
 	// is not applied, whatever its function returns.
 	broken error
 }
 
 func newTx(base *Snapshot, now time.Time) *Tx {
-	return &Tx{draft: newDraft(base), now: now.UTC().Truncate(time.Microsecond)}
+	return &Tx{draft: newDraft(base), base: base, now: now.UTC().Truncate(time.Microsecond)}
 }
 
 // note records a row change.

@@ -139,6 +139,9 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			refused := run.refused()
 			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused, Changes: len(changes), Duration: l.now().Sub(began)})
 		}
+		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
+			run.settle(err)
+		}
 		switch {
 		case err == nil:
 			run.answer(&next)
@@ -228,6 +231,7 @@ type ran struct {
 	n       int
 	top     *Snapshot // with all writes that succeeded
 	changes []Change
+	outcome []func(error) // of the writes that succeeded, see Tx.OnOutcome
 }
 
 // runBatch runs the writes, each in a draft on top of the one before.
@@ -249,6 +253,9 @@ func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 		if err == nil {
 			r.top = tx.Snapshot
 			r.changes = append(r.changes, tx.changes...)
+			if len(tx.changes) > 0 {
+				r.outcome = append(r.outcome, tx.outcome...)
+			}
 			if len(r.changes) > bigWrite {
 				break
 			}
@@ -281,6 +288,13 @@ func (r ran) refused() int {
 		}
 	}
 	return n
+}
+
+// settle calls what the writes registered for the outcome of their commit.
+func (r ran) settle(err error) {
+	for _, fn := range r.outcome {
+		fn(err)
+	}
 }
 
 // answer sends each write its own error or the snapshot.

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"maps"
+	"slices"
+)
+
+// Edit is one thing before and after a transaction. Before is nil if the transaction created it,
+// After if it removed it. Both are immutable and can be kept.
+type Edit[T any] struct{ Before, After *T }
+
+// Touched is what a transaction changed, compared with its base. What is not named has the same
+// rows before and after; what is named can be equal but for its generation and times. What was
+// created and removed by the same transaction is not named.
+//
+// Providers are touched by changes of their own rows: name, parent, root, generation, inventories,
+// traits and aggregates. What is used of a provider follows from the consumers: an allocation that
+// goes need not touch its provider. A renamed class is touched itself, but not the providers and
+// consumers that name it.
+type Touched struct {
+	Providers []Edit[Provider] // in order of creation
+	Consumers []Edit[Consumer] // in order of their uuids
+	Classes   []Edit[ResourceClass]
+	Traits    []Edit[Trait]
+}
+
+// Base is the state on which the transaction runs: that before its first write. Writes that are
+// committed together with it, and run before it, are part of it. It is immutable, but its Version
+// is that of the last commit.
+func (tx *Tx) Base() *Snapshot { return tx.base }
+
+// Touched returns what the transaction changed until now. Cost: what it changed.
+func (tx *Tx) Touched() Touched {
+	providers, classes, traits := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
+	consumers := map[string]bool{}
+	consumer := func(id int64) {
+		if c, ok := tx.base.consumers.Get(id); ok {
+			consumers[c.UUID] = true
+		} else if c, ok := tx.consumers.Get(id); ok {
+			consumers[c.UUID] = true
+		}
+	}
+	named := func(table Table, id int64) {
+		switch table {
+		case Classes:
+			classes[id] = true
+		case Traits:
+			traits[id] = true
+		}
+	}
+	for _, change := range tx.changes {
+		switch c := change.(type) {
+		case InsertNamed:
+			named(c.Table, c.Row.ID)
+		case RenameNamed:
+			named(c.Table, c.Row.ID)
+		case DeleteNamed:
+			named(c.Table, c.ID)
+		case InsertProvider:
+			providers[c.Row.ID] = true
+		case UpdateProvider:
+			providers[c.Row.ID] = true
+		case BumpProvider:
+			providers[c.ID] = true
+		case DeleteProvider:
+			providers[c.ID] = true
+		case InsertInventory:
+			providers[c.Row.Provider] = true
+		case UpdateInventory:
+			providers[c.Row.Provider] = true
+		case DeleteInventory:
+			providers[c.Provider] = true
+		case AddTrait:
+			providers[c.Link.Provider] = true
+		case RemoveTrait:
+			providers[c.Link.Provider] = true
+		case AddAggregate:
+			providers[c.Link.Provider] = true
+		case RemoveAggregate:
+			providers[c.Link.Provider] = true
+		case InsertConsumer:
+			consumers[c.Row.UUID] = true
+		case UpdateConsumer:
+			consumers[c.Row.UUID] = true
+		case BumpConsumer:
+			consumer(c.ID)
+		case DeleteConsumer:
+			consumer(c.ID)
+		case DeleteAllocations:
+			consumers[c.Consumer] = true
+		case InsertAllocation:
+			consumers[c.Row.Consumer] = true
+		}
+	}
+	return Touched{
+		Providers: edits(providers, tx.base.providers.Get, tx.providers.Get),
+		Consumers: edits(consumers, tx.base.consumer, tx.consumer),
+		Classes:   edits(classes, tx.base.classByID.Get, tx.classByID.Get),
+		Traits:    edits(traits, tx.base.traitByID.Get, tx.traitByID.Get),
+	}
+}
+
+// edits looks up what is named before and after, in order of its keys.
+func edits[K int64 | string, T any](keys map[K]bool, before, after func(K) (*T, bool)) []Edit[T] {
+	var out []Edit[T]
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		was, _ := before(key)
+		is, _ := after(key)
+		if was != nil || is != nil {
+			out = append(out, Edit[T]{was, is})
+		}
+	}
+	return out
+}
+
+// OnOutcome registers fn to receive the outcome of the transaction's commit: nil if it is durable,
+// or else an error that wraps ErrOutcomeUnknown. It is called once, for the run that was committed,
+// in the order of the commits, before Update returns, and also if the caller of Update no longer
+// waits. It is not called if nothing was written.
+//
+// fn runs in the writer's goroutine: all writes wait for it.
+func (tx *Tx) OnOutcome(fn func(err error)) { tx.outcome = append(tx.outcome, fn) }
