@@ -58,11 +58,35 @@ func (OS) SyncDir(dir string) error {
 //
 // Cost: two fsyncs.
 func Replace(path string, content []byte) error {
+	return ReplaceMode(path, content, 0o600)
+}
+
+// ReplaceMode is Replace for a file with that mode.
+func ReplaceMode(path string, content []byte, mode os.FileMode) error {
+	return place(path, content, mode, os.Rename)
+}
+
+// Create makes a file as ReplaceMode does, and fails with an error that wraps [os.ErrExist] if the
+// path has one.
+func Create(path string, content []byte, mode os.FileMode) error {
+	return place(path, content, mode, func(tmp, path string) error {
+		if err := os.Link(tmp, path); err != nil {
+			return err
+		}
+		return os.Remove(tmp)
+	})
+}
+
+// place writes a file beside its path and has it moved there.
+func place(path string, content []byte, mode os.FileMode, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
 	err := OS{}.WriteFile(tmp, content)
+	if err == nil && mode != 0o600 {
+		err = os.Chmod(tmp, mode)
+	}
 	if err == nil {
-		err = os.Rename(tmp, path)
+		err = move(tmp, path)
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it means nothing, and the next write replaces it

@@ -174,7 +174,7 @@ func (v *Reloaded[T]) look() []stamp {
 func (v *Reloaded[T]) read() (contents []Content, err error) {
 	contents = make([]Content, len(v.paths))
 	for i, path := range v.paths {
-		if contents[i], err = read(path); err != nil {
+		if contents[i], err = Read(path); err != nil {
 			return nil, err
 		}
 	}
@@ -193,9 +193,9 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 	return all
 }
 
-// read reads one regular file; anything else could hold the caller up. What everybody may change
-// says nothing about who may do what.
-func read(path string) (c Content, err error) {
+// Read reads one regular file of at most a MiB; anything else could hold the caller up. What
+// everybody may change says nothing about who may do what, and is refused with ErrUnreadable.
+func Read(path string) (c Content, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki is who a certificate is for, and which hosts are refused whatever they show.
+// Package pki is who a certificate is for, a CA that makes some, and which hosts are refused
+// whatever they show.
 //
+//	NewRequest ──▶ ParseRequest ──▶ Authority.Sign ──▶ a certificate for an Identity
 //	Peer ──▶ Identity ──▶ DenyList.Check     at each request: a connection outlives a certificate
 //
 // A certificate of compute-agent's own CA says of itself what it is: urn:compute-agent:host:NAME

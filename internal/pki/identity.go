@@ -149,7 +149,7 @@ func Peer(state *tls.ConnectionState, now time.Time) (Identity, error) {
 	}
 	c := state.VerifiedChains[0][0]
 	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
-		return Identity{}, fmt.Errorf("%w: it is valid from %s until %s", ErrExpired, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
+		return Identity{}, fmt.Errorf("%w: it is valid from %s until %s", ErrExpired, rfc3339(c.NotBefore), rfc3339(c.NotAfter))
 	}
 	return Of(c)
 }
