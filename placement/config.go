@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -57,7 +58,9 @@ type Config struct {
 	ShutdownGrace time.Duration
 	// ShutdownDelay is how long the service goes on when it has to stop, while /readyz answers 503.
 	ShutdownDelay time.Duration
-	Logger        zerolog.Logger
+	// Audit receives who changed what. The service does not close it. None when nil.
+	Audit  *auditlog.Log
+	Logger zerolog.Logger
 	// Progress, if set, is called now and then while New upgrades or loads the database.
 	Progress func()
 	// Now is the clock; time.Now when nil.

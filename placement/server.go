@@ -104,6 +104,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		CORS:          cfg.CORS,
 		Options:       cfg.Placement,
 		Limits:        cfg.Limits,
+		Audit:         cfg.Audit.For("placement"),
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
 		Problem:       opened.Problem,
@@ -131,6 +132,9 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	}
 	if m != nil {
 		m.watch(l, s.api, opened.Problem)
+		if records := cfg.Audit.Collector(); records != nil {
+			m.MustRegister(records)
+		}
 	}
 	return s, nil
 }

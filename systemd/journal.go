@@ -74,6 +74,20 @@ func (j *Journal) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// Field is a field of an entry. Its name has capitals, digits and underscores.
+type Field struct{ Name, Value string }
+
+// Send sends an entry of these fields and SYSLOG_IDENTIFIER. A name can be there several times: the
+// entry has all of its values. What cannot be delivered is an error, and does not go to the fallback.
+func (j *Journal) Send(fields []Field) error {
+	var b bytes.Buffer
+	add(&b, "SYSLOG_IDENTIFIER", j.identifier)
+	for _, f := range fields {
+		add(&b, f.Name, f.Value)
+	}
+	return j.send(b.Bytes())
+}
+
 func (j *Journal) send(entry []byte) error {
 	_, err := j.conn.Write(entry)
 	if !errors.Is(err, unix.EMSGSIZE) && !errors.Is(err, unix.ENOBUFS) {

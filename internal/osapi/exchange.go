@@ -80,6 +80,15 @@ func newRequestID() string {
 // followed through all services.
 var requestIDForm = regexp.MustCompile(`^req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
+// GlobalRequestID is the id that the client gave a request: that of the request which it serves
+// with this one; "" for none.
+func GlobalRequestID(r *http.Request) string {
+	if id := r.Header.Get(HeaderRequestID); requestIDForm.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
 // Buffer returns an empty buffer for the body of Send. It is used once.
 func (x *Exchange) Buffer() []byte {
 	if x.pooled == nil {
@@ -203,7 +212,7 @@ func (x *Exchange) log(took time.Duration) {
 	if x.Who.User != "" {
 		line = line.Str("user", Shortened(x.Who.User)).Str("project", Shortened(x.Who.Project))
 	}
-	if id := x.R.Header.Get(HeaderRequestID); requestIDForm.MatchString(id) {
+	if id := GlobalRequestID(x.R); id != "" {
 		line = line.Str("global_request_id", id)
 	}
 	line.Msg(x.service.LogMessage)

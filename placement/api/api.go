@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -37,6 +38,8 @@ type Config struct {
 	Problem func() error
 	// Stopping says that the server is about to stop, for /readyz; nil if it is not known.
 	Stopping func() bool
+	// Audit receives what every write changed; nil keeps nothing.
+	Audit *auditlog.Log
 	// Observer receives every answer; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
@@ -75,6 +78,7 @@ type API struct {
 	cors     CORS
 	options  Options
 	observer Observer
+	audit    *auditlog.Log
 	problem  func() error
 	stopping func() bool
 	answers  candidateAnswers
@@ -98,6 +102,7 @@ func New(cfg Config) *API {
 		cors:     cfg.CORS,
 		options:  cfg.Options,
 		observer: cfg.Observer,
+		audit:    cfg.Audit,
 		problem:  cfg.Problem,
 		stale:    staleness{log: cfg.Logger, observer: cfg.Observer},
 		stopping: cfg.Stopping,
@@ -209,6 +214,12 @@ func (p probe) Handle() error {
 			).Because(
 				err,
 			)
+		}
+		if err := p.api.audit.Refusal(); err != nil {
+			return osapi.Errorf(
+				http.StatusServiceUnavailable,
+				"The server is not ready: its audit log cannot be written to, so that it refuses writes ([audit] required). Reading is possible.",
+			).Because(err)
 		}
 	}
 	p.W.Header()["Content-Type"] = headerText

@@ -83,7 +83,7 @@ func setProviderTraits(x *exchange) error {
 	}
 	uuid := x.R.PathValue("uuid")
 	var p *ledger.Provider
-	s, err := x.api.ledger.Update(x.R.Context(), func(tx *ledger.Tx) (err error) {
+	s, err := x.updated(func(tx *ledger.Tx) (err error) {
 		p, err = tx.SetTraits(uuid, wanted.Generation, wanted.Traits)
 		return err
 	})

@@ -60,7 +60,7 @@ func (x *exchange) snapshot() (*ledger.Snapshot, error) { return x.api.ledger.Sn
 
 // update runs a transaction.
 func (x *exchange) update(fn func(*ledger.Tx) error) error {
-	_, err := x.api.ledger.Update(x.R.Context(), fn)
+	_, err := x.updated(fn)
 	return err
 }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// updated runs a transaction, has what it changed recorded, and returns the state after it. All
+// writes of the API come through here. A write is also recorded when the client does not wait for
+// the answer.
+func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
+	log := x.api.audit
+	if log == nil {
+		return x.api.ledger.Update(x.R.Context(), fn)
+	}
+	if err := log.Refusal(); err != nil {
+		return nil, osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
+	}
+	record := auditlog.Request(&x.Exchange)
+	var written <-chan struct{} // of the writer's goroutine until it has answered
+	s, err := x.api.ledger.Update(x.R.Context(), func(tx *ledger.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		touched, before, after := tx.Touched(), tx.Base(), tx.Snapshot
+		tx.OnOutcome(func(err error) {
+			done := record
+			if err != nil {
+				done.Outcome = auditlog.Unknown
+			}
+			done.Time = x.api.service.Now().UTC()
+			written = log.Enqueue(func() auditlog.Record {
+				done.Changes = changesOf(touched, before, after)
+				return done
+			})
+		})
+		return nil
+	})
+	if err == nil {
+		log.Wait(x.R.Context(), written)
+	}
+	return s, err
+}
+
+// changesOf is what a transaction changed, for the audit log. A change of nothing but generations
+// and times is none.
+func changesOf(t ledger.Touched, before, after *ledger.Snapshot) []auditlog.Change {
+	var list changes
+	for _, e := range t.Classes {
+		list.named(auditlog.KindClass, name(e.Before), name(e.After))
+	}
+	for _, e := range t.Traits {
+		list.named(auditlog.KindTrait, traitName(e.Before), traitName(e.After))
+	}
+	for _, e := range t.Providers {
+		list.provider(e.Before, e.After)
+	}
+	for _, e := range t.Consumers {
+		list.consumer(e.Before, e.After, func(uuid string) string {
+			for _, s := range []*ledger.Snapshot{after, before} {
+				if p, ok := s.Provider(uuid); ok {
+					return p.Name
+				}
+			}
+			return ""
+		})
+	}
+	return list
+}
+
+// name and traitName are those of what is there.
+func name(c *ledger.ResourceClass) any {
+	if c == nil {
+		return nil
+	}
+	return c.Name
+}
+
+func traitName(t *ledger.Trait) any {
+	if t == nil {
+		return nil
+	}
+	return t.Name
+}
+
+// changes is a list of changes that is made.
+type changes []auditlog.Change
+
+func (l *changes) add(c auditlog.Change, before, after any) {
+	if c, ok := c.Differs(before, after); ok {
+		*l = append(*l, c)
+	}
+}
+
+// named adds a class or trait; the values are its names.
+func (l *changes) named(kind string, before, after any) {
+	id := after
+	if id == nil {
+		id = before
+	}
+	l.add(auditlog.Change{Kind: kind, ID: fmt.Sprint(id)}, before, after)
+}
+
+// Values of changes, in JSON.
+type (
+	providerValue struct {
+		Name   string `json:"name"`
+		Parent string `json:"parent,omitempty"`
+	}
+	inventoryValue struct {
+		Total    int64   `json:"total"`
+		Reserved int64   `json:"reserved"`
+		MinUnit  int64   `json:"min_unit"`
+		MaxUnit  int64   `json:"max_unit"`
+		StepSize int64   `json:"step_size"`
+		Ratio    float64 `json:"allocation_ratio"`
+	}
+	consumerValue struct {
+		Project string `json:"project"`
+		User    string `json:"user"`
+		Type    string `json:"type,omitempty"`
+	}
+)
+
+func (l *changes) provider(before, after *ledger.Provider) {
+	var was, is any
+	shown, none := after, new(ledger.Provider)
+	if before != nil {
+		was = providerValue{before.Name, before.Parent}
+	} else {
+		before = none
+	}
+	if after != nil {
+		is = providerValue{after.Name, after.Parent}
+	} else {
+		shown, after = before, none
+	}
+	l.add(auditlog.Change{Kind: auditlog.KindProvider, ID: shown.UUID, Name: shown.Name}, was, is)
+	of := auditlog.Change{Provider: shown.UUID, ProviderName: shown.Name}
+	for _, class := range classesOf(before.Inventories, after.Inventories) {
+		of.Kind, of.ID = auditlog.KindInventory, class
+		l.add(of, inventory(before, class), inventory(after, class))
+	}
+	of.ID = shown.UUID
+	lost, got := differences(before.Traits, after.Traits)
+	of.Kind = auditlog.KindTraits
+	l.add(of, lost, got)
+	lost, got = differences(before.Aggregates, after.Aggregates)
+	of.Kind = auditlog.KindAggregates
+	l.add(of, lost, got)
+}
+
+func classesOf(lists ...[]ledger.Inventory) (names []string) {
+	for _, list := range lists {
+		for i := range list {
+			names = append(names, list[i].Class)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func inventory(p *ledger.Provider, class string) any {
+	i, ok := p.Inventory(class)
+	if !ok {
+		return nil
+	}
+	return inventoryValue{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
+}
+
+// differences are the strings that are only in one of two sorted lists; nil for none.
+func differences(before, after []string) (lost, got any) {
+	only := func(of, others []string) any {
+		var list []string
+		for _, s := range of {
+			if _, found := slices.BinarySearch(others, s); !found {
+				list = append(list, s)
+			}
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		return list
+	}
+	return only(before, after), only(after, before)
+}
+
+func (l *changes) consumer(before, after *ledger.Consumer, nameOf func(uuid string) string) {
+	var was, is any
+	none := new(ledger.Consumer)
+	uuid := ""
+	if before != nil {
+		was, uuid = consumerValue{before.Project, before.User, before.Type}, before.UUID
+	} else {
+		before = none
+	}
+	if after != nil {
+		is, uuid = consumerValue{after.Project, after.User, after.Type}, after.UUID
+	} else {
+		after = none
+	}
+	l.add(auditlog.Change{Kind: auditlog.KindConsumer, ID: uuid}, was, is)
+	for _, provider := range providersOf(before.Allocations, after.Allocations) {
+		c := auditlog.Change{Kind: auditlog.KindAllocation, ID: uuid, Provider: provider, ProviderName: nameOf(provider)}
+		l.add(c, amounts(before, provider), amounts(after, provider))
+	}
+}
+
+func providersOf(lists ...[]ledger.Allocation) (uuids []string) {
+	for _, list := range lists {
+		for i := range list {
+			uuids = append(uuids, list[i].Provider)
+		}
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
+}
+
+// amounts are what a consumer has of a provider, by class; nil for nothing.
+func amounts(c *ledger.Consumer, provider string) any {
+	var of map[string]int64
+	for i := range c.Allocations {
+		if a := &c.Allocations[i]; a.Provider == provider {
+			if of == nil {
+				of = map[string]int64{}
+			}
+			of[a.Class] += a.Used
+		}
+	}
+	if of == nil {
+		return nil
+	}
+	return of
+}
