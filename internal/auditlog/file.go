@@ -21,6 +21,9 @@ type file struct {
 	keep    int
 	sync    bool
 
+	// append writes at the end of the file; nil is os.File.Write. Tests have it fail.
+	append func(f *os.File, lines []byte) (int, error)
+
 	f *os.File
 	// end is where the file ended after the last write of this process, with a whole line; -1 if
 	// that is not known.
@@ -85,7 +88,12 @@ func (w *file) write(lines []byte) error {
 			lines = append([]byte{'\n'}, lines...)
 		}
 	}
-	n, err := w.f.Write(lines)
+	n, err := 0, error(nil)
+	if w.append == nil {
+		n, err = w.f.Write(lines)
+	} else {
+		n, err = w.append(w.f, lines)
+	}
 	if err == nil && w.sync {
 		err = w.f.Sync()
 	}

@@ -23,18 +23,26 @@ type journal struct {
 
 func (j *journal) send(r *Record, line []byte) error {
 	fields := journalFields(r, line)
-	if j.conn != nil {
-		if err := j.conn.Send(fields); err == nil {
-			return nil
-		}
-		j.close()
+	if j.conn != nil && j.conn.Send(fields) == nil {
+		return nil
 	}
-	conn, err := systemd.NewJournal(j.socket, identifier, nil)
-	if err != nil {
+	j.close()
+	if err := j.connect(); err != nil {
 		return err
 	}
-	j.conn = conn
 	return j.conn.Send(fields)
+}
+
+// connect connects to journald if that is not done.
+func (j *journal) connect() error {
+	if j.conn != nil {
+		return nil
+	}
+	conn, err := systemd.NewJournal(j.socket, identifier, nil)
+	if err == nil {
+		j.conn = conn
+	}
+	return err
 }
 
 func (j *journal) close() {

@@ -42,7 +42,7 @@ const (
 	maxBatch = 128
 	// maxPending is how many bytes of records are kept that could not be written.
 	maxPending = 4 << 20
-	// retryInterval is how long after a failure the pending records are tried again.
+	// retryInterval is how long after a failure writing is tried again.
 	retryInterval = time.Second
 	// waitAtMost is how long a request waits for its record, if the log is not required.
 	waitAtMost = time.Second
@@ -232,7 +232,7 @@ func (l *Log) run() {
 	for {
 		var retry <-chan time.Time
 		var timer *time.Timer
-		if len(l.pending) > 0 {
+		if l.Problem() != nil {
 			timer = time.NewTimer(retryInterval)
 			retry = timer.C
 		}
@@ -292,7 +292,8 @@ func (l *Log) collect(first entry) []entry {
 	return batch
 }
 
-// put writes the records of a batch, after those that are pending.
+// put writes the records of a batch, after those that are pending. Without a batch it finds out
+// whether records can be written again.
 func (l *Log) put(batch []entry) {
 	var journalErr error
 	count := 0
@@ -314,6 +315,9 @@ func (l *Log) put(batch []entry) {
 				l.metrics.count("journal", true, 1)
 			}
 		}
+	}
+	if l.journal != nil && len(batch) == 0 {
+		journalErr = l.journal.connect()
 	}
 	var fileErr error
 	if l.file != nil {
