@@ -258,7 +258,8 @@ func (s *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
 	return out, s.failed(ctx, "listing the hosts", err)
 }
 
-// DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped.
+// DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped, and has no nodes of
+// before it was evicted.
 func (s *DB) DeleteHost(ctx context.Context, host string) error {
 	return s.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
 		_, err := sqldb.Exec(
@@ -279,7 +280,11 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 			return err
 		}
 		n, err := sqldb.Exec(ctx, tx, "DELETE FROM host_mappings WHERE host = ?", host) // its nodes go with it
-		if err == nil && n == 0 {
+		var freed int64
+		if err == nil {
+			freed, err = freeNodes(ctx, tx, host)
+		}
+		if err == nil && n+freed == 0 {
 			err = notFound("host %s", host)
 		}
 		if err == nil {

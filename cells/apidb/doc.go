@@ -3,7 +3,7 @@
 // Package apidb is the database of the compute API: what it knows of all cells without asking them.
 // Cell mappings and the database that each cell has, host and node mappings, instance mappings with
 // queued_for_delete, request specs, build requests, claims, quotas, flavors, host aggregates,
-// server groups and key pairs.
+// server groups, key pairs, and enrolments: which hosts may have a certificate, for which nodes.
 //
 // The API shows servers of a cell that is down from here and nowhere else. Therefore a mapping and
 // a request spec are written before a server is inserted into a cell.

@@ -131,6 +131,7 @@ func TestStore(t *testing.T) {
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
 			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
+			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
 		}

@@ -228,7 +228,8 @@ type Store interface {
 	// Nodes are all mapped nodes, Hosts all mapped hosts by name.
 	Nodes(ctx context.Context) ([]Node, error)
 	Hosts(ctx context.Context) ([]HostMapping, error)
-	// DeleteHost unmaps a host and its nodes; it leaves its aggregates.
+	// DeleteHost unmaps a host and its nodes; it leaves its aggregates. If it was evicted, another
+	// host may have its nodes then.
 	DeleteHost(ctx context.Context, host string) error
 
 	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
@@ -356,6 +357,15 @@ type Store interface {
 	// uuid of the server of one. [ErrNotFound].
 	AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error
 	ConsoleToken(ctx context.Context, token string) (instance string, err error)
+
+	// Enrolments are those of all hosts, by name. EnrolmentOfToken is that with the token of an id.
+	// [ErrNotFound].
+	Enrolments(ctx context.Context) ([]Enrolment, error)
+	EnrolmentOfToken(ctx context.Context, id string) (Enrolment, error)
+	// ChangeEnrolment has change set the enrolment of a host under the write lock; without a state
+	// there was none. An error of change is returned and nothing written. A [NodeTakenError] for a
+	// node of another host.
+	ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (Enrolment, error)
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)

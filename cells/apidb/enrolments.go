@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// EnrolmentState is how far the enrolment of a host is.
+type EnrolmentState string
+
+// The states.
+const (
+	// Invited hosts have a token, and no certificate that counts.
+	Invited EnrolmentState = "invited"
+	// Enrolled hosts have a certificate, and may renew it.
+	Enrolled EnrolmentState = "enrolled"
+	// Evicted hosts are refused until they are invited again.
+	Evicted EnrolmentState = "evicted"
+)
+
+// Enrolment is which certificates a host may have.
+type Enrolment struct {
+	Host     string
+	CellUUID string
+	State    EnrolmentState
+	// Nodes are the compute nodes of its certificates, by uuid. None: the first that it names.
+	Nodes []EnrolledNode
+	// CreatedBy is the user of the machine who invited it, at CreatedAt. The token is good until
+	// InvitedUntil.
+	CreatedBy               string
+	CreatedAt, InvitedUntil time.Time
+	Token                   TokenDigest
+	// KeyDigest is the digest of the public key of its certificate, NextKeyDigest that of a renewed
+	// one which was not shown yet; "": none.
+	KeyDigest, NextKeyDigest string
+	// EnrolledAt is when it joined last, EnrolledFrom from which address.
+	EnrolledAt   time.Time
+	EnrolledFrom string
+	// Serial is that of its last certificate, in hexadecimal digits.
+	Serial            string
+	Issued, ExpiresAt time.Time
+	// DeniedBefore: certificates that were issued before are refused; zero: none are.
+	DeniedBefore, EvictedAt time.Time
+	// Reason is why it was evicted, one line.
+	Reason string
+}
+
+// EnrolledNode is a compute node of a host. Name is its hypervisor_hostname; "": that of the host.
+type EnrolledNode struct {
+	UUID, Name string
+}
+
+// TokenDigest is what is kept of a token: who reads the database has no token.
+type TokenDigest struct {
+	ID, Salt, Digest string
+}
+
+// Denial is what the deny list has of the host, if anything.
+func (e Enrolment) Denial() (d pki.Denial, denied bool) {
+	reason := e.Reason
+	if e.State != Evicted {
+		reason = "enrolled again"
+	}
+	return pki.Denial{Host: e.Host, Before: e.DeniedBefore, Reason: reason}, !e.DeniedBefore.IsZero()
+}
+
+// NodeTakenError says that a compute node is that of another host. It is an ErrExists.
+type NodeTakenError struct{ Node, Host string }
+
+func (e *NodeTakenError) Error() string {
+	return fmt.Sprintf("node %s is that of host %s", e.Node, e.Host)
+}
+
+// Is makes it an ErrExists.
+func (e *NodeTakenError) Is(target error) bool { return target == ErrExists }
+
+// Bounds of an enrolment.
+const (
+	// MaxEnrolledNodes is how many compute nodes a host may have: its certificate has all of them,
+	// and shows them in each handshake.
+	MaxEnrolledNodes = 256
+	maxReason        = 1000
+)
+
+const enrolments = `SELECT host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest, next_key_digest,
+	enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason FROM enrolments`
+
+func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
+	var times [7]int64
+	err = row.Scan(&e.Host, &e.CellUUID, &e.State, &e.CreatedBy, &times[0], &times[1], &e.Token.ID, &e.Token.Salt, &e.Token.Digest, &e.KeyDigest, &e.NextKeyDigest,
+		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason)
+	for i, into := range e.times() {
+		if times[i] != 0 {
+			*into = timeOut(times[i])
+		}
+	}
+	return e, err
+}
+
+// times are those of an enrolment in the order of the columns.
+func (e *Enrolment) times() [7]*time.Time {
+	return [...]*time.Time{&e.CreatedAt, &e.InvitedUntil, &e.EnrolledAt, &e.Issued, &e.ExpiresAt, &e.DeniedBefore, &e.EvictedAt}
+}
+
+// Enrolments implements [Store]. Cost: the tables of enrolments and their nodes, read.
+func (s *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
+	var all []Enrolment
+	err := s.read(ctx, "listing the enrolments", func(tx *sql.Tx) (err error) {
+		all, err = allEnrolments(ctx, tx, enrolments+" ORDER BY host", "SELECT host, uuid, name FROM enrolled_nodes ORDER BY uuid")
+		return err
+	})
+	return all, err
+}
+
+// EnrolmentOfToken implements [Store]. Cost: two look-ups.
+func (s *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err error) {
+	err = s.read(ctx, "looking for the enrolment of a token", func(tx *sql.Tx) error {
+		all, err := allEnrolments(ctx, tx, enrolments+" WHERE token_id = ?",
+			"SELECT host, uuid, name FROM enrolled_nodes WHERE host IN (SELECT host FROM enrolments WHERE token_id = ?) ORDER BY uuid", id)
+		switch {
+		case err != nil:
+			return err
+		case id == "" || len(all) != 1:
+			return notFound("the token")
+		}
+		e = all[0]
+		return nil
+	})
+	return e, err
+}
+
+// allEnrolments reads enrolments and their nodes.
+func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ...any) ([]Enrolment, error) {
+	all, err := sqldb.All(ctx, tx, scanEnrolment, query, args...)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	at := make(map[string]int, len(all))
+	for i, e := range all {
+		at[e.Host] = i
+	}
+	return all, sqldb.Each(ctx, tx, nodes, args, func(row sqldb.Row) error {
+		var host string
+		var n EnrolledNode
+		err := row.Scan(&host, &n.UUID, &n.Name)
+		if i, found := at[host]; err == nil && found {
+			all[i].Nodes = append(all[i].Nodes, n)
+		}
+		return err
+	})
+}
+
+// ChangeEnrolment implements [Store]. change must not use the store: it runs under the write lock,
+// in a database of servers perhaps more than once, each time on what is there. Cost: one fsync, and
+// two look-ups for each node that is new.
+func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
+	err = s.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
+		all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?", "SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
+		if err != nil {
+			return err
+		}
+		if e = (Enrolment{Host: host}); len(all) == 1 {
+			e = all[0]
+		}
+		before := slices.Clone(e.Nodes)
+		if err := change(&e); err != nil {
+			return err
+		}
+		e.Host = host
+		if err := e.valid(); err != nil {
+			return err
+		}
+		if err := putEnrolment(ctx, tx, s.kit.Dialect, e); err != nil || slices.Equal(before, e.Nodes) {
+			return err
+		}
+		return putNodes(ctx, tx, e, before)
+	})
+	return e, err
+}
+
+// valid checks what the columns can hold, and sorts the nodes.
+func (e *Enrolment) valid() error {
+	if err := pki.CheckName(e.Host); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrInvalid)
+	}
+	if !slices.Contains([]EnrolmentState{Invited, Enrolled, Evicted}, e.State) || e.CellUUID == "" || e.CellUUID == Cell0UUID {
+		return fmt.Errorf("an enrolment needs a state and a cell other than cell0, got %q and %q: %w", e.State, e.CellUUID, ErrInvalid)
+	}
+	if len(e.Nodes) > MaxEnrolledNodes {
+		return fmt.Errorf("host %s has %d nodes, more than %d: %w", e.Host, len(e.Nodes), MaxEnrolledNodes, ErrInvalid)
+	}
+	if len(e.Reason) > maxReason || len(e.CreatedBy) > maxName || len(e.EnrolledFrom) > maxName {
+		return fmt.Errorf("the reason of an enrolment has at most %d bytes, a user and an address %d: %w", maxReason, maxName, ErrInvalid)
+	}
+	slices.SortFunc(e.Nodes, func(a, b EnrolledNode) int { return strings.Compare(a.UUID, b.UUID) })
+	for i, n := range e.Nodes {
+		parsed, err := uuid.Parse(n.UUID)
+		switch {
+		case err != nil || parsed.String() != n.UUID:
+			return fmt.Errorf("%.64q is not the uuid of a node: %w", n.UUID, ErrInvalid)
+		case i > 0 && e.Nodes[i-1].UUID == n.UUID:
+			return fmt.Errorf("node %s is there twice: %w", n.UUID, ErrInvalid)
+		case n.Name != "" && pki.CheckName(n.Name) != nil:
+			return fmt.Errorf("%.300q is not the name of a node: %w", n.Name, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment) error {
+	var times [7]int64
+	for i, t := range e.times() {
+		if !t.IsZero() {
+			times[i] = timeIn(*t)
+			*t = timeOut(times[i])
+		}
+	}
+	_, err := sqldb.Exec(ctx, tx, `INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
+		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason) VALUES (`+marks(19)+")"+
+		d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
+			"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason"),
+		e.Host, e.CellUUID, string(e.State), e.CreatedBy, times[0], times[1], e.Token.ID, e.Token.Salt, e.Token.Digest, e.KeyDigest,
+		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason)
+	return err
+}
+
+// putNodes writes the nodes of an enrolment. One that is enrolled for another host, or mapped to
+// one, is a NodeTakenError.
+func putNodes(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNode) error {
+	rows := make([][]any, 0, len(e.Nodes))
+	for _, n := range e.Nodes {
+		rows = append(rows, []any{n.UUID, e.Host, n.Name})
+		if slices.ContainsFunc(before, func(b EnrolledNode) bool { return b.UUID == n.UUID }) {
+			continue
+		}
+		for _, query := range []string{
+			"SELECT host FROM enrolled_nodes WHERE uuid = ?",
+			"SELECT h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE n.uuid = ?",
+		} {
+			owner, found, err := sqldb.One(ctx, tx, sqldb.Value[string], query, n.UUID)
+			if err != nil {
+				return err
+			}
+			if found && owner != e.Host {
+				return &NodeTakenError{n.UUID, owner}
+			}
+		}
+	}
+	_, err := sqldb.Exec(ctx, tx, "DELETE FROM enrolled_nodes WHERE host = ?", e.Host)
+	if err == nil && len(rows) > 0 {
+		err = insertAll(ctx, tx, "enrolled_nodes (uuid, host, name)", rows)
+	}
+	return err
+}
+
+// freeNodes gives up the nodes of an evicted host, so that another one can have them.
+func freeNodes(ctx context.Context, tx *sql.Tx, host string) (freed int64, err error) {
+	return sqldb.Exec(ctx, tx, "DELETE FROM enrolled_nodes WHERE host = ? AND host IN (SELECT host FROM enrolments WHERE state = ?)", host, string(Evicted))
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidb_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// node is the uuid of a test's compute node.
+func node(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+// enrol changes an enrolment without conditions.
+func enrol(t testing.TB, s database, e apidb.Enrolment) {
+	t.Helper()
+	got, err := s.ChangeEnrolment(ctx, e.Host, func(was *apidb.Enrolment) error { *was = e; return nil })
+	must(t, err)
+	wants[apidb.Enrolment](t, "what was written")(got, nil)(e)
+}
+
+// testEnrolments: all processes see what one wrote; a change is all or nothing; the deny list has
+// those that were evicted or invited again.
+func testEnrolments(t *testing.T, e engine) {
+	stores := e.processes(t)
+	s, other := stores[0], stores[len(stores)-1]
+	withCells(t, s, 1)
+	wants[[]apidb.Enrolment](t, "none")(s.Enrolments(ctx))(nil)
+	h1 := apidb.Enrolment{
+		Host: "h1", CellUUID: cellUUID(1), State: apidb.Invited, CreatedBy: "root", CreatedAt: start, InvitedUntil: start.Add(time.Hour),
+		Token: apidb.TokenDigest{ID: "id", Salt: "salt", Digest: "digest"},
+	}
+	enrol(t, s, h1)
+	wants[apidb.Enrolment](t, "by token")(other.EnrolmentOfToken(ctx, "id"))(h1)
+	if _, denied := h1.Denial(); denied {
+		t.Error("a host that is invited for the first time is denied")
+	}
+	h1.State, h1.Nodes, h1.KeyDigest, h1.NextKeyDigest = apidb.Enrolled, []apidb.EnrolledNode{{node(1), "h1"}, {node(2), ""}}, "key", "next"
+	h1.EnrolledAt, h1.EnrolledFrom, h1.Serial, h1.Issued, h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
+	enrol(t, other, h1)
+	h2 := apidb.Enrolment{
+		Host: "h2", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start, Reason: "stolen", Nodes: []apidb.EnrolledNode{{node(3), ""}},
+		Token: apidb.TokenDigest{ID: "other"},
+	}
+	enrol(t, s, h2)
+	wants[[]apidb.Enrolment](t, "both")(other.Enrolments(ctx))([]apidb.Enrolment{h1, h2})
+	if d, denied := h2.Denial(); !denied || d != (pki.Denial{Host: "h2", Before: start, Reason: "stolen"}) {
+		t.Errorf("%+v", d)
+	}
+	refusal := errors.New("no")
+	_, err := s.ChangeEnrolment(ctx, "h1", func(e *apidb.Enrolment) error { e.State, e.Nodes[0].Name = apidb.Evicted, "x"; return refusal })
+	wantError(t, "a refused change", err, refusal)
+	_, err = s.ChangeEnrolment(ctx, "h3", func(e *apidb.Enrolment) error {
+		if e.State != "" || e.Host != "h3" {
+			t.Errorf("a host without an enrolment has %+v", e)
+		}
+		return apidb.ErrNotFound
+	})
+	wantError(t, "a host that is not there", err, apidb.ErrNotFound)
+	wants[[]apidb.Enrolment](t, "both still")(other.Enrolments(ctx))([]apidb.Enrolment{h1, h2})
+	for _, id := range []string{"", "ID", "none"} {
+		_, err := s.EnrolmentOfToken(ctx, id)
+		wantError(t, "token "+id, err, apidb.ErrNotFound)
+	}
+
+	// The nodes of an evicted host stay its own until it is deleted.
+	take := func(host string, n int) error {
+		_, err := s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+			e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Enrolled, append(e.Nodes, apidb.EnrolledNode{UUID: node(n)})
+			return nil
+		})
+		return err
+	}
+	var taken *apidb.NodeTakenError
+	for n, owner := range map[int]string{1: "h1", 3: "h2"} {
+		if err := take("h4", n); !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Node: node(n), Host: owner}) || !errors.Is(err, apidb.ErrExists) {
+			t.Errorf("node %d of %s: %v", n, owner, err)
+		}
+	}
+	must(t, s.DeleteHost(ctx, "h2"))
+	must(t, take("h4", 3))
+	wantError(t, "deleting it again", s.DeleteHost(ctx, "h2"), apidb.ErrNotFound)
+	wantError(t, "deleting a host that is enrolled and not mapped", s.DeleteHost(ctx, "h1"), apidb.ErrNotFound)
+	// A node that reports is that of the host that it was mapped to.
+	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: node(5), Name: "h5", Host: "h5", CellUUID: cellUUID(1)}}))
+	if err := take("h4", 5); !errors.As(err, &taken) || taken.Host != "h5" {
+		t.Errorf("a node that is mapped to another host: %v", err)
+	}
+	must(t, take("h5", 5))
+}
+
+// testEnrolmentsRefused: what no certificate can say is not stored.
+func testEnrolmentsRefused(t *testing.T, e engine) {
+	s := e.fresh(t)
+	valid := apidb.Enrolment{CellUUID: cellUUID(1), State: apidb.Invited}
+	many := make([]apidb.EnrolledNode, apidb.MaxEnrolledNodes+1)
+	for i := range many {
+		many[i].UUID = node(i)
+	}
+	for name, c := range map[string]struct {
+		host   string
+		change func(*apidb.Enrolment)
+	}{
+		"no name":            {"", nil},
+		"a name with spaces": {"a b", nil},
+		"a long name":        {strings.Repeat("a", 254), nil},
+		"no state":           {"h", func(e *apidb.Enrolment) { e.State = "" }},
+		"no cell":            {"h", func(e *apidb.Enrolment) { e.CellUUID = "" }},
+		"cell0":              {"h", func(e *apidb.Enrolment) { e.CellUUID = apidb.Cell0UUID }},
+		"too many nodes":     {"h", func(e *apidb.Enrolment) { e.Nodes = many }},
+		"no uuid":            {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{"x", ""}} }},
+		"another form":       {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{"URN:UUID:" + node(1), ""}} }},
+		"twice":              {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), ""}, {node(1), "n"}} }},
+		"a name of a node":   {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), "a/b"}} }},
+		"a long reason":      {"h", func(e *apidb.Enrolment) { e.Reason = strings.Repeat("x", 1001) }},
+	} {
+		_, err := s.ChangeEnrolment(ctx, c.host, func(e *apidb.Enrolment) error {
+			host := e.Host
+			*e = valid
+			e.Host = host
+			if c.change != nil {
+				c.change(e)
+			}
+			return nil
+		})
+		wantError(t, name, err, apidb.ErrInvalid)
+	}
+	wants[[]apidb.Enrolment](t, "none")(s.Enrolments(ctx))(nil)
+}
+
+// testEnrolmentsAtOnce: of hosts that ask for the same node at once, one gets it.
+func testEnrolmentsAtOnce(t *testing.T, e engine) {
+	stores := e.processes(t)
+	var all sync.WaitGroup
+	const hosts = 8
+	errs := make([]error, hosts)
+	for i := range hosts {
+		all.Go(func() {
+			_, errs[i] = stores[i%len(stores)].ChangeEnrolment(ctx, fmt.Sprint("h", i), func(e *apidb.Enrolment) error {
+				e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Enrolled, []apidb.EnrolledNode{{UUID: node(1)}}
+				return nil
+			})
+		})
+	}
+	all.Wait()
+	got := 0
+	for _, err := range errs {
+		if err == nil {
+			got++
+			continue
+		}
+		wantError(t, "another host", err, apidb.ErrExists)
+	}
+	enrolled, err := stores[0].Enrolments(ctx)
+	if must(t, err); got != 1 || len(enrolled) != 1 {
+		t.Errorf("%d hosts got the node, %d are enrolled", got, len(enrolled))
+	}
+}
