@@ -20,8 +20,8 @@ import (
 // pause is the time between two looks at the files.
 const pause = time.Second
 
-// maxSize bounds each file, in bytes.
-const maxSize = 1 << 20
+// MaxSize bounds each file, in bytes.
+const MaxSize = 1 << 20
 
 // ErrUnreadable is wrapped by errors of files that cannot be read; their contents were not
 // evaluated.
@@ -215,11 +215,11 @@ func Read(path string) (c Content, err error) {
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 		c.Owner = sys.Uid
 	}
-	if c.Data, err = io.ReadAll(io.LimitReader(f, maxSize+1)); err != nil {
+	if c.Data, err = io.ReadAll(io.LimitReader(f, MaxSize+1)); err != nil {
 		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
 	}
-	if len(c.Data) > maxSize {
-		return c, fmt.Errorf("%s %w: it is larger than %d bytes", path, ErrUnreadable, maxSize)
+	if len(c.Data) > MaxSize {
+		return c, fmt.Errorf("%s %w: it is larger than %d bytes", path, ErrUnreadable, MaxSize)
 	}
 	return c, nil
 }

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rs/zerolog"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/files"
 )
@@ -30,26 +30,53 @@ type Denial struct {
 // DenyList is the hosts that are refused. The zero DenyList refuses none. It does not change.
 type DenyList struct{ denials map[string]Denial }
 
-// maxDenials bounds a deny list.
-const maxDenials = 100_000
+// maxReason bounds the reason of a denial, in bytes.
+const maxReason = 500
+
+// maxDenyText bounds the text of a list, in bytes: some 20,000 hosts. A file has a line more.
+const maxDenyText = files.MaxSize - 8<<10
+
+// maxDeniedName bounds the name of a host that is denied, in bytes: that of a site's certificate
+// may be longer than one that the DNS has.
+const maxDeniedName = 1000
 
 // NewDenyList makes the list of some denials. Of two of a host, the later one counts. ErrInvalid
-// for a name that a file cannot hold.
+// for a name that a file cannot hold, and for more than the file of a list may have.
 func NewDenyList(denials []Denial) (*DenyList, error) {
-	if len(denials) > maxDenials {
-		return nil, fmt.Errorf("%w: %d denials, more than %d", ErrInvalid, len(denials), maxDenials)
-	}
 	l := &DenyList{denials: make(map[string]Denial, len(denials))}
 	for _, d := range denials {
-		if d.Host == "" || strings.ContainsFunc(d.Host, func(r rune) bool { return r <= ' ' || r == 0x7f }) || strings.HasPrefix(d.Host, "#") {
+		if d.Host == "" || len(d.Host) > maxDeniedName || !utf8.ValidString(d.Host) || strings.HasPrefix(d.Host, "#") ||
+			strings.ContainsFunc(d.Host, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
 			return nil, fmt.Errorf("%w: the deny list has the host %.300q", ErrInvalid, d.Host)
 		}
-		d.Before, d.Reason = d.Before.UTC().Truncate(time.Second), strings.Join(strings.Fields(d.Reason), " ")
+		d.Before = d.Before.UTC().Truncate(time.Second)
+		if y := d.Before.Year(); y < 0 || y > 9999 {
+			return nil, fmt.Errorf("%w: the deny list has the year %d for the host %s", ErrInvalid, y, d.Host)
+		}
+		if d.Reason = oneLine(d.Reason); len(d.Reason) > maxReason {
+			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d", ErrInvalid, d.Host, len(d.Reason), maxReason)
+		}
 		if other, twice := l.denials[d.Host]; !twice || d.Before.After(other.Before) {
 			l.denials[d.Host] = d
 		}
 	}
+	if size := len(l.Text()); size > maxDenyText {
+		return nil, fmt.Errorf("%w: a deny list of %d hosts and %d bytes, more than %d", ErrInvalid, len(l.denials), size, maxDenyText)
+	}
 	return l, nil
+}
+
+// oneLine is a text with single spaces, and without what a terminal would obey.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, s)), " ")
 }
 
 // ParseDenyList reads a deny list as Text writes it: a line for each host,
@@ -85,8 +112,11 @@ func ParseDenyList(text []byte, name string) (*DenyList, error) {
 	return l, nil
 }
 
-// Denials are those of the list, by host.
+// Denials are those of the list, by host; a nil DenyList has none.
 func (l *DenyList) Denials() []Denial {
+	if l == nil {
+		return nil
+	}
 	all := make([]Denial, 0, len(l.denials))
 	for _, d := range l.denials {
 		all = append(all, d)
@@ -95,11 +125,37 @@ func (l *DenyList) Denials() []Denial {
 	return all
 }
 
+// Union is the list of all that one of them refuses. ErrInvalid if that is too long for a file.
+func (l *DenyList) Union(others ...*DenyList) (*DenyList, error) {
+	all := l.Denials()
+	for _, other := range others {
+		all = append(all, other.Denials()...)
+	}
+	return NewDenyList(all)
+}
+
+// With is the list with another denial. Of two of a host the later one counts.
+func (l *DenyList) With(d Denial) (*DenyList, error) { return NewDenyList(append(l.Denials(), d)) }
+
+// Without is the list without a host; found says whether it had one.
+func (l *DenyList) Without(host string) (without *DenyList, found bool) {
+	without = &DenyList{denials: make(map[string]Denial)}
+	for _, d := range l.Denials() {
+		if d.Host != host {
+			without.denials[d.Host] = d
+		}
+	}
+	return without, len(without.denials) < len(l.Denials())
+}
+
+// denyHeader is the first line of a list: an empty answer of another service is none.
+const denyHeader = "# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n"
+
 // Text is the list as a file holds it.
 func (l *DenyList) Text() []byte {
-	text := []byte("# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n")
+	text := []byte(denyHeader)
 	for _, d := range l.Denials() {
-		text = append(fmt.Appendf(text, "%s %s %s", d.Host, d.Before.Format(time.RFC3339), d.Reason), '\n')
+		text = append(fmt.Appendf(text, "%s %s %s", d.Host, rfc3339(d.Before), d.Reason), '\n')
 	}
 	return text
 }
@@ -111,14 +167,14 @@ func (l *DenyList) Check(host string, issued time.Time) error {
 		return nil
 	}
 	d, denied := l.denials[host]
-	if !denied || !issued.Before(d.Before) {
+	if !denied || !issued.IsZero() && !issued.Before(d.Before) {
 		return nil
 	}
 	reason := ""
 	if d.Reason != "" {
 		reason = ": " + d.Reason
 	}
-	return fmt.Errorf("%w: %s since %s%s", ErrDenied, host, d.Before.Format(time.RFC3339), reason)
+	return fmt.Errorf("%w: %s since %s%s", ErrDenied, host, rfc3339(d.Before), reason)
 }
 
 // CheckIdentity is Check for a certificate. An unmarked one is refused if any of its names is.
@@ -132,28 +188,4 @@ func (l *DenyList) CheckIdentity(id Identity) error {
 		}
 	}
 	return nil
-}
-
-// DenyFile is the DenyList of a file, as the file is now. Make one with OpenDenyFile; a nil
-// DenyFile refuses none.
-type DenyFile struct{ file *files.Reloaded[*DenyList] }
-
-// OpenDenyFile reads a deny list; see ParseDenyList. The file is looked at again while requests
-// come, at most once a second. If it cannot be used then, the old list stays, and log says so.
-func OpenDenyFile(path string, log zerolog.Logger) (*DenyFile, error) {
-	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*DenyList, error) {
-		return ParseDenyList(files[0].Data, path)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deny list: %w", err)
-	}
-	return &DenyFile{file}, nil
-}
-
-// Get is the list.
-func (f *DenyFile) Get() *DenyList {
-	if f == nil {
-		return nil
-	}
-	return f.file.Get()
 }

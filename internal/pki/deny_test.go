@@ -5,13 +5,11 @@ package pki_test
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -68,23 +66,81 @@ func TestDenyList(t *testing.T) {
 	}
 }
 
-func TestDenyFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "denied")
-	if _, err := pki.OpenDenyFile(path, zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
+func TestDenyListsAreCombined(t *testing.T) {
+	list := func(text string) *pki.DenyList {
+		t.Helper()
+		l, err := pki.ParseDenyList([]byte(text), "list")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
-	if err := os.WriteFile(path, []byte("h417 2026-01-31T12:00:00Z\n"), 0o600); err != nil {
-		t.Fatal(err)
+	a, b := list("h1 2026-01-01T00:00:00Z\nh2 2026-01-01T00:00:00Z old\n"), list("h2 2026-02-01T00:00:00Z new\nh3 2026-01-01T00:00:00Z\n")
+	both, err := a.Union(b, nil)
+	if err != nil || len(both.Denials()) != 3 || both.Denials()[1].Reason != "new" {
+		t.Errorf("%v, %v", both.Denials(), err)
 	}
-	file, err := pki.OpenDenyFile(path, zerolog.Nop())
+	var none *pki.DenyList
+	if same, err := none.Union(a); err != nil || !bytes.Equal(same.Text(), a.Text()) {
+		t.Errorf("%v", err)
+	}
+	without, found := both.Without("h2")
+	if !found || len(without.Denials()) != 2 || without.Check("h2", time.Time{}) != nil || without.Check("h1", time.Time{}) == nil {
+		t.Errorf("%v, %v", without.Denials(), found)
+	}
+	if _, found := without.Without("h2"); found {
+		t.Error("h2 is found twice")
+	}
+	if len(a.Denials()) != 2 || both.Check("h2", time.Time{}) == nil {
+		t.Error("a list has changed")
+	}
+}
+
+func TestReasonsAreOneLine(t *testing.T) {
+	l, err := (*pki.DenyList)(nil).With(pki.Denial{Host: "h1", Reason: "stolen\nh2 2026-01-01T00:00:00Z\x1b[2J \u202e x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if file.Get().Check("h417", time.Time{}) == nil {
-		t.Error("h417 is let in")
+	again, err := pki.ParseDenyList(l.Text(), "again")
+	if err != nil || len(again.Denials()) != 1 || strings.ContainsAny(string(l.Text()), "\x1b\u202e") {
+		t.Errorf("%v\n%q", err, l.Text())
 	}
-	var none *pki.DenyFile
-	if none.Get().Check("h417", time.Time{}) != nil {
-		t.Error("no file refuses a host")
+	if _, err := l.With(pki.Denial{Host: "h2", Reason: strings.Repeat("x", 501)}); !errors.Is(err, pki.ErrInvalid) {
+		t.Errorf("a long reason: %v", err)
 	}
+}
+
+func TestDenyListFitsAFile(t *testing.T) {
+	denials := make([]pki.Denial, 0, 40_000)
+	for i := range cap(denials) {
+		denials = append(denials, pki.Denial{Host: fmt.Sprintf("h%d", i)})
+	}
+	if _, err := pki.NewDenyList(denials); !errors.Is(err, pki.ErrInvalid) {
+		t.Errorf("%d hosts: %v", len(denials), err)
+	}
+	if l, err := pki.NewDenyList(denials[:20_000]); err != nil || len(l.Denials()) != 20_000 {
+		t.Errorf("20,000 hosts: %v", err)
+	}
+}
+
+// FuzzParseDenyList: what is parsed is written so that it is parsed again as the same list.
+func FuzzParseDenyList(f *testing.F) {
+	f.Add([]byte("# stolen\n\nh417 2026-01-31T12:00:00Z stolen from  rack 7\nh2 2026-01-31T13:00:00+01:00\n"))
+	f.Add([]byte("h1 9999-12-31T23:59:59-23:59\n"))
+	f.Add([]byte("h\xff 2026-01-31T12:00:00.5Z \x00\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		l, err := pki.ParseDenyList(text, "list")
+		if err != nil {
+			return
+		}
+		again, err := pki.ParseDenyList(l.Text(), "again")
+		if err != nil || !bytes.Equal(again.Text(), l.Text()) || !slices.Equal(again.Denials(), l.Denials()) {
+			t.Fatalf("%v\n%q\nfrom\n%q", err, l.Text(), text)
+		}
+		for _, d := range l.Denials() {
+			if !errors.Is(l.Check(d.Host, time.Time{}), pki.ErrDenied) {
+				t.Errorf("a token of %q is let in", d.Host)
+			}
+		}
+	})
 }

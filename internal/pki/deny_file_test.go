@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+func revoke(t *testing.T, path, host string) {
+	t.Helper()
+	err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
+		return l.With(pki.Denial{Host: host, Before: time.Now(), Reason: "stolen"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running runs a file's Run until the function that it returns is called.
+func running(t *testing.T, f *pki.DenyFile) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { f.Run(ctx) })
+	return func() { cancel(); run.Wait() }
+}
+
+func TestDenyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "denied")
+	if _, err := pki.OpenDenyFile(path, zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	revoke(t, path, "h417")
+	file, err := pki.OpenDenyFile(path, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Get().Check("h417", time.Time{}) == nil {
+		t.Error("h417 is let in")
+	}
+	if _, followed := file.Age(); followed {
+		t.Error("it is not fetched")
+	}
+	var none *pki.DenyFile
+	none.Run(t.Context())
+	ctx, release := none.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h417"})
+	release()
+	if none.Get().Check("h417", time.Time{}) != nil || ctx.Err() != nil {
+		t.Error("no file refuses a host")
+	}
+}
+
+func TestEditedDenyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "denied")
+	var all sync.WaitGroup
+	for _, host := range []string{"h1", "h2", "h3", "h4", "h5", "h6"} {
+		all.Go(func() { revoke(t, path, host) })
+	}
+	all.Wait()
+	file, err := pki.OpenDenyFile(path, zerolog.Nop())
+	if err != nil || len(file.Get().Denials()) != 6 {
+		t.Fatalf("%v, %v", file.Get().Denials(), err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("servers of other users cannot read it: %v, %v", info.Mode(), err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("no")
+	if err := pki.EditDenyFile(path, func(*pki.DenyList) (*pki.DenyList, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("it has changed: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("h1 yesterday\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil }); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("a file that is broken is written over: %v", err)
+	}
+}
+
+func TestWhatRunsForADeniedHostEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "denied")
+		revoke(t, path, "h9")
+		file, err := pki.OpenDenyFile(path, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer running(t, file)()
+		stolen, release := file.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h417", Issued: time.Now()})
+		defer release()
+		other, releaseOther := file.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h1"})
+		done, releaseDone := file.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h417"})
+		releaseDone()
+		if !errors.Is(context.Cause(done), context.Canceled) {
+			t.Errorf("released: %v", context.Cause(done))
+		}
+		late, releaseLate := file.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h9"})
+		defer releaseLate()
+		if !errors.Is(context.Cause(late), pki.ErrDenied) {
+			t.Errorf("a host that is denied already: %v", context.Cause(late))
+		}
+		time.Sleep(time.Minute) // of the bubble's clock
+		if stolen.Err() != nil {
+			t.Errorf("before it is denied: %v", context.Cause(stolen))
+		}
+		revoke(t, path, "h417")
+		start := time.Now()
+		<-stolen.Done()
+		if took := time.Since(start); took > 2*time.Second || !errors.Is(context.Cause(stolen), pki.ErrDenied) {
+			t.Errorf("after %v: %v", took, context.Cause(stolen))
+		}
+		if other.Err() != nil {
+			t.Errorf("another host: %v", context.Cause(other))
+		}
+		releaseOther()
+	})
+}
+
+// service is an enrolment service.
+type service struct {
+	mu     sync.Mutex
+	status int
+	text   string
+	err    error
+	asked  int
+	hangs  bool
+}
+
+func (s *service) set(status int, text string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.text, s.err = status, text, err
+}
+
+func (s *service) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	if r.URL.String() != "https://api.example:8775/v1/denied" {
+		return nil, errors.New(r.URL.String())
+	}
+	if s.hangs { // the lock is held on: there is one request at a time
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return &http.Response{StatusCode: s.status, Body: io.NopCloser(strings.NewReader(s.text))}, nil
+}
+
+func TestFollowedDenyList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "denied")
+		list, err := (*pki.DenyList)(nil).With(pki.Denial{Host: "h417", Before: time.Now(), Reason: "stolen"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		api := &service{err: errors.New("connection refused")}
+		follow := func() *pki.DenyFile {
+			t.Helper()
+			file, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api}, zerolog.New(&log))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return file
+		}
+		file := follow()
+		stop := running(t, file)
+		time.Sleep(time.Minute)
+		if age, followed := file.Age(); !followed || age != time.Minute || len(file.Get().Denials()) != 0 {
+			t.Errorf("never fetched: %v, %v", age, followed)
+		}
+		for name, bad := range map[string]struct {
+			status int
+			text   string
+		}{
+			"nothing": {200, ""}, "another service": {200, "<html>"}, "not found": {404, string(list.Text())}, "moved": {301, string(list.Text())},
+			"a broken list": {200, string(list.Text()) + "h1 yesterday\n"}, "too long": {200, string(list.Text()) + strings.Repeat("#\n", 1<<20)},
+		} {
+			api.set(bad.status, bad.text, nil)
+			time.Sleep(time.Minute)
+			if len(file.Get().Denials()) != 0 {
+				t.Errorf("%s: %v", name, file.Get().Denials())
+			}
+		}
+		if n := strings.Count(log.String(), "cannot be fetched"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, &log)
+		}
+		bound, release := file.Bind(t.Context(), pki.Identity{Kind: pki.Host, Name: "h417"})
+		defer release()
+		api.set(200, string(list.Text()), nil)
+		start := time.Now()
+		<-bound.Done()
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if strings.Count(log.String(), "fetched again") != 1 {
+			t.Errorf("%s", &log)
+		}
+		// It stays while the service is away, and is there after a restart.
+		api.set(0, "", errors.New("connection refused"))
+		stop()
+		file = follow()
+		stop = running(t, file)
+		before := api.count()
+		time.Sleep(time.Hour)
+		if n := api.count() - before; n < 240 || n > 301 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		if file.Get().Check("h417", time.Time{}) == nil {
+			t.Error("h417 is let in")
+		}
+		if age, _ := file.Age(); age != time.Hour {
+			t.Errorf("the age is %v", age)
+		}
+		// Servers do not edit it, and say where to.
+		err = pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
+		if !errors.Is(err, pki.ErrFollowed) || !strings.Contains(err.Error(), "https://api.example:8775") {
+			t.Error(err)
+		}
+		// A list without hosts is one.
+		api.set(200, string(new(pki.DenyList).Text()), nil)
+		time.Sleep(time.Minute)
+		if err := file.Get().Check("h417", time.Time{}); err != nil {
+			t.Error(err)
+		}
+		api.mu.Lock()
+		api.hangs = true
+		api.mu.Unlock()
+		time.Sleep(time.Minute)
+		stop()
+	})
+}
+
+func TestFollowedFileIsNoOperators(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "denied")
+	revoke(t, path, "h417")
+	_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775", Transport: &service{}}, zerolog.Nop())
+	if err == nil || !strings.Contains(err.Error(), "1 hosts that were denied there") {
+		t.Error(err)
+	}
+}
