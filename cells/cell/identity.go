@@ -18,7 +18,7 @@ const (
 	RoleAgent = "agent"       // does those of the host that the token's user is
 )
 
-// Auth is how a cell finds out who sends a request. Make one with [NoAuth], [Tokens] or
+// Auth is how a cell finds out who sends a request. Make one with [NoAuth], [Peer], [Tokens] or
 // [MutualTLS].
 type Auth struct {
 	name     string
@@ -75,8 +75,11 @@ func MutualTLS(apiNames []string) Auth {
 }
 
 // CheckListen refuses noauth on addresses that other machines can reach: it is for the loopback
-// interface and for unix sockets.
+// interface and for unix sockets. Peer is for unix sockets only.
 func (a Auth) CheckListen(address net.Addr) error {
+	if a.name == peerName && address.Network() != "unix" {
+		return fmt.Errorf("a cell that authenticates users of the machine (auth = \"peer\") listens on a unix socket, and %s is not one: set listen to unix:///PATH", address)
+	}
 	if a.name != "noauth" || osapi.IsLoopbackAddr(address) {
 		return nil
 	}

@@ -56,6 +56,10 @@ func certificateNames(r *http.Request) []string {
 // hint is how to admit a client that should be.
 func (a Auth) hint(need permission) string {
 	switch {
+	case a.name == peerName && need == hostAgentOnly:
+		return "if it is the agent of this machine: its user is to be in [cell] agent_users, and agent.host is to be the same in the configuration of the cell and of the agent"
+	case a.name == peerName:
+		return "if it is the compute API: its user is to be in [cell] api_users"
 	case a.name == "mtls" && need == hostAgentOnly:
 		return "if it is the agent of that host: its certificate ([cell_client] cert_file) is to have the name of the host, as agent.host says, and no name of [cell] api_names"
 	case a.name == "mtls":

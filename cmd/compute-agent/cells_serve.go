@@ -48,7 +48,7 @@ func newCellsServe() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the cell's database (cell.database)")
-	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), token or mtls (cell.auth)")
+	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), peer (unix sockets only), token or mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
 	return cmd
 }
@@ -163,7 +163,11 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return err
 	}
 	defer func() { _ = process.Close() }()
-	l, err := osapi.Listen(ctx, cfg.Cell.Listen)
+	listen := osapi.Listen
+	if cfg.Cell.Auth == config.AuthPeer {
+		listen = osapi.ListenPeers
+	}
+	l, err := listen(ctx, cfg.Cell.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}
@@ -193,6 +197,12 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 			return cells.CellConfig{}, fmt.Errorf("%w: cell.token_file: %w", config.ErrInvalid, err)
 		}
 		auth = cell.Tokens(tokens)
+	case config.AuthPeer:
+		peers, err := cell.Peer(c.APIUsers, c.AgentUsers, cfg.Agent.Host)
+		if err != nil {
+			return cells.CellConfig{}, fmt.Errorf("%w: cell.%w", config.ErrInvalid, err)
+		}
+		auth = peers
 	case config.AuthMTLS:
 		auth = cell.MutualTLS(c.APINames)
 	}

@@ -71,19 +71,25 @@ type Scheduler struct {
 type Cell struct {
 	Database        string // A DSN; empty is cell.db below agent.state_dir.
 	Listen          string // HOST:PORT or unix:///PATH.
-	Auth            string // AuthNoauth, AuthToken or AuthMTLS.
+	Auth            string // AuthNoauth, AuthPeer, AuthToken or AuthMTLS.
 	TokenFile       string
 	CertFile        string
 	KeyFile         string
 	PeerCAFile      string
 	APINames        []string // Names in certificates of the compute API, with AuthMTLS.
+	APIUsers        []string // Users of this machine that are the compute API, with AuthPeer.
+	AgentUsers      []string // Users of this machine that are the agent of agent.host, with AuthPeer.
 	MetricsListen   string   // HOST:PORT, or :PORT of loopback; empty is nowhere but the admin socket.
 	ReportInterval  time.Duration
 	ServiceDownTime time.Duration
 }
 
-// AuthMTLS is the value of Cell.Auth that knows clients by their certificates.
-const AuthMTLS = "mtls"
+// AuthMTLS is the value of Cell.Auth that knows clients by their certificates, AuthPeer the one
+// that knows them by the user of their process.
+const (
+	AuthMTLS = "mtls"
+	AuthPeer = "peer"
+)
 
 // CellClient is the section [cell_client]: the cell that this agent's host belongs to.
 type CellClient struct {
@@ -134,8 +140,8 @@ var cellSections = []section{
 			{
 				"auth",
 				restart,
-				"How clients authenticate: \"noauth\" (trusted; loopback and unix sockets only),\n\"token\" (token_file: the role compute-api for the compute API, the role agent with the\nhost's name as user for an agent) or \"mtls\" (the name in their certificates).",
-				choice[Config]{func(c *Config) *string { return &c.Cell.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthMTLS}},
+				"How clients authenticate: \"noauth\" (trusted; loopback and unix sockets only),\n\"peer\" (unix sockets only: api_users and agent_users, the users of this machine that may\nconnect), \"token\" (token_file: the role compute-api for the compute API, the role agent\nwith the host's name as user for an agent) or \"mtls\" (the name in their certificates).",
+				choice[Config]{func(c *Config) *string { return &c.Cell.Auth }, AuthNoauth, []string{AuthNoauth, AuthPeer, AuthToken, AuthMTLS}},
 			},
 			{"token_file", restart, "File of the tokens' digests: lines of SHA256 ROLE USER; or the name of a credential.",
 				text[Config]{at: func(c *Config) *string { return &c.Cell.TokenFile }, words: secretWords, check: secretPath}},
@@ -147,6 +153,10 @@ var cellSections = []section{
 				text[Config]{at: func(c *Config) *string { return &c.Cell.PeerCAFile }, words: secretWords, check: secretPath}},
 			{"api_names", restart, "Names in certificates (CN or DNS name) that are the compute API's, with auth = \"mtls\".\nAll other names are hosts.",
 				list[Config]{at: func(c *Config) *[]string { return &c.Cell.APINames }, def: []string{"compute-api"}, words: "an array of names"}},
+			{"api_users", restart, "Users of this machine that are the compute API, with auth = \"peer\": names or uids.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Cell.APIUsers }, def: []string{"compute-agent-cells-api", "root"}, words: "an array of users"}},
+			{"agent_users", restart, "Users of this machine that are its agent, with auth = \"peer\": names or uids. They are\nthe agent of the host agent.host, and of no other.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Cell.AgentUsers }, def: []string{"compute-agent"}, words: "an array of users"}},
 			{
 				"metrics_listen",
 				restart,

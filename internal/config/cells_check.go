@@ -137,6 +137,9 @@ func (v *validator) cells() {
 	if cell.Auth == AuthMTLS && cell.PeerCAFile == "" {
 		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked", "set cert_file, key_file and peer_ca_file")
 	}
+	if cell.Auth == AuthPeer && !strings.HasPrefix(cell.Listen, unixURL) {
+		v.bad("cell.auth", "is \"peer\", but cell.listen is not a unix socket: only there does the kernel know the user of a client", "set listen = \"unix:///PATH\"")
+	}
 	v.openNoauth("cell", cell.Auth, cell.Listen, "set auth to \"token\" or \"mtls\", or listen on 127.0.0.1 or unix:///PATH")
 	v.openNoauth("compute_api", api.Auth, api.Listen, "set auth to \"token\" or \"keystone\", or listen on 127.0.0.1")
 	v.twice("cell.report_interval", cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime, "one report that is late would make a host look down")

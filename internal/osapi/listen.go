@@ -21,29 +21,46 @@ var ErrInUse = errors.New("another process is listening")
 // Listen opens HOST:PORT, or unix:///PATH: a socket that only its owner may use. A socket that a
 // process left behind is replaced; one on which a process answers is not.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
+	return listenAt(ctx, address, 0o700, 0o600)
+}
+
+// ListenPeers is Listen, but every user of the machine may connect to the unix socket: whom it
+// serves, the handler decides by [PeerUID]. Others may enter the directory, if it is made, and not
+// list it.
+func ListenPeers(ctx context.Context, address string) (net.Listener, error) {
+	return listenAt(ctx, address, 0o711, 0o666)
+}
+
+// listenAt opens an address. The modes are those of a unix socket and, if it is made, of its
+// directory.
+func listenAt(ctx context.Context, address string, directory, socket fs.FileMode) (net.Listener, error) {
 	var lc net.ListenConfig
 	path, unix := strings.CutPrefix(address, "unix://")
 	if !unix {
 		return lc.Listen(ctx, "tcp", address)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), directory); err != nil {
 		return nil, fmt.Errorf("the directory of the socket: %w", err)
 	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
-	lc.Control = ownersOnly
-	return lc.Listen(ctx, "unix", path)
-}
-
-// ownersOnly gives a unix socket its mode before it has a name: no other user can connect in
-// between.
-func ownersOnly(_, _ string, c syscall.RawConn) error {
-	var err error
-	if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {
-		return failed
+	// Before the socket has a name: no other user can connect in between.
+	lc.Control = func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); failed != nil {
+			return failed
+		}
+		return err
 	}
-	return err
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil || socket == 0o600 {
+		return l, err
+	}
+	if err := os.Chmod(path, socket); err != nil { // the mode before was less the umask
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // removeStale removes a socket on which no process answers.
