@@ -15,12 +15,21 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == libvirt.DevicesFlag {
-		if err := libvirt.Devices(os.Stdout, os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "compute-driver-libvirt:", err)
-			os.Exit(1)
+	var command func(args []string) error
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case libvirt.DevicesFlag:
+			command = func(args []string) error { return libvirt.Devices(os.Stdout, args) }
+		case libvirt.DomainCapabilitiesFlag:
+			command = libvirt.SaveDomainCapabilities
 		}
+	}
+	if command == nil {
+		plugins.Serve(libvirt.New())
 		return
 	}
-	plugins.Serve(libvirt.New())
+	if err := command(os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "compute-driver-libvirt:", err)
+		os.Exit(1)
+	}
 }

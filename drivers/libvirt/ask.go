@@ -96,7 +96,7 @@ func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu inventory.Gues
 		return answers{}, err
 	}
 	d.known = a.known
-	a.guests, err = askGuests(ctx, l, &d.known)
+	a.guests, err = askGuests(ctx, l, &d.known, d.savedFile)
 	return a.answers, err
 }
 
@@ -189,8 +189,9 @@ func (r *remembered) read(text string) error {
 }
 
 // askGuests requests what guests can have, with one call for each kind of guest: libvirt may run an
-// emulator to find out. A failure is a discrepancy and does not fail the pass.
-func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (guestFacts, error) {
+// emulator to find out. What libvirt refuses without write access is taken from the file saved. A
+// failure is a discrepancy and does not fail the pass.
+func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered, saved string) (guestFacts, error) {
 	if known.guests != nil && slices.Equal(known.asked, known.kinds) {
 		if len(known.guests.discrepancies) > 0 {
 			known.odd++
@@ -208,8 +209,9 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
 		return guestFacts{}, fmt.Errorf("asking libvirt for its version: %w", err)
 	}
+	file := savedFile{path: saved, libvirt: g.libvirt, emulator: g.emulator}
 	for _, kind := range known.kinds {
-		one, err := askKind(ctx, l, kind)
+		one, err := askKind(ctx, l, kind, &file)
 		var gone *hypervisor.Unavailable
 		switch {
 		case errors.As(err, &gone):
@@ -235,7 +237,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 		break
 	}
 	if slices.ContainsFunc(g.domains, func(c capabilities.Domain) bool { return c.SEV.Supported }) {
-		if err := g.askSEV(ctx, l); err != nil {
+		if err := g.askSEV(ctx, l, &file); err != nil {
 			return guestFacts{}, err
 		}
 	}
@@ -243,17 +245,25 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered) (gues
 	return g, nil
 }
 
-func askKind(ctx context.Context, l *hypervisor.Link, kind capabilities.Kind) (capabilities.Domain, error) {
-	text, err := hypervisor.Call(ctx, l, "the domain capabilities", func(c hypervisor.Conn) (string, error) {
-		return c.DomainCapabilities(hypervisor.Emulator{Path: kind.Emulator, Arch: kind.Arch, Machine: kind.Machine, Virt: kind.Type})
-	})
+func askKind(ctx context.Context, l *hypervisor.Link, kind capabilities.Kind, file *savedFile) (capabilities.Domain, error) {
+	if file.used {
+		return file.domain(kind)
+	}
+	text, err := hypervisor.Call(ctx, l, "the domain capabilities", func(c hypervisor.Conn) (string, error) { return c.DomainCapabilities(emulatorOf(kind)) })
+	if errors.Is(err, hypervisor.ErrReadOnly) {
+		return file.use(kind, err)
+	}
 	if err != nil {
 		return capabilities.Domain{}, err
 	}
 	return capabilities.ParseDomain(text)
 }
 
-func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link) error {
+func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link, file *savedFile) error {
+	if file.used {
+		g.sev = file.content.SEV
+		return nil
+	}
 	sev, err := hypervisor.Call(ctx, l, "the memory encryption", func(c hypervisor.Conn) (hypervisor.SEV, error) { return c.SEV() })
 	var gone *hypervisor.Unavailable
 	switch {

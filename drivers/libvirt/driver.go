@@ -36,6 +36,7 @@ type Driver struct {
 	broken           string // what is wrong with /sys
 	powerChecked     int    // the number of the configuration
 	loggedDisk       string
+	savedFile        string // domainCapabilitiesFile, or that of a test
 
 	places   *places
 	power    *instances.CPUPower
@@ -67,7 +68,7 @@ func newDriver(open hypervisor.Open) *Driver {
 	eventLog := hypervisor.NewEventLog()
 	m, seen := newManaging(open, eventLog), &places{}
 	m.prober.places, m.prober.power = seen, m.manager.Power()
-	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, places: seen, power: m.manager.Power(), managing: m}
+	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, places: seen, power: m.manager.Power(), managing: m, savedFile: domainCapabilitiesFile}
 }
 
 // Info names the driver.

@@ -8,3 +8,8 @@ import "github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervis
 
 // New returns the driver.
 func New() *Driver { return newDriver(hypervisor.OpenLibvirt) }
+
+// SaveDomainCapabilities runs the command of [DomainCapabilitiesFlag] with these arguments.
+func SaveDomainCapabilities(args []string) error {
+	return saveDomainCapabilities(hypervisor.OpenLibvirt, args)
+}

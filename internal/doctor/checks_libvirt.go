@@ -21,31 +21,42 @@ import (
 // libvirtDriver is the driver whose libvirt is checked.
 const libvirtDriver = "libvirt"
 
-// libvirtSockets are the sockets of the monolithic daemon and of the modular QEMU daemon.
-var libvirtSockets = []struct{ path, unit, program string }{
-	{"/run/libvirt/libvirt-sock", "libvirtd.socket", "libvirtd"},
-	{"/run/libvirt/virtqemud-sock", "virtqemud.socket", "virtqemud"},
-}
+// libvirtPrograms are the monolithic daemon and the modular QEMU daemon.
+var libvirtPrograms = []string{"libvirtd", "virtqemud"}
 
-// libvirtSocket is a socket that the driver may use.
+// libvirtSocket is a socket that the driver may use, with the unit and the program behind it if it
+// has one of the usual names.
 type libvirtSocket struct{ path, unit, program string }
 
-// libvirtSocketsFor returns the sockets for a URI of the driver. named means that the URI contains
-// it.
-func libvirtSocketsFor(uri string) (out []libvirtSocket, named bool) {
+// libvirtSocketsFor returns the sockets for a URI of the driver: those with write access, or the
+// read-only ones. named means that the URI contains it.
+func libvirtSocketsFor(uri string, write bool) (out []libvirtSocket, named bool) {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
 		named = true
 	}
-	for _, path := range libvirtd.Sockets(uri, true) {
+	for _, path := range libvirtd.Sockets(uri, write) {
 		s := libvirtSocket{path: path}
-		for _, usual := range libvirtSockets {
-			if filepath.Base(path) == filepath.Base(usual.path) {
-				s.unit, s.program = usual.unit, usual.program
+		for _, program := range libvirtPrograms {
+			switch filepath.Base(path) {
+			case strings.TrimSuffix(program, "d") + "-sock", program + "-sock":
+				s.unit, s.program = program+".socket", program
+			case strings.TrimSuffix(program, "d") + "-sock-ro", program + "-sock-ro":
+				s.unit, s.program = program+"-ro.socket", program
 			}
 		}
 		out = append(out, s)
 	}
 	return out, named
+}
+
+// createsGuests reports whether the libvirt driver is configured to create and remove guests.
+func (e *Env) createsGuests() bool {
+	d := e.Config.Drivers[libvirtDriver]
+	if d == nil {
+		return false
+	}
+	_, instances := d.Config["instances"]
+	return instances
 }
 
 func checkLibvirt(ctx context.Context, e *Env) []Result {
@@ -57,7 +68,8 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	if uri == "" {
 		uri = "qemu:///system"
 	}
-	sockets, named := libvirtSocketsFor(uri)
+	write := e.createsGuests()
+	sockets, named := libvirtSocketsFor(uri, write)
 	if len(sockets) == 0 {
 		return skip("the driver is configured for %q, not for a daemon of this host", uri)
 	}
@@ -74,13 +86,17 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			continue
 		}
 		if dir, blocked := e.blockedBy(s.path); blocked {
-			return e.libvirtGroup(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir))
+			found := fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir)
+			if !write {
+				return bad(found, why, e.command("chmod o+x %s", dir))
+			}
+			return e.libvirtAccess(write, s, found)
 		}
 		if err != nil {
 			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
 		if !e.may(f, 6) {
-			return e.libvirtGroup(fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
+			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
 		conn, err := e.DialUnix(ctx, e.path(s.path))
 		switch {
@@ -103,9 +119,9 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	if named {
 		return bad(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path), why, fix(sockets[0], "start"))
 	}
-	for _, s := range libvirtSockets {
-		if _, err := e.LookPath(s.program); err == nil {
-			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(s.unit, s.program, "start"))
+	for _, program := range libvirtPrograms {
+		if _, err := e.LookPath(program); err == nil {
+			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(program+".service", program, "start"))
 		}
 	}
 	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
@@ -119,21 +135,51 @@ func (e *Env) startLibvirt(unit, program, verb string) string {
 	return e.command("systemctl %s %s", verb, unit)
 }
 
-// libvirtGroup is the result for a user without access to libvirt's socket.
-func (e *Env) libvirtGroup(found string) []Result {
+// instancesDropIn opens the directory of guests' disks to the service.
+const instancesDropIn = "/etc/systemd/system/" + ServiceUser + ".service.d/instances.conf"
+
+// libvirtAccess is the result for a user without access to a socket of libvirt.
+func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result {
 	const why = "The libvirt driver cannot see the hypervisor."
+	if !write {
+		return bad(found+": the read-only socket is closed, which libvirt has open to all users", why,
+			e.command("chmod o+rwx %s", s.path)+"   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit")
+	}
+	const guests = "The libvirt driver can create no guests ([drivers.libvirt.config.instances])."
 	gid, err := e.LookupGroup("libvirt")
 	switch {
 	case err != nil:
 		return bad(
 			found+", and there is no group libvirt",
-			why,
-			e.command("groupadd --system libvirt && usermod -aG libvirt %s && systemctl restart libvirtd.socket", e.Agent.Name),
+			guests,
+			e.command("groupadd --system libvirt && systemctl restart libvirtd.socket"),
 		)
 	case slices.Contains(e.Agent.GIDs, gid):
-		return bad(found+", though that user is in the group libvirt", why, e.command("systemctl restart libvirtd.socket"))
+		return bad(found+", though that user is in the group libvirt", guests, e.command("systemctl restart libvirtd.socket"))
+	case e.Agent.Name == ServiceUser:
+		return bad(found+"; the service is not in the group libvirt", guests,
+			e.command("usermod -aG libvirt %s && install -D -m 644 /usr/share/compute-agent/instances.conf %s && systemctl daemon-reload && systemctl restart compute-agent",
+				e.Agent.Name, instancesDropIn))
 	}
-	return bad(found+"; the user is not in the group libvirt", why, e.command("usermod -aG libvirt %s && systemctl restart compute-agent", e.Agent.Name))
+	return bad(found+"; the user is not in the group libvirt", guests, e.command("usermod -aG libvirt %s", e.Agent.Name))
+}
+
+// checkLibvirtGroup looks for write access that the agent does not need.
+func checkLibvirtGroup(_ context.Context, e *Env) []Result {
+	switch {
+	case !e.runsDriver(libvirtDriver):
+		return skip("the driver libvirt is not enabled")
+	case e.createsGuests():
+		return skip("the driver creates guests, for which it needs write access to libvirt")
+	case e.Agent.Name != ServiceUser:
+		return skip("the agent runs as %s, not as the service", e.Agent.Name)
+	}
+	gid, err := e.LookupGroup("libvirt")
+	if err != nil || !slices.Contains(e.Agent.GIDs, gid) {
+		return fine("the agent only reports, and has no write access to libvirt")
+	}
+	return warn("the agent only reports, and is in the group libvirt", "Who can write to libvirt can become root on this host. An agent that creates no guests reads only.",
+		e.command("gpasswd --delete %s libvirt && systemctl restart compute-agent", e.Agent.Name))
 }
 
 func checkKVM(_ context.Context, e *Env) []Result {

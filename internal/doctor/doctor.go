@@ -65,6 +65,7 @@ func Checks() []Check {
 		{"plugin-dir", "Plugin directory", checkPluginDir},
 		{"plugin", "Plugins", checkPlugins},
 		{"libvirt", "libvirt", checkLibvirt},
+		{"libvirt-group", "write access to libvirt", checkLibvirtGroup},
 		{"kvm", "KVM", checkKVM},
 		{"cpu-power", "Power of dedicated CPUs", checkCPUPower},
 		{"driver", "Drivers on this machine", checkDriverWarnings},

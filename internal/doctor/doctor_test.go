@@ -46,7 +46,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 		}
 	}
 	want := []string{
-		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "kvm", "cpu-power",
+		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "libvirt-group", "kvm", "cpu-power",
 		"driver.libvirt", "placement", "database", "clock", "open-files", "agent", "one-agent",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
@@ -62,6 +62,9 @@ var digestOfPlugin = func() string {
 	sum := sha256.Sum256([]byte("#!/bin/true\n"))
 	return hex.EncodeToString(sum[:])
 }()
+
+// withInstances configures an agent that creates guests.
+const withInstances = "[drivers.libvirt.config.instances]\n"
 
 // Every row breaks a healthy host in one way, and the one check that is about
 // it says so. An empty fix is for what is fine or skipped.
@@ -160,24 +163,40 @@ func TestBrokenHosts(t *testing.T) {
 			"has sha256 " + digestOfPlugin, "sha256sum " + pluginFile},
 		"no plugins at all": {func(f *fixture) { f.config("") }, "plugin", Skipped, "no driver is enabled", ""},
 
-		"libvirt not accessible for the user": {func(f *fixture) { f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}} }, "libvirt", Error,
-			"not in the group libvirt", "usermod -aG libvirt compute-agent && systemctl restart compute-agent"},
-		"libvirt not accessible for the user, asked by another": {func(f *fixture) {
-			f.env.Self, f.env.Agent = 1000, Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
-		}, "libvirt", Error, "not in the group libvirt", "sudo usermod -aG libvirt compute-agent && sudo systemctl restart compute-agent"},
+		"libvirt not writable for an agent that creates guests": {func(f *fixture) {
+			f.config(withInstances)
+			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
+		}, "libvirt", Error, "the service is not in the group libvirt",
+			"usermod -aG libvirt compute-agent && install -D -m 644 /usr/share/compute-agent/instances.conf /etc/systemd/system/compute-agent.service.d/instances.conf" +
+				" && systemctl daemon-reload && systemctl restart compute-agent"},
+		"libvirt not writable for an agent that creates guests, asked by another": {func(f *fixture) {
+			f.config(withInstances)
+			f.env.Self, f.env.Agent = 1000, Account{Name: "cloud", UID: agentUID, GIDs: []int{agentGID}}
+		}, "libvirt", Error, "the user is not in the group libvirt", "sudo usermod -aG libvirt cloud"},
 		"no group libvirt": {func(f *fixture) {
+			f.config(withInstances)
 			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
 			f.env.LookupGroup = func(string) (int, error) { return 0, errors.New("unknown group") }
-		}, "libvirt", Error, "there is no group libvirt", "groupadd --system libvirt && usermod -aG libvirt compute-agent && systemctl restart libvirtd.socket"},
-		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "cannot enter /run/libvirt", "systemctl restart libvirtd.socket"},
-		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock", 0o770) }, "libvirt", Error, "no process listens on it", "systemctl restart libvirtd.socket"},
-		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "its daemon does not run", "systemctl start libvirtd.socket"},
+		}, "libvirt", Error, "there is no group libvirt", "groupadd --system libvirt && systemctl restart libvirtd.socket"},
+		"libvirt writable for an agent that creates guests": {func(f *fixture) { f.config(withInstances) }, "libvirt", OK, "a daemon listens on /run/libvirt/libvirt-sock", ""},
+		"libvirt's read-only socket closed": {func(f *fixture) { f.chmod("/run/libvirt/libvirt-sock-ro", 0o700) }, "libvirt", Error, "the read-only socket is closed",
+			"chmod o+rwx /run/libvirt/libvirt-sock-ro   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit"},
+		"libvirt without write access for an agent that reports": {func(f *fixture) { f.chmod("/run/libvirt/libvirt-sock", 0o700) }, "libvirt", OK, "libvirt-sock-ro", ""},
+		"an agent that reports":                                  {func(*fixture) {}, "libvirt-group", OK, "no write access to libvirt", ""},
+		"an agent that creates guests":                           {func(f *fixture) { f.config(withInstances) }, "libvirt-group", Skipped, "needs write access", ""},
+		"an agent that reports, in the group libvirt since an older version": {func(f *fixture) {
+			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID, libvirtGID}}
+		}, "libvirt-group", Warning, "is in the group libvirt", "gpasswd --delete compute-agent libvirt && systemctl restart compute-agent"},
+		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "cannot enter /run/libvirt", "chmod o+x /run/libvirt"},
+		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock-ro", 0o777) }, "libvirt", Error, "no process listens on it", "systemctl restart libvirtd-ro.socket"},
+		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "its daemon does not run", "systemctl start libvirtd.service"},
 		"libvirt stopped in a container": {func(f *fixture) { f.remove("/run/libvirt"); f.remove("/run/systemd") }, "libvirt", Error, "its daemon does not run", "libvirtd --daemon"},
-		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.socket"},
+		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.service"},
 		"modular libvirt runs": {func(f *fixture) {
 			f.remove("/run/libvirt/libvirt-sock")
-			f.listen("/run/libvirt/virtqemud-sock", 0o777)
-		}, "libvirt", OK, "virtqemud-sock", ""},
+			f.remove("/run/libvirt/libvirt-sock-ro")
+			f.listen("/run/libvirt/virtqemud-sock-ro", 0o777)
+		}, "libvirt", OK, "virtqemud-sock-ro", ""},
 		"no libvirt": {func(f *fixture) { f.remove("/run/libvirt"); f.programs = nil }, "libvirt", Error, "not installed", "apt-get install libvirt-daemon-system"},
 		"libvirt of another host": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"test:///default\"\n")
@@ -200,7 +219,7 @@ func TestBrokenHosts(t *testing.T) {
 		"legacy libvirt only": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?mode=direct\"\n")
 			f.programs = []string{"virtqemud"}
-		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.socket"},
+		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.service"},
 
 		"a driver that warns": {func(f *fixture) {
 			f.env.Examine = func(context.Context) ([]Examined, error) {

@@ -106,6 +106,7 @@ func healthy(t *testing.T) *fixture {
 	f.mkdir(runtimeDir, 0o750)
 	f.mkdir("/run/libvirt", 0o755)
 	f.listen("/run/libvirt/libvirt-sock", 0o770)
+	f.listen("/run/libvirt/libvirt-sock-ro", 0o777)
 	return f
 }
 
@@ -239,7 +240,10 @@ func (f *fixture) examine() []Result {
 		e.Examine = func(context.Context) ([]Examined, error) { return []Examined{{Driver: "libvirt"}}, nil }
 	}
 	if e.Agent.Name == "" {
-		e.Agent = Account{Name: ServiceUser, UID: agentUID, GIDs: []int{agentGID, libvirtGID}}
+		e.Agent = Account{Name: ServiceUser, UID: agentUID, GIDs: []int{agentGID}}
+		if e.createsGuests() {
+			e.Agent.GIDs = append(e.Agent.GIDs, libvirtGID)
+		}
 	}
 	e.Stat, e.Now, e.DialUnix = f.stat, time.Now, dialUnix
 	e.Statfs = func(string) (Space, error) { return f.space, nil }

@@ -115,7 +115,7 @@ func permissionHint(socket string) string {
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().Perm()&0o060 == 0o060 && st.Gid != 0 {
 		if g, err := user.LookupGroupId(fmt.Sprint(st.Gid)); err == nil {
-			return fmt.Sprintf("usermod -aG %s %s, then log in again", g.Name, me)
+			return fmt.Sprintf("usermod -aG %s %s, then log in again, or restart the service", g.Name, me)
 		}
 	}
 	option, conf, unit := opener(filepath.Base(socket))

@@ -116,10 +116,13 @@ func (c *libvirtConn) writable(f func(*libvirt.Connect) error) error {
 // denied distinguishes a refusal of write access, which is permanent, from a daemon that is
 // unavailable.
 func denied(uri string, err error) error {
+	if refused := translate(err); errors.Is(refused, ErrReadOnly) {
+		return refused
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()
 	why := Explain(ctx, uri, true, err)
-	if errors.Is(why, libvirtd.ErrPermission) || errors.Is(translate(err), ErrReadOnly) {
+	if errors.Is(why, libvirtd.ErrPermission) {
 		return fmt.Errorf("%w: %w", ErrReadOnly, why)
 	}
 	return why
