@@ -49,8 +49,8 @@ install: ## Install what `make build` built, with units and a first configuratio
 	install -D -m 644 -t '$(DESTDIR)$(SYSTEMD)' systemd/units/*.service systemd/units/*.socket
 	install -D -m 644 systemd/units/sysusers.conf '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf'
 	install -D -m 644 systemd/units/tmpfiles.conf '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf'
-	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent' systemd/units/cpu-power.conf systemd/units/cpu-power-tmpfiles.conf
-	install -d -m 750 '$(DESTDIR)/etc/compute-agent'
+	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent' systemd/units/instances.conf systemd/units/cpu-power.conf systemd/units/cpu-power-tmpfiles.conf
+	install -d -m 755 '$(DESTDIR)/etc/compute-agent'
 	@for f in systemd/config/*.toml; do \
 	  to='$(DESTDIR)/etc/compute-agent/'$${f##*/}; [ -e "$$to" ] || { echo "install -m 644 $$f $$to"; install -m 644 "$$f" "$$to"; } || exit 1; done
 	$(if $(DESTDIR),,systemd-sysusers compute-agent.conf)
@@ -59,7 +59,7 @@ install: ## Install what `make build` built, with units and a first configuratio
 uninstall: ## Remove what `make install` installed; configuration and state stay.
 	$(if $(DESTDIR),,-systemctl disable --now compute-agent-cells-api.service 'compute-agent-cell@*.service' compute-agent.service compute-agent-placement.socket compute-agent-placement.service)
 	rm -f '$(DESTDIR)/usr/bin/compute-agent' '$(DESTDIR)/usr/libexec/compute-agent/plugins/compute-driver-libvirt' \
-	  '$(DESTDIR)/usr/share/compute-agent/cpu-power.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power-tmpfiles.conf' \
+	  '$(DESTDIR)/usr/share/compute-agent/instances.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power-tmpfiles.conf' \
 	  '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf' '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf' \
 	  $(patsubst systemd/units/%,'$(DESTDIR)$(SYSTEMD)/%',$(wildcard systemd/units/*.service systemd/units/*.socket))
 	$(if $(DESTDIR),,systemctl daemon-reload)

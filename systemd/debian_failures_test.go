@@ -248,7 +248,7 @@ func testCredentials(t *testing.T, m *machine) {
 func testStop(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "stop", agentUnit, apiUnit, cell0Unit, cell1Unit, socketUnit, placementUnit)
 	for what, script := range map[string]string{
-		"processes":           "pgrep --list-full --euid compute-agent || true",
+		"processes":           "pgrep --list-full --euid compute-agent,compute-agent-placement,compute-agent-cells-api,compute-agent-cell || true",
 		"runtime directories": "ls -d /run/compute-agent* /run/credentials/compute-agent* 2>/dev/null || true",
 		"ports":               "ss --listening --numeric --no-header --tcp | grep -E ':(8774|8778|8780)\\b' || true",
 		"unix sockets":        "ss --listening --numeric --no-header --unix | grep compute-agent || true",

@@ -15,7 +15,7 @@ import (
 const image = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 // manage runs `cells manage` as docs/cells.md says.
-const manage = "manage() { runuser -u compute-agent -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
+const manage = "manage() { runuser -u compute-agent-cells-api -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
 
 // The server that testGuest makes, and what testReboot compares.
 var guest struct{ server, allocations string }
@@ -32,6 +32,9 @@ images_path = "/var/lib/compute-agent-images"
 virt_type = "qemu"
 `)
 	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")
+	m.run(t, "usermod", "-aG", "libvirt", "compute-agent")
+	m.run(t, "install", "-D", "-m", "644", "-t", "/etc/systemd/system/compute-agent.service.d", "/usr/share/compute-agent/instances.conf")
+	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", agentUnit)
 	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
 		m.sh(t, manage+"create "+cell)

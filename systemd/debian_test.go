@@ -69,6 +69,8 @@ func TestUnits(t *testing.T) {
 		{"install", testInstall},
 		{"start", testStart},
 		{"requests wait while Placement restarts", testRequestsWait},
+		{"isolation", testIsolation},
+		{"reports read-only", testReportsReadOnly},
 		{"reload", testReload},
 		{"crash", testCrash},
 		{"watchdog", testWatchdog},
@@ -79,6 +81,7 @@ func TestUnits(t *testing.T) {
 		{"credentials", testCredentials},
 		{"power of CPUs", testCPUPower},
 		{"guest", testGuest},
+		{"upgrade from one user for all", testUpgradeFromOneUser},
 		{"reboot", testReboot},
 		{"stop", testStop},
 	} {
@@ -125,9 +128,9 @@ func testInstall(t *testing.T, m *machine) {
 func (m *machine) ownership(t *testing.T, when string) {
 	t.Helper()
 	for path, want := range map[string]string{
-		"/etc/compute-agent":                    "root:compute-agent 750",
+		"/etc/compute-agent":                    "root:root 755",
 		"/etc/compute-agent/compute-agent.toml": "root:root 644",
-		"/etc/compute-agent/conf.d":             "root:compute-agent 750",
+		"/etc/compute-agent/conf.d":             "root:root 755",
 		"/etc/compute-agent/credentials":        "root:root 700",
 		"/usr/libexec/compute-agent/plugins":    "root:root 755",
 		"/var/lib/compute-agent-images":         "root:root 755",
@@ -160,14 +163,66 @@ func testStart(t *testing.T, m *machine) {
 		}
 	}
 	m.ownership(t, "with the services started")
-	for path, want := range map[string]string{
-		"/var/lib/compute-agent": "750", "/var/lib/compute-agent-placement": "700", "/var/lib/compute-agent-cells-api": "700", "/var/lib/compute-agent-cell-cell1": "700",
-		"/run/compute-agent": "750", "/run/compute-agent-placement": "700", "/run/compute-agent-cells-api": "700", "/run/compute-agent-cell-cell1": "700",
+	m.states(t, "with the services started")
+}
+
+// states checks that state and runtime directories, with all that is in them, belong to the user of
+// their service.
+func (m *machine) states(t *testing.T, when string) {
+	t.Helper()
+	for _, one := range []struct{ name, user, state, runtime string }{
+		{"compute-agent", "compute-agent", "750", "750"},
+		{"compute-agent-placement", "compute-agent-placement", "700", "700"},
+		{"compute-agent-cells-api", "compute-agent-cells-api", "700", "700"},
+		{"compute-agent-cell-cell0", "compute-agent-cell", "700", "711"},
+		{"compute-agent-cell-cell1", "compute-agent-cell", "700", "711"},
 	} {
-		if got := strings.TrimSpace(m.run(t, "stat", "--format=%U:%G %a", path)); got != "compute-agent:compute-agent "+want {
-			t.Errorf("%s is %s, want compute-agent:compute-agent %s", path, got, want)
+		for path, mode := range map[string]string{"/var/lib/" + one.name: one.state, "/run/" + one.name: one.runtime} {
+			want := one.user + ":" + one.user + " " + mode
+			if got := strings.TrimSpace(m.run(t, "stat", "--format=%U:%G %a", path)); got != want {
+				t.Errorf("%s: %s is %s, want %s", when, path, got, want)
+			}
+			if others := m.run(t, "find", path, "!", "-user", one.user); others != "" {
+				t.Errorf("%s: not all below %s belongs to %s:\n%s", when, path, one.user, others)
+			}
 		}
 	}
+}
+
+// testReportsReadOnly: the agent, which is in no group, reports all that libvirt knows, also the
+// domain capabilities, which libvirt gives to users with write access only.
+func testReportsReadOnly(t *testing.T, m *machine) {
+	if groups := strings.TrimSpace(m.run(t, "id", "-nG", "compute-agent")); groups != "compute-agent" {
+		t.Errorf("the groups of compute-agent are %s", groups)
+	}
+	m.run(t, "systemctl", "restart", agentUnit)
+	m.healthy(t, services[0])
+	if out := m.sh(t, "compute-agent tree --traits"); !strings.Contains(out, "COMPUTE_ARCH_X86_64") {
+		t.Errorf("the tree has no traits from the domain capabilities:\n%s", out)
+	}
+	if out := m.sh(t, "compute-agent status --output json"); strings.Contains(out, "domain-capabilities") {
+		t.Errorf("the driver warns about domain capabilities:\n%s", out)
+	}
+	if out, err := m.try("compute-agent", "doctor"); strings.Contains(out, "group libvirt") {
+		t.Errorf("doctor: %v\n%s", err, out)
+	}
+	// They are lost, and the warning says how to get them back.
+	m.run(t, "systemctl", "stop", "compute-agent-domain-capabilities.service")
+	m.run(t, "rm", "-rf", "/run/compute-agent-domain-capabilities")
+	m.run(t, "systemctl", "mask", "--runtime", "compute-agent-domain-capabilities.service")
+	m.run(t, "systemctl", "restart", agentUnit)
+	eventually(t, "a warning about the domain capabilities", func() error {
+		if out := m.sh(t, "compute-agent status --output json"); !strings.Contains(out, "systemctl restart compute-agent-domain-capabilities") {
+			return fmt.Errorf("the status is %s", out)
+		}
+		return nil
+	})
+	if out := m.sh(t, "compute-agent tree --traits"); !strings.Contains(out, "COMPUTE_ARCH_X86_64") {
+		t.Errorf("the traits are not kept without the domain capabilities:\n%s", out)
+	}
+	m.run(t, "systemctl", "unmask", "--runtime", "compute-agent-domain-capabilities.service")
+	m.run(t, "systemctl", "restart", agentUnit)
+	m.healthy(t, services[0])
 }
 
 // testRequestsWait: the socket stays open, so no request is refused while Placement restarts.

@@ -37,6 +37,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 			t.Fatal(err)
 		}
 		text := strings.ReplaceAll(string(content), "/usr/bin/compute-agent ", binary+" ")
+		text = strings.ReplaceAll(text, "/usr/libexec/compute-agent/plugins/compute-driver-libvirt ", binary+" ")
 		path := filepath.Join(dir, e.Name())
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 			all = append(all, path)
 		}
 	}
-	if len(services) != 4 || len(all) != 5 {
+	if len(services) != 5 || len(all) != 6 {
 		t.Fatalf("%d services and %d units", len(services), len(all))
 	}
 	return dir, services, all
@@ -132,12 +133,13 @@ func TestServiceContract(t *testing.T) {
 		"compute-agent.service": {
 			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed", "OOMPolicy=continue", "User=compute-agent",
 			"ExecStart=/usr/bin/compute-agent run --config /etc/compute-agent/compute-agent.toml", "ExecReload=/bin/kill -HUP $MAINPID",
-			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent", "SupplementaryGroups=libvirt",
+			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent",
 		},
-		"compute-agent-placement.service": {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent"},
-		"compute-agent-cells-api.service": {"Type=notify", "User=compute-agent", "StateDirectory=compute-agent-cells-api"},
-		"compute-agent-cell@.service":     {"Type=notify", "User=compute-agent", "StateDirectory=compute-agent-cell-%i"},
-		"compute-agent-placement.socket":  {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
+		"compute-agent-placement.service":           {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent-placement", "Group=compute-agent-placement"},
+		"compute-agent-cells-api.service":           {"Type=notify", "User=compute-agent-cells-api", "Group=compute-agent-cells-api", "StateDirectory=compute-agent-cells-api"},
+		"compute-agent-cell@.service":               {"Type=notify", "User=compute-agent-cell", "Group=compute-agent-cell", "StateDirectory=compute-agent-cell-%i", "RuntimeDirectoryMode=0711"},
+		"compute-agent-domain-capabilities.service": {"User=compute-agent-libvirt", "PartOf=compute-agent.service", "PrivateNetwork=yes"},
+		"compute-agent-placement.socket":            {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
 	} {
 		content, err := fs.ReadFile(Units, "units/"+unit)
 		if err != nil {
@@ -148,10 +150,10 @@ func TestServiceContract(t *testing.T) {
 				t.Errorf("%s lacks %q", unit, line)
 			}
 		}
-		if strings.HasSuffix(unit, ".service") && !strings.Contains(string(content), "\nRestartPreventExitStatus=3 64 78\n") {
+		if strings.HasSuffix(unit, ".service") && !strings.Contains(string(content), "\nType=oneshot\n") && !strings.Contains(string(content), "\nRestartPreventExitStatus=3 64 78\n") {
 			t.Errorf("%s must be restarted after every exit status but 3, 64 and 78: a crash of a Go program is 2", unit)
 		}
-		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process", "DynamicUser=yes"} {
+		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process", "DynamicUser=yes", "SupplementaryGroups="} {
 			if strings.Contains(string(content), forbidden) {
 				t.Errorf("%s has %q", unit, forbidden)
 			}
@@ -175,12 +177,24 @@ func TestUserAndDirectories(t *testing.T) {
 		t.Fatalf("systemd-sysusers: %v\n%s", err, out)
 	}
 	passwd, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
-	if err != nil || !strings.Contains(string(passwd), "compute-agent:") || !strings.Contains(string(passwd), ":/var/lib/compute-agent:") {
-		t.Errorf("passwd: %s, %v", passwd, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell", "compute-agent-libvirt"} {
+		if !strings.Contains("\n"+string(passwd), "\n"+name+":") {
+			t.Errorf("no user %s: %s", name, passwd)
+		}
 	}
 	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
-	if err != nil || !strings.Contains(string(group), ":compute-agent") {
-		t.Errorf("compute-agent is not in the group libvirt: %s, %v", group, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(group)) {
+		name, members, _ := strings.Cut(strings.TrimSpace(line), ":")
+		members = members[strings.LastIndex(members, ":")+1:]
+		if want := map[string]string{"libvirt": "compute-agent-libvirt"}[name]; members != want {
+			t.Errorf("members of the group %s: %q, want %q", name, members, want)
+		}
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("THE DIRECTORIES ARE NOT CHECKED: systemd-tmpfiles gives them to root, which only root can; the user was checked")
@@ -190,7 +204,7 @@ func TestUserAndDirectories(t *testing.T) {
 		t.Fatalf("systemd-tmpfiles: %v\n%s", err, out)
 	}
 	for path, mode := range map[string]os.FileMode{
-		"usr/libexec/compute-agent/plugins": 0o755, "etc/compute-agent": 0o750, "etc/compute-agent/conf.d": 0o750, "etc/compute-agent/credentials": 0o700,
+		"usr/libexec/compute-agent/plugins": 0o755, "etc/compute-agent": 0o755, "etc/compute-agent/conf.d": 0o755, "etc/compute-agent/credentials": 0o700,
 	} {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil {
@@ -231,6 +245,33 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 		}
 		if checked < 10 {
 			t.Errorf("only %d rows recognised", checked)
+		}
+	}
+}
+
+// TestInstancesDropIn: what an operator copies on hosts with guests is valid, and is what lets the
+// agent write to the guests' disks.
+func TestInstancesDropIn(t *testing.T) {
+	dir, _, all := installed(t)
+	content, err := fs.ReadFile(Units, "units/instances.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropIn := filepath.Join(dir, "compute-agent.service.d", "instances.conf")
+	if err := os.MkdirAll(filepath.Dir(dropIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{string(content): "", "[Service]\nNonsense=yes\n": "Nonsense"} {
+		if err := os.WriteFile(dropIn, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out := testproc.VerifyUnits(t, dir, all...); (out == "") != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("systemd-analyze verify: %q, want %q in it", out, want)
+		}
+	}
+	for _, line := range []string{"ReadWritePaths=-/var/lib/compute-agent-instances"} {
+		if !strings.Contains(string(content), "\n"+line+"\n") {
+			t.Errorf("instances.conf lacks %q", line)
 		}
 	}
 }
