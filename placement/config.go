@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
@@ -39,8 +40,11 @@ type Config struct {
 	// PolicyFile has rules that go before those of Policy, as api.OpenPolicy reads them. None when
 	// empty.
 	PolicyFile string
-	// TLS is how the service is reached by TLS.
+	// TLS is how the service is reached by TLS. With its HostCAFile, a request without a token is
+	// that of the host whose certificate its connection has, whatever Auth is.
 	TLS osapi.TLSFiles
+	// Denied are the hosts that are refused; none when nil.
+	Denied *pki.DenyFile
 	// Connections are those of all servers of the process, which share their bounds; nil makes a
 	// set of this service's own.
 	Connections *osapi.Connections
@@ -130,6 +134,18 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (osapi.Aut
 		return asking, nil
 	}
 	return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s, %s or %s", ErrConfig, a.Strategy, NoAuth, Token, Keystone)
+}
+
+// hosts is an authenticator that also knows hosts.
+func (c *Config) hosts(others osapi.Authenticator) (osapi.Authenticator, error) {
+	hosts := &osapi.Hosts{Others: others, Denied: c.Denied, Now: c.Now}
+	if c.TLS.HostCAFile != "" {
+		var err error
+		if hosts.CAs, err = osapi.OpenCAFile(c.TLS.HostCAFile, c.Logger); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	return hosts, nil
 }
 
 // policy makes the rules that say who may do what.

@@ -82,6 +82,10 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 			cfg.Logger.Error().Err(err).Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until it is; each request tries again.")
 		}
 	}
+	knowing, err := cfg.hosts(authenticator)
+	if err != nil {
+		return nil, err
+	}
 	name, err := cfg.DatabaseName()
 	if err != nil {
 		return nil, err
@@ -99,7 +103,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	stopping := new(atomic.Bool)
 	calls := api.Config{
 		Ledger:        l,
-		Authenticator: authenticator,
+		Authenticator: knowing,
 		Policy:        policy,
 		CORS:          cfg.CORS,
 		Options:       cfg.Placement,

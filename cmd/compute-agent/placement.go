@@ -146,10 +146,12 @@ func connectionsOf(cfg *config.Config) *osapi.Connections {
 func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: flags.listen,
-		Auth:          placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
-		Policy:        api.Defaults(cfg.Policy.Defaults),
-		PolicyFile:    cfg.Policy.File,
-		TLS:           osapi.TLSFiles{CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile},
+		Auth:       placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
+		Policy:     api.Defaults(cfg.Policy.Defaults),
+		PolicyFile: cfg.Policy.File,
+		TLS: osapi.TLSFiles{
+			CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile, HostCAFile: cfg.PlacementTLS.HostCAFile,
+		},
 		CORS:          corsOptions(cfg.CORS),
 		Connections:   connections,
 		StaleReads:    cfg.Placement.StaleReads,

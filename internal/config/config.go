@@ -60,7 +60,7 @@ type Agent struct {
 // the agent reports to.
 type PlacementClient struct {
 	URL            string // Empty only with AuthKeystone: the catalogue says it.
-	Auth           string // AuthNoauth, AuthToken or AuthKeystone.
+	Auth           string // AuthNoauth, AuthToken, AuthKeystone or AuthCertificate.
 	TokenFile      string
 	CAFile         string
 	CertFile       string
@@ -77,6 +77,8 @@ const (
 	AuthNoauth   = "noauth"
 	AuthToken    = "token"
 	AuthKeystone = "keystone"
+	// AuthCertificate sends no token: the certificate of the connection says which host it is.
+	AuthCertificate = "certificate"
 )
 
 // Tracker is the section [tracker]: when passes run and how long they may take.
@@ -255,6 +257,7 @@ type PlacementTLS struct {
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string // Not empty: clients must show a certificate of these.
+	HostCAFile   string // Not empty: a certificate of these says which host a client is.
 }
 
 // Server is the section [server]: bounds for the clients of all services of a

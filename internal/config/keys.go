@@ -72,8 +72,8 @@ var agentSections = []section{
 		{
 			"auth",
 			restart,
-			"How the agent authenticates: \"noauth\" (Placement with auth_strategy = noauth2, for one\nmachine or a test), \"token\" (the token in token_file) or \"keystone\" (a token from\nKeystone, renewed as needed).",
-			choice[Config]{func(c *Config) *string { return &c.PlacementClient.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthKeystone}},
+			"How the agent authenticates: \"noauth\" (Placement with auth_strategy = noauth2, for one\nmachine or a test), \"token\" (the token in token_file), \"keystone\" (a token from\nKeystone, renewed as needed) or \"certificate\" (the host's certificate in cert_file, for a\nbundled Placement with placement_tls.host_ca_file; no token is sent).",
+			choice[Config]{func(c *Config) *string { return &c.PlacementClient.Auth }, AuthNoauth, []string{AuthNoauth, AuthToken, AuthKeystone, AuthCertificate}},
 		},
 		{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
 			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.TokenFile }, words: secretWords, check: secretPath}},
@@ -300,6 +300,12 @@ var agentSections = []section{
 				restart,
 				"File of the PEM certificates of CAs, or the name of a credential. If it is set, clients must present a certificate of one of them, in addition to --auth.",
 				text[Config]{at: func(c *Config) *string { return &c.PlacementTLS.ClientCAFile }, words: secretWords, check: secretPath},
+			},
+			{
+				"host_ca_file",
+				restart,
+				"File of the PEM certificates of the CAs of hosts, or the name of a credential. If it is set, a client without a token that presents a certificate of one of them is the host that the certificate names, whatever --auth is; see docs/identity.md.",
+				text[Config]{at: func(c *Config) *string { return &c.PlacementTLS.HostCAFile }, words: secretWords, check: secretPath},
 			},
 		},
 	},

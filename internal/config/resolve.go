@@ -46,6 +46,7 @@ func (l *loader) resolve() {
 	l.resolveCredential("placement_tls.cert_file", &c.PlacementTLS.CertFile)
 	l.resolveCredential("placement_tls.key_file", &c.PlacementTLS.KeyFile)
 	l.resolveCredential("placement_tls.client_ca_file", &c.PlacementTLS.ClientCAFile)
+	l.resolveCredential("placement_tls.host_ca_file", &c.PlacementTLS.HostCAFile)
 	l.resolveCredential("keystone.password_file", &c.Keystone.PasswordFile)
 	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)

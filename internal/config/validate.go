@@ -22,12 +22,14 @@ func (c *Config) Validate() error {
 	v.sockets()
 	v.cors()
 	v.keyPair("placement_tls.cert_file", c.PlacementTLS.CertFile, "placement_tls.key_file", c.PlacementTLS.KeyFile)
-	if c.PlacementTLS.ClientCAFile != "" && c.PlacementTLS.CertFile == "" {
-		v.bad(
-			"placement_tls.client_ca_file",
-			"has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS",
-			"set cert_file and key_file, or remove client_ca_file",
-		)
+	for _, ca := range []struct{ key, file string }{{"client_ca_file", c.PlacementTLS.ClientCAFile}, {"host_ca_file", c.PlacementTLS.HostCAFile}} {
+		if ca.file != "" && c.PlacementTLS.CertFile == "" {
+			v.bad(
+				"placement_tls."+ca.key,
+				"has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS",
+				"set cert_file and key_file, or remove "+ca.key,
+			)
+		}
 	}
 	v.keystone()
 	v.cells()
@@ -48,11 +50,32 @@ func (v *validator) client() {
 	switch {
 	case p.Auth == AuthToken && p.TokenFile == "":
 		v.bad("placement_client.auth", "is \"token\", but placement_client.token_file is empty", "set token_file to the file that holds the token")
+	case p.Auth == AuthCertificate && p.TokenFile != "":
+		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"certificate\": the token would never be sent", "set auth = \"token\", or remove token_file")
 	case p.Auth == AuthNoauth && p.TokenFile != "":
 		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"noauth\": the token would never be sent", "set auth = \"token\", or remove token_file")
 	}
+	if p.Auth == AuthCertificate {
+		v.certificate()
+	}
 	v.clientKeystone()
 	v.keyPair("placement_client.cert_file", p.CertFile, "placement_client.key_file", p.KeyFile)
+}
+
+// certificate reports what is missing for a client that is known by its certificate.
+func (v *validator) certificate() {
+	p := v.cfg.PlacementClient
+	for _, file := range []struct{ key, value, what string }{
+		{"cert_file", p.CertFile, "the host's certificate"}, {"key_file", p.KeyFile, "the key of the host's certificate"}, {"ca_file", p.CAFile, "the CA of Placement's certificate"},
+	} {
+		if file.value == "" {
+			v.bad("placement_client."+file.key, "is empty, but placement_client.auth is \"certificate\"",
+				"set it to the file of "+file.what+"; `compute-agent join` enrols a host and writes these files, see docs/identity.md")
+		}
+	}
+	if strings.HasPrefix(p.URL, "http://") {
+		v.bad("placement_client.url", "is without TLS, but placement_client.auth is \"certificate\"", "use the https:// address of Placement; a certificate can be shown by TLS only")
+	}
 }
 
 // keyPair reports a certificate without its key, or the other way round.

@@ -53,8 +53,10 @@ func probePlacement(ctx context.Context, e *Env) probe {
 			return p
 		}
 	}
-	if err := a.Authorize(ctx, http.Header{}); err != nil {
-		return probe{setup: err}
+	if a.Authorize != nil {
+		if err := a.Authorize(ctx, http.Header{}); err != nil {
+			return probe{setup: err}
+		}
 	}
 	// No retries and no new token, so that problems are visible.
 	a.Retries, a.Reauthorize, a.Microversion = 0, nil, fmt.Sprintf("1.%d", leastMinor)

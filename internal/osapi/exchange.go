@@ -212,6 +212,9 @@ func (x *Exchange) log(took time.Duration) {
 	if x.Who.User != "" {
 		line = line.Str("user", Shortened(x.Who.User)).Str("project", Shortened(x.Who.Project))
 	}
+	if x.Who.Host != nil {
+		line = line.Str("host", Shortened(x.Who.Host.Name))
+	}
 	if id := GlobalRequestID(x.R); id != "" {
 		line = line.Str("global_request_id", id)
 	}

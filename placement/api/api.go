@@ -85,6 +85,7 @@ type API struct {
 	rotated  rotations
 	granted  extensions // to all clients
 	stale    staleness
+	bounds   hostBounds
 }
 
 // New makes an API. It panics without a ledger or an authenticator.
@@ -119,6 +120,7 @@ func New(cfg Config) *API {
 	if a.options.IncompleteUserID == "" {
 		a.options.IncompleteUserID = IncompleteID
 	}
+	a.bounds = newHostBounds(a.service.Now)
 	a.rotated.seed = maphash.MakeSeed()
 	a.granted = readExtensions(a.options.Extensions)
 	return a

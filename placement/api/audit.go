@@ -16,6 +16,9 @@ import (
 // writes of the API come through here. A write is also recorded when the client does not wait for
 // the answer.
 func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
+	if h := x.host(); h != nil {
+		fn = h.guarded(fn)
+	}
 	log := x.api.audit
 	if log == nil {
 		return x.api.ledger.Update(x.R.Context(), fn)

@@ -36,6 +36,9 @@ type exchange struct {
 
 	v          wire.Version
 	negotiated bool // v is known
+
+	// judged is what a host may read; nil for everybody else.
+	judged *ledger.Snapshot
 }
 
 // negotiate finds the version of the answer. All answers after it have the version header.

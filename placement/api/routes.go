@@ -27,6 +27,8 @@ type endpoint struct {
 	needsFirst bool
 	// action is what the policy must allow; a handler without one checks the policy itself.
 	action Action
+	// host is what the call is for a host.
+	host   hostRule
 	handle handler
 }
 
@@ -45,70 +47,73 @@ type route struct {
 	endpoints []endpoint
 }
 
+// reshaperPath is the path of the only call that may put a class in the place of another.
+const reshaperPath = "/reshaper"
+
 // routes are all calls of the API.
 var routes = []route{
 	{"/{$}", []endpoint{
 		{method: http.MethodGet, handle: showVersions},
 	}},
 	{"/resource_providers", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, handle: listProviders},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, handle: createProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList, handle: listProviders},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider},
 	}},
 	{"/resource_providers/{uuid}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, handle: showProvider},
-		{method: http.MethodDelete, action: DeleteProvider, handle: deleteProvider},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, handle: updateProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared, handle: showProvider},
+		{method: http.MethodDelete, action: DeleteProvider, host: hostWrites, handle: deleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider},
 	}},
 	{"/resource_providers/{uuid}/inventories", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListInventories, handle: listInventories},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, handle: createInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, handle: setInventories},
-		{method: http.MethodDelete, since: wire.DeleteInventories, absent: http.StatusMethodNotAllowed, action: DeleteInventory, handle: deleteInventories},
+		{method: http.MethodGet, needs: acceptJSON, action: ListInventories, host: hostShared, handle: listInventories},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, host: hostWrites, handle: createInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventories},
+		{method: http.MethodDelete, since: wire.DeleteInventories, absent: http.StatusMethodNotAllowed, action: DeleteInventory, host: hostWrites, handle: deleteInventories},
 	}},
 	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, handle: showInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, handle: setInventory},
-		{method: http.MethodDelete, action: DeleteInventory, handle: deleteInventory},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared, handle: showInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventory},
+		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory},
 	}},
 	{"/resource_providers/{uuid}/usages", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, handle: showProviderUsages},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn, handle: showProviderUsages},
 	}},
 	{"/resource_providers/{uuid}/aggregates", []endpoint{
-		{method: http.MethodGet, since: wire.ProviderAggregates, needs: acceptJSON, needsFirst: true, action: ListProviderAggregates, handle: listAggregates},
-		{method: http.MethodPut, since: wire.ProviderAggregates, needs: sendsJSON, needsFirst: true, action: UpdateProviderAggregates, handle: setAggregates},
+		{method: http.MethodGet, since: wire.ProviderAggregates, needs: acceptJSON, needsFirst: true, action: ListProviderAggregates, host: hostShared, handle: listAggregates},
+		{method: http.MethodPut, since: wire.ProviderAggregates, needs: sendsJSON, needsFirst: true, action: UpdateProviderAggregates, host: hostWrites, handle: setAggregates},
 	}},
 	{"/resource_providers/{uuid}/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, handle: listProviderTraits},
-		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, handle: setProviderTraits},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, handle: deleteProviderTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared, handle: listProviderTraits},
+		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites, handle: setProviderTraits},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites, handle: deleteProviderTraits},
 	}},
 	{"/resource_providers/{uuid}/allocations", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, handle: listProviderAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn, handle: listProviderAllocations},
 	}},
 	{"/resource_classes", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, handle: listClasses},
-		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, handle: createClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames, handle: listClasses},
+		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates, handle: createClass},
 	}},
 	{"/resource_classes/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, handle: showClass},
-		{method: http.MethodPut, since: wire.ResourceClasses, handle: putClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames, handle: showClass},
+		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates, handle: putClass},
 		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass, handle: deleteClass},
 	}},
 	{"/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, handle: listTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames, handle: listTraits},
 	}},
 	{"/traits/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, handle: showTrait},
-		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, handle: putTrait},
+		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames, handle: showTrait},
+		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates, handle: putTrait},
 		{method: http.MethodDelete, since: wire.Traits, action: DeleteTrait, handle: deleteTrait},
 	}},
 	{"/allocations", []endpoint{
-		{method: http.MethodPost, since: wire.PostAllocations, needs: sendsJSON, action: ManageAllocations, handle: postAllocations},
+		{method: http.MethodPost, since: wire.PostAllocations, needs: sendsJSON, action: ManageAllocations, host: hostAllocates, handle: postAllocations},
 	}},
 	{"/allocations/{consumer}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, handle: showAllocations},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, handle: putAllocations},
-		{method: http.MethodDelete, action: DeleteAllocations, handle: deleteAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer, handle: showAllocations},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates, handle: putAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations},
 	}},
 	{"/allocation_candidates", []endpoint{
 		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: listCandidates},
@@ -119,8 +124,8 @@ var routes = []route{
 	{"/usages", []endpoint{
 		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages},
 	}},
-	{"/reshaper", []endpoint{
-		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, handle: reshape},
+	{reshaperPath, []endpoint{
+		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape},
 	}},
 }
 
@@ -153,7 +158,11 @@ func (x *exchange) serve(e *endpoint, allow string) error {
 			return err
 		}
 	}
-	if e.action != "" {
+	if h := x.host(); h != nil {
+		if err := x.admitHost(h, e.host); err != nil {
+			return err
+		}
+	} else if e.action != "" {
 		if err := x.authorize(e.action, ""); err != nil {
 			return err
 		}
@@ -194,9 +203,10 @@ func (x *exchange) require(n need) error {
 	return nil
 }
 
-// authorize checks the policy. project is the project of the request's target, "" for none.
+// authorize checks the policy. project is the project of the request's target, "" for none. A host
+// has been judged by rules of its own.
 func (x *exchange) authorize(action Action, project string) error {
-	if x.api.policy.Allows(action, &x.Who, project) {
+	if x.Who.Host != nil || x.api.policy.Allows(action, &x.Who, project) {
 		return nil
 	}
 	f := osapi.Errorf(http.StatusForbidden, "Policy does not allow %s to be performed.", action)

@@ -22,6 +22,10 @@ const (
 	CodeMissingQueryValue  ErrorCode = "placement.query.missing_value"
 )
 
+// CodeHost is the code of a 403 for a request of a host about what is not its own. OpenStack's
+// Placement has no hosts.
+const CodeHost ErrorCode = "placement.hosts.not_own"
+
 // ErrorBody is the body of every answer with a status of 400 and more.
 type ErrorBody struct {
 	Errors []ErrorItem `json:"errors"`

@@ -46,6 +46,13 @@ func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logg
 			a.Dial = made.DialContext
 		}
 	}
+	if c.Auth == config.AuthCertificate {
+		// The certificate of a connection may have expired since it was made.
+		a.Reauthorize = func(context.Context, http.Header) error {
+			a.CloseIdle()
+			return nil
+		}
+	}
 	if c.Auth != config.AuthKeystone {
 		return a, nil
 	}
@@ -114,9 +121,12 @@ func newTransport(c config.PlacementClient) (*http.Transport, error) {
 	return t, nil
 }
 
-// authorizer sets the authentication headers without Keystone. It reads the token for each request,
-// so that a renewed one needs no restart.
+// authorizer sets the authentication headers without Keystone; nil if there are none. It reads the
+// token for each request, so that a renewed one needs no restart.
 func authorizer(c config.PlacementClient) func(context.Context, http.Header) error {
+	if c.Auth == config.AuthCertificate {
+		return nil
+	}
 	if c.Auth == config.AuthNoauth {
 		return func(_ context.Context, h http.Header) error {
 			h.Set(wire.HeaderAuthToken, "admin")

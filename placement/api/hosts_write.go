@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// guarded adds to a transaction of a host the check of what it touched, before and after: nothing
+// is committed that a host may not do, whichever call asked for it. Errors that say something
+// about others are replaced.
+func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
+	return func(tx *ledger.Tx) error {
+		w := hostWrite{hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}}
+		// A call that changes nothing touches nothing, and its answer may show the provider.
+		if uuid := h.x.R.PathValue("uuid"); uuid != "" {
+			if p, ok := w.before.Provider(uuid); ok && !w.owns(w.before, p) {
+				return w.refuseProvider(uuid)
+			}
+		}
+		if err := fn(tx); err != nil {
+			return w.cover(err)
+		}
+		return w.check(tx.Touched())
+	}
+}
+
+// hostWrite judges one transaction of a host. It trusts nothing but the state before and after.
+type hostWrite struct {
+	*hostRequest
+	before, after *ledger.Snapshot
+	// roots are the answers about roots before: whose they are.
+	roots map[string]bool
+	// beside are providers of others that consumers of the host hold: their generations may grow.
+	beside map[string]bool
+}
+
+// cover replaces an error about what the host may not read.
+func (w *hostWrite) cover(err error) error {
+	var refused *ledger.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Consumer != "" {
+		if c, ok := w.before.Consumer(refused.Consumer); ok && !w.holds(w.before, c) {
+			return w.refuseConsumer(refused.Consumer)
+		}
+	}
+	switch {
+	case refused.Kind == ledger.DuplicateName && w.below(refused.Name):
+		return err // it says of the other provider only that it has the name
+	case refused.Kind == ledger.DuplicateName:
+		return w.refuse(HostTree, "the name %s is not this host's", shortened(refused.Name))
+	case refused.Provider != "":
+		if p, ok := w.before.Provider(refused.Provider); ok && !w.owns(w.before, p) {
+			return w.refuseProvider(refused.Provider)
+		}
+	}
+	return err
+}
+
+// check returns a refusal if the transaction touched what the host may not. Cost: what it touched,
+// and a look at all roots if it made one.
+func (w *hostWrite) check(t ledger.Touched) error {
+	for _, e := range t.Classes {
+		if e.Before != nil {
+			return w.refuse(HostNames, "a host removes and renames no resource classes; use the credential of a user with the role service or admin")
+		}
+	}
+	for _, e := range t.Traits {
+		if e.Before != nil {
+			return w.refuse(HostNames, "a host removes no traits; use the credential of a user with the role service or admin")
+		}
+	}
+	bounds := &w.x.api.bounds
+	if made := len(t.Classes) + len(t.Traits); made > 0 && !bounds.names.take(w.id.Name, made) {
+		return w.refuse(HostNames, "it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
+	}
+	healed := 0
+	for _, e := range t.Consumers {
+		heals, err := w.consumer(e)
+		if err != nil {
+			return err
+		}
+		if heals {
+			healed++
+		}
+	}
+	for _, e := range t.Providers {
+		if err := w.provider(e); err != nil {
+			return err
+		}
+	}
+	if healed > 0 && !bounds.heals.take(w.id.Name, healed) {
+		return w.refuse(HostHeal, "it has given allocations to very many consumers; it can give some to %d more an hour", perHour(healsEvery))
+	}
+	return nil
+}
+
+// provider judges the change of a provider.
+func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
+	was, is := e.Before, e.After
+	ownBefore := was != nil && w.owns(w.before, was)
+	if was != nil && !ownBefore {
+		if is != nil && w.beside[was.UUID] && onlyAllocated(was, is) {
+			return nil
+		}
+		return w.refuseProvider(was.UUID)
+	}
+	if is == nil {
+		return w.aggregates(was, nil)
+	}
+	if !w.owns(w.after, is) {
+		if was == nil {
+			return w.refuse(HostTree, "a host makes root providers with its own name only, and providers below those; %s would be neither", shortened(is.UUID))
+		}
+		return w.refuse(HostTree, "resource provider %s would be in no tree of this host any more", shortened(is.UUID))
+	}
+	if was == nil || was.Parent != is.Parent || was.Name != is.Name {
+		if err := w.place(was, is); err != nil {
+			return err
+		}
+	}
+	if is.HasTrait(providertree.TraitSharesViaAggregate) && (was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
+		return w.refuse(HostSharing, "a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it by this rule", providertree.TraitSharesViaAggregate)
+	}
+	return w.aggregates(was, is)
+}
+
+// place judges where a provider is, and its name, if these are new.
+func (w *hostWrite) place(was, is *ledger.Provider) error {
+	if is.Parent != "" {
+		if (was == nil || was.Name != is.Name) && !w.below(is.Name) {
+			return w.refuse(HostTree, "the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not", shortened(is.Name))
+		}
+		if (was == nil || was.Root != is.Root) && len(w.after.Tree(is.Root)) > maxHostTree {
+			return w.refuse(HostTree, "its tree would have more than %d providers", maxHostTree)
+		}
+		return nil
+	}
+	if was != nil && was.Parent == "" {
+		return nil // it is a root still, and its name is the host's
+	}
+	if !w.id.HasNode(is.UUID) {
+		return w.refuse(HostTree, "the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node", w.id.Nodes, shortened(is.UUID))
+	}
+	roots := 0
+	for tree := range w.after.Trees() {
+		if w.id.HasName(tree.Root().Name) {
+			roots++
+		}
+	}
+	if roots > maxHostRoots {
+		return w.refuse(HostTree, "it would have more than %d trees", maxHostRoots)
+	}
+	return nil
+}
+
+// aggregates judges the aggregates of a provider: they say to whom the host is reserved, and in
+// which zone it is. A provider that goes leaves them, too.
+func (w *hostWrite) aggregates(was, is *ledger.Provider) error {
+	var before, after []string
+	if was != nil {
+		before = was.Aggregates
+	}
+	if is != nil {
+		after = is.Aggregates
+	}
+	if slices.Equal(before, after) || w.may(HostAggregates) {
+		return nil
+	}
+	const todo = "an operator changes them, or allows it by this rule"
+	if is == nil {
+		return w.refuse(HostAggregates, "resource provider %s is in aggregates; %s", shortened(was.UUID), todo)
+	}
+	return w.refuse(HostAggregates, "the aggregates of resource provider %s would change; %s", shortened(is.UUID), todo)
+}
+
+// onlyAllocated reports whether nothing of a provider changed but its generation, as a write of
+// allocations changes it.
+func onlyAllocated(was, is *ledger.Provider) bool {
+	return is.Generation == was.Generation+1 && was.Name == is.Name && was.Parent == is.Parent && was.Root == is.Root &&
+		slices.Equal(was.Inventories, is.Inventories) && slices.Equal(was.Traits, is.Traits) && slices.Equal(was.Aggregates, is.Aggregates)
+}
+
+// held is what a consumer holds: in the trees of the host by class, and elsewhere by provider and
+// class.
+type held struct {
+	own    map[string]int64
+	others map[[2]string]int64
+}
+
+func (w *hostWrite) held(s *ledger.Snapshot, c *ledger.Consumer) held {
+	out := held{map[string]int64{}, map[[2]string]int64{}}
+	if c == nil {
+		return out
+	}
+	for i := range c.Allocations {
+		a := &c.Allocations[i]
+		if w.ownsProvider(s, a.Provider) {
+			out.own[a.Class] += a.Used
+		} else {
+			out.others[[2]string{a.Provider, a.Class}] += a.Used
+		}
+	}
+	return out
+}
+
+// ownsProvider is owns by uuid. A provider of the host before the transaction is one after it, or
+// gone, and the other way round: see provider.
+func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
+	own, known := w.roots[uuid]
+	if !known {
+		p, ok := s.Provider(uuid)
+		own = ok && w.owns(s, p)
+		w.roots[uuid] = own
+	}
+	return own
+}
+
+// consumer judges the change of a consumer. heals: it had no allocations.
+func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) (heals bool, err error) {
+	was, is := w.held(w.before, e.Before), w.held(w.after, e.After)
+	uuid := ""
+	if e.Before != nil {
+		uuid = e.Before.UUID
+	} else {
+		uuid = e.After.UUID
+	}
+	if len(was.own) == 0 && len(was.others) == 0 {
+		switch {
+		case len(is.own) == 0 && len(is.others) == 0:
+			return false, nil
+		case len(is.others) > 0:
+			return false, w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only", shortened(uuid))
+		case !w.may(HostHeal):
+			return false, w.refuse(HostHeal, "consumer %s has no allocations, and this server's policy does not let the host give it any; ask its operator", shortened(uuid))
+		}
+		return true, nil
+	}
+	if len(was.own) == 0 {
+		return false, w.refuseConsumer(uuid)
+	}
+	if err := w.others(uuid, was, is); err != nil {
+		return false, err
+	}
+	if !w.shrinks(was.own, is.own) {
+		return false, w.refuse(HostAllocations, "consumer %s would have more in the trees of this host than before; a host moves allocations in its trees, or removes them", shortened(uuid))
+	}
+	if b, a := e.Before, e.After; a != nil && b.ID != 0 && (a.Project != b.Project || a.User != b.User || a.Type != b.Type) {
+		return false, w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+	}
+	for key := range was.others {
+		w.beside[key[0]] = true
+	}
+	return false, nil
+}
+
+// others judges what a consumer of the host has elsewhere: it stays. Only what it has of a sharing
+// provider may shrink, and go, if it has nothing of other hosts.
+func (w *hostWrite) others(uuid string, was, is held) error {
+	changed, elsewhere := false, false
+	sharing := map[string]bool{}
+	shared := func(provider string) bool {
+		out, known := sharing[provider]
+		if !known {
+			p, ok := w.before.Provider(provider)
+			out = ok && w.sharesWith(w.before, p)
+			sharing[provider] = out
+		}
+		return out
+	}
+	for key, amount := range is.others {
+		if amount > was.others[key] {
+			return w.refuse(HostAllocations, "consumer %s would have more of provider %s, which is not in a tree of this host", shortened(uuid), shortened(key[0]))
+		}
+	}
+	for key, amount := range was.others {
+		changed = changed || is.others[key] != amount
+	}
+	if !changed {
+		return nil
+	}
+	for key, amount := range was.others {
+		if !shared(key[0]) {
+			elsewhere = true
+		}
+		if is.others[key] != amount && !shared(key[0]) {
+			return w.refuse(HostAllocations, "what consumer %s has of provider %s, which is not in a tree of this host, would change", shortened(uuid), shortened(key[0]))
+		}
+	}
+	if elsewhere {
+		return w.refuse(HostAllocations, "consumer %s has allocations on other hosts, too, so that what it has of sharing providers stays", shortened(uuid))
+	}
+	return nil
+}
+
+// shrinks reports whether a consumer has no more in the trees of the host than before, of each
+// class. In a reshape a class may take the place of another.
+func (w *hostWrite) shrinks(was, is map[string]int64) bool {
+	var more, less int64
+	for class, amount := range is {
+		more += max(amount-was[class], 0)
+	}
+	for class, amount := range was {
+		less += max(amount-is[class], 0)
+	}
+	return more == 0 || w.x.Route == reshaperPath && more <= less
+}
