@@ -74,7 +74,9 @@ var mayImport = map[string][]string{
 	"cells/scheduler": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
 	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
-	"cells/worker":  {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
+	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
+	"cells/enrolment": {"cells/apidb"},
+	"cells/worker":    {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
 // commons are small internal packages that every layer may use.

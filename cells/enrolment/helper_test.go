@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+var must = testproc.Check
+
+const (
+	cell1 = "00000001-0000-0000-0000-000000000000"
+	nodeA = "aaaaaaaa-0000-4000-8000-000000000001"
+	nodeB = "bbbbbbbb-0000-4000-8000-000000000002"
+)
+
+// world is an enrolment service on a listener, with its database and CA.
+type world struct {
+	t     *testing.T
+	store *apidb.DB
+	ca    *pki.Authority
+	url   string
+	log   *testproc.Buffer
+	later atomic.Int64 // how far the clock of the service is ahead
+}
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.later.Load())) }
+
+func newWorld(t *testing.T, change func(*enrolment.Config)) *world {
+	t.Helper()
+	w := &world{t: t, log: &testproc.Buffer{}}
+	var err error
+	w.ca, err = pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())
+	must(t, err)
+	w.store, err = apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})
+	must(t, err)
+	_, err = w.store.CreateCell(t.Context(), apidb.Cell{UUID: cell1, Name: "cell1", URL: "https://cell1.example:8780"})
+	must(t, err)
+	config := enrolment.Config{
+		Store: w.store, Authority: w.ca, Names: []string{"localhost", "127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour,
+		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Now: w.now, Logger: zerolog.New(w.log),
+	}
+	if change != nil {
+		change(&config)
+	}
+	service, err := enrolment.New(config)
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	w.url = "https://" + l.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- service.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+		must(t, w.store.Close())
+	})
+	return w
+}
+
+// invite makes a token for a host.
+func (w *world) invite(host string, again bool, nodes ...enrolment.Node) enrolment.Token {
+	w.t.Helper()
+	_, token, err := enrolment.Invite(w.t.Context(), w.store, w.ca.Fingerprint(), enrolment.Invitation{
+		Host: host, CellUUID: cell1, Nodes: nodes, By: "root", TTL: time.Hour, Again: again, Now: w.now(),
+	})
+	must(w.t, err)
+	return token
+}
+
+// keyPair is a key of a host, with a request for a certificate.
+type keyPair struct{ key, csr []byte }
+
+func newKeyPair(t *testing.T, name string) keyPair {
+	t.Helper()
+	key, keyPEM, err := pki.NewKey()
+	must(t, err)
+	csr, err := pki.NewRequest(key, name)
+	must(t, err)
+	return keyPair{keyPEM, csr}
+}
+
+func (w *world) join(token enrolment.Token, k keyPair, nodes ...enrolment.Node) (*enrolment.Answer, error) {
+	return enrolment.Join(w.t.Context(), w.url, token, k.csr, nodes)
+}
+
+// joined is a host that has joined: its client certificate.
+func (w *world) joined(host string, nodes ...enrolment.Node) tls.Certificate {
+	w.t.Helper()
+	k := newKeyPair(w.t, host)
+	answer, err := w.join(w.invite(host, false), k, nodes...)
+	must(w.t, err)
+	return w.pair(answer, k)
+}
+
+func (w *world) pair(a *enrolment.Answer, k keyPair) tls.Certificate {
+	w.t.Helper()
+	pair, err := tls.X509KeyPair([]byte(a.Certificate), k.key)
+	must(w.t, err)
+	return pair
+}
+
+// send sends a request as any client can; client may be nil.
+func (w *world) send(client *tls.Certificate, method, path, contentType string, body io.Reader) (status int, answer []byte) {
+	w.t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true}
+	if client != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return client, nil }
+	}
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, body)
+	must(w.t, err)
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(request)
+	must(w.t, err)
+	defer func() { _ = response.Body.Close() }()
+	answer, err = io.ReadAll(response.Body)
+	must(w.t, err)
+	return response.StatusCode, answer
+}
+
+// renew renews a certificate, with a key of a request.
+func (w *world) renew(client tls.Certificate, k keyPair, nodes ...enrolment.Node) (*enrolment.Answer, error) {
+	w.t.Helper()
+	body, err := json.Marshal(enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes})
+	must(w.t, err)
+	status, text := w.send(&client, http.MethodPost, "/v1/renew", "application/json", bytes.NewReader(body))
+	if status != http.StatusOK {
+		refused := &enrolment.Refusal{Status: status}
+		must(w.t, json.Unmarshal(text, refused))
+		return nil, refused
+	}
+	answer := &enrolment.Answer{}
+	must(w.t, json.Unmarshal(text, answer))
+	return answer, nil
+}
+
+// wantRefusal checks the code of a refusal.
+func wantRefusal(t *testing.T, what string, err error, code enrolment.Code) {
+	t.Helper()
+	refused := new(enrolment.Refusal)
+	if !errors.As(err, &refused) || refused.Code != code {
+		t.Errorf("%s: %v, want %s", what, err, code)
+	}
+}
+
+// identity is whom a certificate is for.
+func identity(t *testing.T, c tls.Certificate) pki.Identity {
+	t.Helper()
+	id, err := pki.Of(c.Leaf)
+	must(t, err)
+	return id
+}

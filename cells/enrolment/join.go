@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// join answers POST /v1/join.
+func (x *exchange) join() (any, error) {
+	address := addressOf(x.R.RemoteAddr)
+	if from := network(address); x.failures.exceeded(from) {
+		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
+	}
+	request, err := decode[JoinRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := x.joined(request, address)
+	if refused := new(Refusal); errors.As(err, &refused) {
+		x.failures.add(network(address))
+		if x.logs.Allow("join " + network(address)) {
+			x.config.Logger.Warn().Str("address", address).Str("code", string(refused.Code)).Str("why", refused.Message).
+				Msg("A host was not let join. Further failures of this network are logged once a minute.")
+		}
+	}
+	return answer, err
+}
+
+// joined is the answer to a host that joins.
+func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) {
+	token, err := ParseToken(request.Token)
+	if err != nil {
+		return nil, badRequest("The token cannot be used: %s.", err)
+	}
+	if token.Fingerprint != x.config.Authority.Fingerprint() {
+		return nil, refusal(http.StatusForbidden, CodeTokenUnknown, "The token is for hosts of another CA.")
+	}
+	csr, nodes, err := checked(request.CSR, request.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	ctx, now := x.R.Context(), x.config.Now()
+	unknown := refusal(http.StatusForbidden, CodeTokenUnknown, "The token is not known: it was replaced by another one, its host was evicted, or it was never made.")
+	e, err := x.config.Store.EnrolmentOfToken(ctx, token.ID)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return nil, unknown
+	}
+	if err != nil {
+		return nil, err
+	}
+	cell, err := x.cellOf(e) // before anything is changed
+	if err != nil {
+		return nil, err
+	}
+	var certificate []byte
+	repeated := false
+	e, err = x.config.Store.ChangeEnrolment(ctx, e.Host, func(e *apidb.Enrolment) (err error) {
+		switch {
+		case !token.is(e.Token):
+			return unknown
+		case !now.Before(e.InvitedUntil):
+			return refusal(http.StatusForbidden, CodeTokenExpired, "The token expired at %s. `compute-agent cells manage add-host` makes another one.",
+				e.InvitedUntil.UTC().Format(time.RFC3339))
+		case e.State == apidb.Evicted:
+			return evicted(*e)
+		case e.State == apidb.Enrolled && e.KeyDigest != csr.digest:
+			return refusal(http.StatusConflict, CodeTokenUsed, "The token was used at %s from %s, with another key. If that was not this host, evict it: "+
+				"compute-agent cells manage evict-host %s.", e.EnrolledAt.UTC().Format(time.RFC3339), e.EnrolledFrom, e.Host)
+		}
+		repeated = e.State == apidb.Enrolled
+		if len(e.Nodes) == 0 {
+			addNodes(e, nodes)
+		}
+		if refused := notOf(*e, nodes); len(refused) > 0 {
+			return refusal(http.StatusConflict, CodeNodeTaken, "%s", strings.Join(refused, " "))
+		}
+		e.State, e.KeyDigest, e.NextKeyDigest, e.EnrolledAt, e.EnrolledFrom = apidb.Enrolled, csr.digest, "", now, address
+		certificate, err = x.sign(csr.request, e, now)
+		return err
+	})
+	if err != nil {
+		return nil, taken(err)
+	}
+	x.config.Logger.Info().Str("host", e.Host).Str("address", address).Str("key", e.KeyDigest).Strs("nodes", uuidsOf(e)).Bool("repeated", repeated).
+		Time("expires", e.ExpiresAt).Msg("A host joined.")
+	return x.answer(e, certificate, cell, nil), nil
+}
+
+// renew answers POST /v1/renew.
+func (x *exchange) renew() (any, error) {
+	now := x.config.Now()
+	client, id, err := x.client(now)
+	if err != nil {
+		return nil, err
+	}
+	x.Who.User = id.Name
+	if x.renewals.exceeded(id.Name) {
+		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", id.Name)
+	}
+	x.renewals.add(id.Name)
+	request, err := decode[RenewRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	csr, nodes, err := checked(request.CSR, request.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.config.Denied.Get().CheckIdentity(id); err != nil {
+		return nil, refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", id.Name, err)
+	}
+	var certificate []byte
+	var refused []string
+	e, err := x.config.Store.ChangeEnrolment(x.R.Context(), id.Name, func(e *apidb.Enrolment) (err error) {
+		if err := mayRenew(*e, id, client); err != nil {
+			return err
+		}
+		if client == e.NextKeyDigest { // it has arrived
+			e.KeyDigest = e.NextKeyDigest
+		}
+		if e.NextKeyDigest = csr.digest; csr.digest == e.KeyDigest {
+			e.NextKeyDigest = ""
+		}
+		if len(e.Nodes) == 0 {
+			addNodes(e, nodes)
+		}
+		refused = notOf(*e, nodes)
+		certificate, err = x.sign(csr.request, e, now)
+		return err
+	})
+	if err != nil {
+		return nil, x.renewalRefused(id.Name, taken(err))
+	}
+	cell, err := x.cellOf(e)
+	if err != nil {
+		return nil, err
+	}
+	if len(refused) > 0 && x.logs.Allow("nodes "+e.Host) {
+		x.config.Logger.Warn().Str("host", e.Host).Strs("refused", refused).Msg("A host reports compute nodes that it was not enrolled for.")
+	}
+	return x.answer(e, certificate, cell, refused), nil
+}
+
+// renewalRefused logs why a host gets no new certificate, and returns the error.
+func (x *exchange) renewalRefused(host string, err error) error {
+	refused := new(Refusal)
+	if !errors.As(err, &refused) || !x.logs.Allow("renew "+host+string(refused.Code)) {
+		return err
+	}
+	log := x.config.Logger.Warn().Str("host", host).Str("address", addressOf(x.R.RemoteAddr)).Str("code", string(refused.Code)).Str("why", refused.Message)
+	if refused.Code == CodeKeyUnknown {
+		log.Msg("A host has shown a key that is not its own any more. Either its state directory was restored from a copy, or another machine has one. " +
+			"If you did not restore it, evict the host: compute-agent cells manage evict-host.")
+		return err
+	}
+	log.Msg("The certificate of a host was not renewed.")
+	return err
+}
+
+// client is the digest of the key that the connection has shown, and whom its certificate is for.
+// It may have expired within the grace.
+func (x *exchange) client(now time.Time) (digest string, id pki.Identity, err error) {
+	unauthorized := func(format string, args ...any) error {
+		return refusal(http.StatusUnauthorized, CodeUnauthorized, format, args...)
+	}
+	if x.R.TLS == nil || len(x.R.TLS.PeerCertificates) == 0 {
+		return "", id, unauthorized("The connection has no client certificate.")
+	}
+	c := x.R.TLS.PeerCertificates[0]
+	roots := x509.NewCertPool()
+	roots.AddCert(x.config.Authority.Certificate())
+	at := now
+	if at.After(c.NotAfter) {
+		at = c.NotAfter
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return "", id, unauthorized("The client certificate is not one of this CA: %s.", err)
+	}
+	if now.After(c.NotAfter.Add(x.config.RenewalGrace)) {
+		return "", id, unauthorized("The client certificate expired at %s, too long ago to be renewed. Join again with a new token: compute-agent cells manage add-host --again.",
+			c.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if id, err = pki.Of(c); err != nil || id.Kind != pki.Host {
+		return "", id, refusal(http.StatusForbidden, CodeNotEnrolled, "The client certificate is not that of a host.")
+	}
+	digest, err = keyDigest(c.PublicKey)
+	return digest, id, err
+}
+
+// mayRenew refuses a host that may not renew a certificate with that key.
+func mayRenew(e apidb.Enrolment, id pki.Identity, key string) error {
+	again := "`compute-agent cells manage add-host " + id.Name + " --again` on the machine of the compute API makes a token for it."
+	switch {
+	case e.State == "":
+		return refusal(http.StatusForbidden, CodeNotEnrolled, "Host %s is not enrolled. %s", id.Name, again)
+	case e.State == apidb.Evicted:
+		return evicted(e)
+	case e.State == apidb.Invited, id.Issued.Before(e.DeniedBefore):
+		return refusal(http.StatusForbidden, CodeNotEnrolled, "Host %s was invited again, and this certificate is of before. Join with the new token.", id.Name)
+	case key != e.KeyDigest && (key != e.NextKeyDigest || key == ""):
+		return refusal(http.StatusForbidden, CodeKeyUnknown, "Host %s has another key now: its identity was renewed by another machine, or this one is an old copy. %s", id.Name, again)
+	}
+	return nil
+}
+
+func evicted(e apidb.Enrolment) *Refusal {
+	reason := ""
+	if e.Reason != "" {
+		reason = ": " + e.Reason
+	}
+	return refusal(http.StatusForbidden, CodeEvicted, "Host %s was evicted at %s%s.", e.Host, e.EvictedAt.UTC().Format(time.RFC3339), reason)
+}
+
+// certificateRequest is a request for a certificate, and the digest of its key.
+type certificateRequest struct {
+	request *x509.CertificateRequest
+	digest  string
+}
+
+// checked reads what a host sends.
+func checked(text string, nodes []Node) (csr certificateRequest, out []Node, err error) {
+	if csr.request, err = pki.ParseRequest([]byte(text)); err != nil {
+		return csr, nil, badRequest("The request for a certificate cannot be used: %.300s.", err.Error())
+	}
+	if csr.digest, err = keyDigest(csr.request.PublicKey); err != nil {
+		return csr, nil, badRequest("The key cannot be used: %.300s.", err.Error())
+	}
+	if len(nodes) > apidb.MaxEnrolledNodes {
+		return csr, nil, badRequest("The host names %d nodes, more than %d.", len(nodes), apidb.MaxEnrolledNodes)
+	}
+	for _, n := range nodes {
+		id, err := uuid.Parse(n.UUID)
+		if err != nil {
+			return csr, nil, badRequest("%.64q is not the uuid of a node.", n.UUID)
+		}
+		if n.Name != "" && pki.CheckName(n.Name) != nil {
+			return csr, nil, badRequest("%.300q cannot be the name of a node in a certificate.", n.Name)
+		}
+		if n.UUID = id.String(); !slices.ContainsFunc(out, func(other Node) bool { return other.UUID == n.UUID }) {
+			out = append(out, n)
+		}
+	}
+	return csr, out, nil
+}
+
+// keyDigest is the digest of a public key.
+func keyDigest(key any) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// notOf says which nodes are not those of an enrolment.
+func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
+	for _, n := range nodes {
+		if !slices.ContainsFunc(e.Nodes, func(has apidb.EnrolledNode) bool { return has.UUID == n.UUID }) {
+			refused = append(refused, fmt.Sprintf("Node %s is not one of host %s; if it is, run: compute-agent cells manage enrol-node %[2]s %[1]s.", n.UUID, e.Host))
+		}
+	}
+	return refused
+}
+
+// taken is the refusal for a node of another host; other errors are as they are.
+func taken(err error) error {
+	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
+		return refusal(http.StatusConflict, CodeNodeTaken, "Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells manage evict-host %[2]s, "+
+			"compute-agent cells manage delete-host %[2]s.", other.Node, other.Host)
+	}
+	return err
+}
+
+// sign makes the certificate of an enrolment, and notes it there.
+func (x *exchange) sign(request *x509.CertificateRequest, e *apidb.Enrolment, now time.Time) ([]byte, error) {
+	id := pki.Identity{Kind: pki.Host, Name: e.Host, Names: []string{e.Host}}
+	for _, n := range e.Nodes {
+		id.Nodes = append(id.Nodes, n.UUID)
+		if n.Name != "" && !slices.Contains(id.Names, n.Name) {
+			id.Names = append(id.Names, n.Name)
+		}
+	}
+	text, err := x.config.Authority.Sign(request, id, pki.SignOptions{Lifetime: x.config.Lifetime, Now: now, NotBefore: e.DeniedBefore})
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	e.Serial, e.Issued, e.ExpiresAt = fmt.Sprintf("%x", c.SerialNumber), now, c.NotAfter
+	return text, nil
+}
+
+// cellOf is the cell of an enrolment.
+func (x *exchange) cellOf(e apidb.Enrolment) (CellAccess, error) {
+	known, err := x.config.Store.Cells(x.R.Context())
+	if err != nil {
+		return CellAccess{}, err
+	}
+	for _, c := range known {
+		if c.UUID == e.CellUUID {
+			return CellAccess{Name: c.Name, URLs: strings.FieldsFunc(c.URL, func(r rune) bool { return r == ',' || r == ' ' })}, nil
+		}
+	}
+	return CellAccess{}, refusal(http.StatusConflict, CodeNoCell, "The cell %s of host %s is not registered any more. Invite the host again, for another cell.", e.CellUUID, e.Host)
+}
+
+func (x *exchange) answer(e apidb.Enrolment, certificate []byte, cell CellAccess, refused []string) *Answer {
+	a := &Answer{
+		Host: e.Host, Certificate: string(certificate), CA: string(x.config.Authority.PEM()), Expires: e.ExpiresAt,
+		Nodes: []Node{}, Refused: refused, Cell: cell, Placement: x.config.Placement,
+	}
+	for _, n := range e.Nodes {
+		a.Nodes = append(a.Nodes, Node{UUID: n.UUID, Name: n.Name})
+	}
+	return a
+}
+
+func uuidsOf(e apidb.Enrolment) []string {
+	out := make([]string, 0, len(e.Nodes))
+	for _, n := range e.Nodes {
+		out = append(out, n.UUID)
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+)
+
+// ErrAgain says that a host has an enrolment already, which inviting it again would end.
+var ErrAgain = errors.New("the host was invited before")
+
+// Invitation is what an operator says of a host.
+type Invitation struct {
+	Host, CellUUID string
+	Nodes          []Node
+	// By is who invites it: a user of the machine of the compute API.
+	By  string
+	TTL time.Duration
+	// Again invites a host that is enrolled or evicted: certificates of before are refused.
+	Again bool
+	Now   time.Time
+}
+
+// Invite makes a token for a host. ErrAgain if it is enrolled or evicted, and Again is not set.
+// The nodes that it had stay its own.
+func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invitation) (apidb.Enrolment, Token, error) {
+	token := NewToken(fingerprint)
+	digest := token.digest()
+	e, err := store.ChangeEnrolment(ctx, i.Host, func(e *apidb.Enrolment) error {
+		if (e.State == apidb.Enrolled || e.State == apidb.Evicted) && !i.Again {
+			return fmt.Errorf("%w: %s is %s", ErrAgain, i.Host, e.State)
+		}
+		if e.State == apidb.Enrolled || e.State == apidb.Evicted {
+			deny(e, i.Now)
+		}
+		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By, i.Now, i.Now.Add(i.TTL), digest
+		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
+		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{}, "", time.Time{}, time.Time{}, time.Time{}
+		addNodes(e, i.Nodes)
+		return nil
+	})
+	return e, token, err
+}
+
+// EnrolNode adds a node to a host. Its next certificate has it. apidb.ErrNotFound for a host
+// without an enrolment.
+func EnrolNode(ctx context.Context, store apidb.Store, host string, node Node) (apidb.Enrolment, error) {
+	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+		if e.State == "" {
+			return fmt.Errorf("the enrolment of host %s: %w", host, apidb.ErrNotFound)
+		}
+		addNodes(e, []Node{node})
+		return nil
+	})
+}
+
+// Evict refuses a host from now on, until it is invited again. Evicting it again only changes the
+// reason, if there is one. apidb.ErrNotFound for a host without an enrolment.
+func Evict(ctx context.Context, store apidb.Store, host, reason string, now time.Time) (apidb.Enrolment, error) {
+	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+		reason = strings.Join(strings.Fields(reason), " ")
+		switch e.State {
+		case "":
+			return fmt.Errorf("the enrolment of host %s: %w", host, apidb.ErrNotFound)
+		case apidb.Evicted:
+			if reason != "" {
+				e.Reason = reason
+			}
+			return nil
+		case apidb.Invited, apidb.Enrolled:
+		}
+		deny(e, now)
+		e.State, e.EvictedAt, e.Reason, e.Token = apidb.Evicted, now, reason, apidb.TokenDigest{}
+		return nil
+	})
+}
+
+// deny refuses all certificates of before. They begin to be valid at a full second, at the earliest
+// at that of the last denial.
+func deny(e *apidb.Enrolment, now time.Time) {
+	before := now.Truncate(time.Second).Add(time.Second)
+	if !before.After(e.DeniedBefore) {
+		before = e.DeniedBefore.Add(time.Second)
+	}
+	e.DeniedBefore = before
+}
+
+// addNodes adds nodes, or gives those that are there another name.
+func addNodes(e *apidb.Enrolment, nodes []Node) {
+	e.Nodes = slices.Clone(e.Nodes)
+	for _, n := range nodes {
+		one := apidb.EnrolledNode{UUID: n.UUID, Name: n.Name}
+		at := slices.IndexFunc(e.Nodes, func(has apidb.EnrolledNode) bool { return has.UUID == n.UUID })
+		switch {
+		case at < 0:
+			e.Nodes = append(e.Nodes, one)
+		case n.Name != "":
+			e.Nodes[at] = one
+		}
+	}
+}

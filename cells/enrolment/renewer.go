@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// RenewerConfig configures a Renewer. CertFile and KeyFile are required.
+type RenewerConfig struct {
+	// CertFile and KeyFile are those of the host: the identity file, twice, if it is renewed.
+	CertFile, KeyFile string
+	// Renew asks for a new certificate; nil: this is not done here, and the files are only read.
+	Renew func(ctx context.Context, csr []byte, nodes []Node) (*Answer, error)
+	// Nodes are the compute nodes of the host, as far as they are known.
+	Nodes func() []Node
+	// Renewed gets the outcome of each attempt, for metrics; nil costs nothing.
+	Renewed func(error)
+	// Jitter is a number in [0,1); rand.Float64 when nil.
+	Jitter func() float64
+	Logger zerolog.Logger
+}
+
+// RenewerStatus is the identity of a host, and how its renewal goes.
+type RenewerStatus struct {
+	// Host and Nodes are those of the certificate, which the host got at Since.
+	Host           string
+	Nodes          []string
+	Since, Expires time.Time
+	// Renews says whether the agent renews it, next at Next.
+	Renews bool
+	Next   time.Time
+	// Error is why the last attempt failed, or why the files cannot be read, "" after a success.
+	// Refused says that the service will not renew it until an operator acts.
+	Error   string
+	Refused bool
+	// RefusedNodes says which nodes of the host its certificate does not have, and why.
+	RefusedNodes []string
+}
+
+// Renewer renews the certificate of a host at a third of its life. Run owns its goroutine.
+type Renewer struct {
+	config RenewerConfig
+
+	mu     sync.Mutex
+	status RenewerStatus
+	read   bool // status is that of the files
+	// of the loop
+	key     string // of the certificate that failures are about
+	attempt int
+	lacked  bool // a certificate without nodes was to be renewed at once
+}
+
+// look is how often the files are looked at: a host may join again, or the site renew them.
+const look = time.Minute
+
+// NewRenewer makes a Renewer. It does nothing yet.
+func NewRenewer(c RenewerConfig) *Renewer {
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	if c.Nodes == nil {
+		c.Nodes = func() []Node { return nil }
+	}
+	return &Renewer{config: c}
+}
+
+// Status is the state of the renewal. It reads the files if Run has not yet.
+func (r *Renewer) Status() RenewerStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.read {
+		r.refresh()
+	}
+	return r.status
+}
+
+// Run renews the certificate until the context ends.
+func (r *Renewer) Run(ctx context.Context) {
+	for {
+		timer := time.NewTimer(r.step(ctx))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// step looks at the files, renews the certificate if it is time, and says how long to wait.
+func (r *Renewer) step(ctx context.Context) time.Duration {
+	r.mu.Lock()
+	r.refresh()
+	due := r.status.Renews && !time.Now().Before(r.status.Next)
+	r.mu.Unlock()
+	if due {
+		err := r.renew(ctx)
+		if ctx.Err() != nil {
+			return 0
+		}
+		if r.config.Renewed != nil {
+			r.config.Renewed(err)
+		}
+		r.mu.Lock()
+		r.outcome(err)
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.status.Renews {
+		return look
+	}
+	return min(max(time.Until(r.status.Next), time.Millisecond), look)
+}
+
+// refresh reads the files. r.mu is held.
+func (r *Renewer) refresh() {
+	id, err := ReadIdentity(r.config.CertFile, r.config.KeyFile)
+	r.read = true
+	if err != nil {
+		if text := err.Error(); r.status.Error != text {
+			r.config.Logger.Error().Err(err).Msg("The certificate of this host cannot be read. Cell and Placement do not let the agent in until it can.")
+			r.status = RenewerStatus{Error: text}
+		}
+		r.key = ""
+		return
+	}
+	if id.Key+id.Expires.String() != r.key { // the first, a renewed one, or one that others wrote
+		r.key, r.attempt, r.lacked = id.Key+id.Expires.String(), 0, false
+		third := id.Expires.Sub(id.Since) / 3
+		r.status = RenewerStatus{
+			Host: id.Name, Nodes: id.Nodes, Since: id.Since, Expires: id.Expires, Renews: r.config.Renew != nil,
+			Next: id.Since.Add(third - time.Duration(r.config.Jitter()*float64(third)/10)), RefusedNodes: r.status.RefusedNodes,
+		}
+		if r.status.Renews {
+			r.config.Logger.Info().Str("host", id.Name).Strs("nodes", id.Nodes).Time("expires", id.Expires).Time("renewal", r.status.Next).Msg("The certificate of this host.")
+		}
+	}
+	// A host that joins before its first start does not know its nodes yet.
+	if len(id.Nodes) == 0 && !r.lacked && r.status.Renews && len(r.config.Nodes()) > 0 {
+		r.lacked, r.status.Next = true, time.Now()
+	}
+}
+
+// renew gets a new certificate, with a new key, and writes it.
+func (r *Renewer) renew(ctx context.Context) error {
+	r.mu.Lock()
+	host := r.status.Host
+	r.mu.Unlock()
+	key, keyPEM, err := pki.NewKey()
+	if err != nil {
+		return err
+	}
+	csr, err := pki.NewRequest(key, host)
+	if err != nil {
+		return err
+	}
+	answer, err := r.config.Renew(ctx, csr, r.config.Nodes())
+	if err != nil {
+		return err
+	}
+	content, id, err := NewIdentity(keyPEM, []byte(answer.Certificate), time.Now())
+	if err != nil {
+		return err
+	}
+	if id.Name != host {
+		return fmt.Errorf("the new certificate is for host %.300q, not for %s", id.Name, host)
+	}
+	if err := replaceIdentity(r.config.CertFile, content); err != nil {
+		return fmt.Errorf("write the new certificate: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(answer.Refused, r.status.RefusedNodes) && len(answer.Refused) > 0 {
+		r.config.Logger.Warn().Strs("refused", answer.Refused).Msg("Compute nodes of this host are not in its certificate.")
+	}
+	r.status.RefusedNodes = answer.Refused
+	return nil
+}
+
+// outcome notes how an attempt ended, and when the next one is. r.mu is held.
+func (r *Renewer) outcome(err error) {
+	if err == nil {
+		r.refresh()
+		return
+	}
+	refused := new(Refusal)
+	final := errors.As(err, &refused) && refused.Final()
+	if r.status.Error != err.Error() {
+		r.config.Logger.Warn().Err(err).Time("expires", r.status.Expires).Bool("refused", final).
+			Msg("The certificate of this host was not renewed. The agent retries; guests are not affected.")
+	}
+	r.status.Error, r.status.Refused = err.Error(), final
+	life := r.status.Expires.Sub(r.status.Since)
+	least := min(max(life/500, time.Second), time.Minute)
+	most := max(life/24, least)
+	wait := most
+	if !final && r.attempt < 16 {
+		wait = min(least<<r.attempt, most)
+	}
+	r.attempt++
+	r.status.Next = time.Now().Add(wait + time.Duration(r.config.Jitter()*float64(wait)/5))
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// renewal is a renewer with a CA in the place of the service.
+type renewal struct {
+	t     *testing.T
+	ca    *pki.Authority
+	dir   string
+	nodes []enrolment.Node
+	mu    sync.Mutex
+	at    []time.Duration // of the attempts, since the start
+	fail  error
+	start time.Time
+}
+
+func newRenewal(t *testing.T) *renewal {
+	t.Helper()
+	r := &renewal{t: t, dir: t.TempDir(), start: time.Now()}
+	var err error
+	r.ca, err = pki.InitAuthority(filepath.Join(r.dir, "ca"), "test-ca", time.Now())
+	must(t, err)
+	return r
+}
+
+func (r *renewal) sign(csr []byte, nodes []enrolment.Node) []byte {
+	request, err := pki.ParseRequest(csr)
+	must(r.t, err)
+	id := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
+	for _, n := range nodes {
+		id.Nodes = append(id.Nodes, n.UUID)
+	}
+	text, err := r.ca.Sign(request, id, pki.SignOptions{Lifetime: 24 * time.Hour, Now: time.Now()})
+	must(r.t, err)
+	return text
+}
+
+// joined writes an identity file.
+func (r *renewal) joined(nodes ...enrolment.Node) string {
+	r.t.Helper()
+	k := newKeyPair(r.t, "h1")
+	content, _, err := enrolment.NewIdentity(k.key, r.sign(k.csr, nodes), time.Now())
+	must(r.t, err)
+	path := filepath.Join(r.dir, enrolment.IdentityFile)
+	must(r.t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+// Renew answers as the service does.
+func (r *renewal) Renew(_ context.Context, csr []byte, nodes []enrolment.Node) (*enrolment.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = append(r.at, time.Since(r.start))
+	if r.fail != nil {
+		return nil, r.fail
+	}
+	return &enrolment.Answer{Certificate: string(r.sign(csr, nodes))}, nil
+}
+
+func (r *renewal) setFailure(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = err
+}
+
+func (r *renewal) attempts() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.at
+	r.at = nil
+	return out
+}
+
+func (r *renewal) renewer(path string) (n *enrolment.Renewer, outcomes *[]error) {
+	outcomes = new([]error)
+	return enrolment.NewRenewer(enrolment.RenewerConfig{
+		CertFile: path, KeyFile: path, Renew: r.Renew, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
+		Nodes: func() []enrolment.Node {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.nodes
+		},
+		Renewed: func(err error) { *outcomes = append(*outcomes, err) },
+	}), outcomes
+}
+
+// run runs f with a clock of its own, and the renewer beside it.
+func (r *renewal) run(n *enrolment.Renewer, f func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { n.Run(ctx) })
+	f()
+	stop()
+	all.Wait()
+}
+
+// TestRenewerRenewsAtAThird: with a new key each time, and one file that always fits together.
+func TestRenewerRenewsAtAThird(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(t)
+		path := r.joined(enrolment.Node{UUID: nodeA})
+		n, outcomes := r.renewer(path)
+		r.nodes = []enrolment.Node{{UUID: nodeA}}
+		before, err := enrolment.ReadIdentity(path, path)
+		must(t, err)
+		r.run(n, func() {
+			time.Sleep(7 * time.Hour)
+			synctest.Wait()
+			if got := r.attempts(); len(got) != 0 {
+				t.Errorf("renewed after %v", got)
+			}
+			time.Sleep(18 * time.Hour)
+			synctest.Wait()
+			if got := r.attempts(); len(got) != 3 || got[0].Round(time.Hour) != 8*time.Hour {
+				t.Errorf("renewed after %v", got)
+			}
+		})
+		after, err := enrolment.ReadIdentity(path, path)
+		must(t, err)
+		if after.Key == before.Key || !after.Expires.After(before.Expires.Add(23*time.Hour)) || !slices.Equal(after.Nodes, []string{nodeA}) {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+		if s := n.Status(); s.Host != "h1" || s.Error != "" || !s.Expires.Equal(after.Expires) || !s.Renews || len(*outcomes) != 3 {
+			t.Errorf("the status is %+v after %v", s, *outcomes)
+		}
+	})
+}
+
+// TestRenewerBacksOff: failures are retried soon and then less often, so that there are many
+// attempts before the certificate expires; a refusal less often; and success ends it.
+func TestRenewerBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(t)
+		path := r.joined(enrolment.Node{UUID: nodeA})
+		n, _ := r.renewer(path)
+		r.fail = errors.New("connection refused")
+		r.run(n, func() {
+			time.Sleep(23 * time.Hour)
+			synctest.Wait()
+			got := r.attempts()
+			if len(got) < 15 || len(got) > 40 || got[1]-got[0] > 2*time.Minute {
+				t.Errorf("attempts after %v", got)
+			}
+			if s := n.Status(); s.Refused || !strings.Contains(s.Error, "connection refused") {
+				t.Errorf("the status is %+v", s)
+			}
+			r.setFailure(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeEvicted, Message: "Host h1 was evicted."})
+			time.Sleep(5 * time.Hour)
+			synctest.Wait()
+			if got := r.attempts(); len(got) < 4 || len(got) > 6 {
+				t.Errorf("attempts of a refused host after %v", got)
+			}
+			if s := n.Status(); !s.Refused || !strings.Contains(s.Error, "evicted") {
+				t.Errorf("the status is %+v", s)
+			}
+			r.setFailure(nil)
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if s := n.Status(); s.Error != "" || s.Refused || time.Until(s.Expires) < 20*time.Hour {
+				t.Errorf("the status is %+v", s)
+			}
+		})
+	})
+}
+
+// TestRenewerFollowsTheHost: nodes that become known after the join are bound at once, and a host
+// that joins again is renewed without a restart.
+func TestRenewerFollowsTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(t)
+		path := r.joined()
+		n, _ := r.renewer(path)
+		r.run(n, func() {
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			r.mu.Lock()
+			r.nodes = []enrolment.Node{{UUID: nodeA}}
+			r.mu.Unlock()
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if got, s := r.attempts(), n.Status(); len(got) != 1 || !slices.Equal(s.Nodes, []string{nodeA}) {
+				t.Errorf("after the driver named a node: attempts after %v, status %+v", got, s)
+			}
+			must(t, os.Remove(path))
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if s := n.Status(); s.Error == "" || s.Host != "" {
+				t.Errorf("without a file: %+v", s)
+			}
+			r.joined(enrolment.Node{UUID: nodeB})
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if s := n.Status(); s.Error != "" || !slices.Equal(s.Nodes, []string{nodeB}) {
+				t.Errorf("after joining again: %+v", s)
+			}
+		})
+	})
+}
+
+// TestIdentityRefused: what does not fit together is not written.
+func TestIdentityRefused(t *testing.T) {
+	r := newRenewal(t)
+	k, other := newKeyPair(t, "h1"), newKeyPair(t, "h1")
+	good := r.sign(k.csr, nil)
+	request, err := pki.ParseRequest(k.csr)
+	must(t, err)
+	server, err := r.ca.Sign(request, pki.Identity{Kind: pki.Service, Name: "s", Names: []string{"s"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
+	must(t, err)
+	for name, c := range map[string]struct {
+		key, certificates []byte
+		now               time.Time
+	}{
+		"another key":         {other.key, good, time.Now()},
+		"nothing":             {k.key, nil, time.Now()},
+		"a key in it":         {k.key, append(slices.Clone(good), k.key...), time.Now()},
+		"of a server":         {k.key, server, time.Now()},
+		"expired":             {k.key, good, time.Now().Add(25 * time.Hour)},
+		"without end":         {k.key, slices.Repeat(good, 17), time.Now()},
+		"another one's first": {k.key, append(slices.Clone(r.ca.PEM()), good...), time.Now()},
+	} {
+		if _, _, err := enrolment.NewIdentity(c.key, c.certificates, c.now); err == nil {
+			t.Errorf("%s is an identity", name)
+		}
+	}
+	content, id, err := enrolment.NewIdentity(k.key, append(slices.Clone(good), r.ca.PEM()...), time.Now())
+	if must(t, err); id.Name != "h1" || len(content) == 0 {
+		t.Errorf("%+v", id)
+	}
+}

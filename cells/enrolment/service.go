@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// Bounds of the service.
+const (
+	// maxBody is the size of a request: a request for a certificate, and as many nodes as there may
+	// be.
+	maxBody     = 256 << 10
+	maxBodies   = 64 << 20
+	maxInFlight = 200
+	// requestTime is how long a request may take to arrive, and its answer to be read.
+	requestTime = 30 * time.Second
+	stopGrace   = 5 * time.Second
+	// failedJoins are how many joins of an address may fail in a minute, renewals how many a host
+	// may make.
+	failedJoins = 10
+	renewals    = 30
+)
+
+// Config configures a Service. Store, Authority and Names are required.
+type Config struct {
+	Store     apidb.Store
+	Authority *pki.Authority
+	// Names are the names and addresses by which hosts reach the service.
+	Names []string
+	// Lifetime is how long certificates are valid; 24 h when zero. RenewalGrace is how long after
+	// that they can be renewed.
+	Lifetime, RenewalGrace time.Duration
+	// Placement is where the hosts find Placement.
+	Placement PlacementPlace
+	// Denied are hosts that are refused beside those that are evicted; nil: none.
+	Denied *pki.DenyFile
+	// Connections are those of all servers of the process.
+	Connections *osapi.Connections
+	// Observer receives every answer; nil costs nothing.
+	Observer osapi.Observer
+	// Now is the clock; time.Now when nil.
+	Now    func() time.Time
+	Logger zerolog.Logger
+}
+
+// Service is the enrolment service: an http.Handler. Serve serves it on a listener.
+type Service struct {
+	config      Config
+	service     *osapi.Service
+	routes      *osapi.Routes[call]
+	certificate *serverCertificate
+	failures    *limiter // of joins, by network
+	renewals    *limiter // by host
+	logs        *osapi.LogLimiter
+}
+
+// New makes a Service. It does not close the store.
+func New(c Config) (*Service, error) {
+	if c.Store == nil || c.Authority == nil {
+		return nil, errors.New("an enrolment service needs the API database and a CA")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Lifetime <= 0 {
+		c.Lifetime = 24 * time.Hour
+	}
+	certificate, err := newServerCertificate(c.Authority, c.Names, c.Now)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
+		failures: newLimiter(failedJoins, time.Minute, c.Now), renewals: newLimiter(renewals, time.Minute, c.Now),
+	}
+	s.service = osapi.NewService(osapi.Options{
+		Limits:   osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
+		Observer: c.Observer, LogMessage: "Request to the enrolment service.", Now: c.Now, Logger: c.Logger,
+	})
+	s.routes = osapi.NewRoutes[call](true)
+	for _, one := range []call{
+		{http.MethodPost, "/v1/join", (*exchange).join},
+		{http.MethodPost, "/v1/renew", (*exchange).renew},
+		{http.MethodGet, "/v1/denied", (*exchange).denied},
+		{http.MethodGet, "/v1/ca", (*exchange).ca},
+	} {
+		s.routes.Add(one.method, one.path, one)
+	}
+	return s, nil
+}
+
+// Serve answers requests on the listener until the context ends. It closes the listener in any
+// case.
+func (s *Service) Serve(ctx context.Context, l net.Listener) error {
+	server := &osapi.Server{
+		Handler: s, TLS: s.TLS(), Connections: s.config.Connections, Refuse: s.refuse, Logger: s.config.Logger,
+		ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, Grace: stopGrace, Finish: true,
+	}
+	return server.Serve(ctx, l)
+}
+
+// TLS is that of the service. It asks for a certificate of clients, and does not verify it: the
+// service does, because an expired one can be renewed.
+func (s *Service) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.get() },
+	}
+}
+
+// call is one call of the service.
+type call struct {
+	method, path string
+	// do answers: a value to be written as JSON, or text.
+	do func(x *exchange) (any, error)
+}
+
+// text is an answer that is no JSON.
+type text struct {
+	kind string
+	body []byte
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	osapi.Exchange
+	*Service
+}
+
+// ServeHTTP answers a request.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{Service: s}
+	s.service.Serve(w, r, &x.Exchange, x)
+}
+
+// refuse answers a request that ServeHTTP does not get, with a status and the reason.
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	x := &exchange{Service: s}
+	s.service.Refuse(w, r, status, reason, &x.Exchange, x)
+}
+
+// Handle finds the call, and makes it.
+func (x *exchange) Handle() error {
+	found := x.routes.Find(x.R)
+	if found.Err != nil {
+		return found.Err
+	}
+	x.Route, x.Routine = found.Path, found.Route.method == http.MethodGet
+	answer, err := found.Route.do(x)
+	if err != nil {
+		return err
+	}
+	header := x.W.Header()
+	header.Set("Cache-Control", "no-store")
+	if plain, is := answer.(text); is {
+		header.Set("Content-Type", plain.kind)
+		x.Send(http.StatusOK, plain.body)
+		return nil
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	header.Set("Content-Type", mediaType)
+	x.Send(http.StatusOK, body)
+	return nil
+}
+
+const mediaType = "application/json"
+
+// Explain finds the answer that an error gets, and logs what the client does not get.
+func (x *exchange) Explain(err error) *osapi.Error {
+	var (
+		e       *osapi.Error
+		refused *Refusal
+		large   *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &refused):
+		return refused.answer()
+	case errors.As(err, &e):
+		if e.Code == "" {
+			e.Code = string(codeOf(e.Status))
+		}
+		return e
+	case errors.As(err, &large):
+		return refusal(http.StatusRequestEntityTooLarge, CodeTooLarge, "The body has more than %d bytes.", large.Limit).answer()
+	case errors.Is(err, osapi.ErrBug):
+		return refusal(http.StatusInternalServerError, CodeInternal, "Internal error of the enrolment service; see its log.").answer()
+	}
+	retry := refusal(http.StatusServiceUnavailable, CodeUnavailable, "The request cannot be answered now. Send it again in a moment.").answer()
+	retry.Retry = true
+	return retry.Because(err) // the log line of the request has it
+}
+
+// codeOf is the code of an error that is of no call.
+func codeOf(status int) Code {
+	switch status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return CodeNotFound
+	case http.StatusRequestTimeout:
+		return CodeTimeout
+	case http.StatusServiceUnavailable:
+		return CodeUnavailable
+	}
+	return CodeBadRequest
+}
+
+// refusal is an error that the client gets as it is.
+func refusal(status int, code Code, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *Refusal) answer() *osapi.Error {
+	return &osapi.Error{Status: e.Status, Code: string(e.Code), Message: e.Message, Retry: e.Code == CodeTooMany}
+}
+
+// Encode writes an error as JSON.
+func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
+	x.W.Header().Set("Cache-Control", "no-store")
+	body, err := json.Marshal(Refusal{Code: Code(e.Code), Message: e.Message})
+	if err != nil {
+		panic(err) // it is of two strings
+	}
+	return mediaType, body
+}
+
+// decode reads the body of a request: one JSON value with no field that is not known.
+func decode[T any](x *exchange) (value T, err error) {
+	if kind, _, err := mime.ParseMediaType(x.R.Header.Get("Content-Type")); err != nil || kind != mediaType {
+		return value, badRequest("The body must be of the type %s.", mediaType)
+	}
+	body, err := x.Body()
+	if err != nil {
+		return value, err
+	}
+	if err := jsonkit.Unmarshal(body, &value); err != nil {
+		return value, badRequest("The body cannot be read: %.200s.", err.Error())
+	}
+	return value, nil
+}
+
+func badRequest(format string, args ...any) *Refusal {
+	return refusal(http.StatusBadRequest, CodeBadRequest, format, args...)
+}
+
+// denied answers GET /v1/denied: the deny list, for servers. It is public, as the list of revoked
+// certificates of a CA is.
+func (x *exchange) denied() (any, error) {
+	list, err := Denied(x.R.Context(), x.config.Store, x.config.Denied.Get())
+	if err != nil {
+		return nil, err
+	}
+	return text{"text/plain; charset=utf-8", list.Text()}, nil
+}
+
+// Denied is the deny list of the API database and of another list, which may be nil. Of two
+// denials of a host the later one counts.
+func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.DenyList, error) {
+	all, err := store.Enrolments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var denials []pki.Denial
+	if others != nil {
+		denials = others.Denials()
+	}
+	for _, e := range all {
+		if d, denied := e.Denial(); denied {
+			denials = append(denials, d)
+		}
+	}
+	return pki.NewDenyList(denials)
+}
+
+// ca answers GET /v1/ca: the certificate of the CA. Who does not trust it yet compares its
+// fingerprint.
+func (x *exchange) ca() (any, error) {
+	return text{"application/x-pem-file", x.config.Authority.PEM()}, nil
+}

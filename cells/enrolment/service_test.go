@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// TestJoin: a host gets a certificate for what the operator said, and learns where its cell and
+// Placement are. Whatever its request says of it counts nothing.
+func TestJoin(t *testing.T) {
+	w := newWorld(t, nil)
+	token := w.invite("h1", false, enrolment.Node{UUID: nodeA, Name: "h1.example.com"})
+	key, keyPEM, err := pki.NewKey()
+	must(t, err)
+	other, err := url.Parse("urn:compute-agent:host:h2")
+	must(t, err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "compute-api"}, DNSNames: []string{"compute-api", "h2"}, URIs: []*url.URL{other},
+	}, key)
+	must(t, err)
+	k := keyPair{keyPEM, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}
+	answer, err := w.join(token, k)
+	must(t, err)
+	id := identity(t, w.pair(answer, k))
+	if id.Kind != pki.Host || id.Name != "h1" || !slices.Equal(id.Names, []string{"h1", "h1.example.com"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
+		t.Errorf("the certificate is for %+v", id)
+	}
+	if answer.Host != "h1" || answer.Cell.Name != "cell1" || !slices.Equal(answer.Cell.URLs, []string{"https://cell1.example:8780"}) ||
+		answer.Placement.URL != "https://placement.example:8778" || answer.CA != string(w.ca.PEM()) || answer.Expires.Before(time.Now().Add(59*time.Minute)) {
+		t.Errorf("the answer is %+v", answer)
+	}
+	e, err := w.store.EnrolmentOfToken(t.Context(), token.ID)
+	if must(t, err); e.State != apidb.Enrolled || e.EnrolledFrom != "127.0.0.1" || e.Serial == "" || e.ExpiresAt != answer.Expires || e.KeyDigest == "" {
+		t.Errorf("the enrolment is %+v", e)
+	}
+	if strings.Contains(w.log.String(), strings.Split(token.Reveal(), ".")[3]) {
+		t.Error("the log has the token")
+	}
+}
+
+// TestTheFirstNodesThatAHostNamesAreItsOwn: an operator who named none trusts the one-time token
+// for them, once.
+func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.joined("h1", enrolment.Node{UUID: strings.ToUpper(nodeA)})
+	if id := identity(t, c); !slices.Equal(id.Nodes, []string{nodeA}) {
+		t.Errorf("the certificate is for %+v", id)
+	}
+	k := newKeyPair(t, "h1")
+	answer, err := w.renew(c, k, enrolment.Node{UUID: nodeA}, enrolment.Node{UUID: nodeB})
+	must(t, err)
+	if len(answer.Nodes) != 1 || len(answer.Refused) != 1 || !strings.Contains(answer.Refused[0], nodeB) {
+		t.Errorf("another node: %+v", answer)
+	}
+	_, err = enrolment.EnrolNode(t.Context(), w.store, "h1", enrolment.Node{UUID: nodeB})
+	must(t, err)
+	answer, err = w.renew(w.pair(answer, k), newKeyPair(t, "h1"), enrolment.Node{UUID: nodeB})
+	if must(t, err); len(answer.Nodes) != 2 || len(answer.Refused) != 0 {
+		t.Errorf("after an operator enrolled it: %+v", answer)
+	}
+
+	// A host that knew none when it joined binds them with its first renewal.
+	h2 := w.joined("h2")
+	_, err = w.renew(h2, newKeyPair(t, "h2"), enrolment.Node{UUID: nodeA})
+	wantRefusal(t, "the node of another host", err, enrolment.CodeNodeTaken)
+	if !strings.Contains(err.Error(), "h1") {
+		t.Errorf("the error does not name the host: %v", err)
+	}
+	const own = "cccccccc-0000-4000-8000-000000000003"
+	answer, err = w.renew(h2, newKeyPair(t, "h2"), enrolment.Node{UUID: own, Name: "h2"})
+	if must(t, err); len(answer.Nodes) != 1 || answer.Nodes[0].UUID != own {
+		t.Errorf("its own node: %+v", answer)
+	}
+}
+
+// TestJoinRefused: wrong tokens, requests and nodes change nothing, and each is named.
+func TestJoinRefused(t *testing.T) {
+	w := newWorld(t, nil)
+	w.joined("owner", enrolment.Node{UUID: nodeA})
+	token := w.invite("h1", false)
+	parts := strings.Split(token.Reveal(), ".")
+	text := func(at int, part string) string {
+		changed := slices.Clone(parts)
+		changed[at] = part
+		return strings.Join(changed, ".")
+	}
+	otherKey := newKeyPair(t, "x")
+	good := string(otherKey.csr)
+	block, _ := pem.Decode(otherKey.csr)
+	forged := slices.Clone(block.Bytes)
+	forged[len(forged)-1] ^= 1
+	replaced := w.invite("h2", false)
+	w.invite("h2", false)
+	many := make([]enrolment.Node, apidb.MaxEnrolledNodes+1)
+	for i := range many {
+		many[i].UUID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+	}
+	ca, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "other", time.Now())
+	must(t, err)
+	for name, c := range map[string]struct {
+		token, csr string
+		nodes      []enrolment.Node
+		code       enrolment.Code
+	}{
+		"no token":                {"", good, nil, enrolment.CodeBadRequest},
+		"another text":            {"secret", good, nil, enrolment.CodeBadRequest},
+		"another version":         {text(0, "join2"), good, nil, enrolment.CodeBadRequest},
+		"of another CA":           {text(1, ca.Fingerprint()), good, nil, enrolment.CodeTokenUnknown},
+		"of no host":              {text(2, "0123456789abcdef"), good, nil, enrolment.CodeTokenUnknown},
+		"guessed":                 {text(3, strings.Repeat("A", 43)), good, nil, enrolment.CodeTokenUnknown},
+		"replaced by another":     {replaced.Reveal(), good, nil, enrolment.CodeTokenUnknown},
+		"no request":              {token.Reveal(), "", nil, enrolment.CodeBadRequest},
+		"a certificate":           {token.Reveal(), string(w.ca.PEM()), nil, enrolment.CodeBadRequest},
+		"a forged request":        {token.Reveal(), string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: forged})), nil, enrolment.CodeBadRequest},
+		"a huge request":          {token.Reveal(), strings.Repeat("x", 100<<10), nil, enrolment.CodeBadRequest},
+		"no uuid":                 {token.Reveal(), good, []enrolment.Node{{UUID: "h1"}}, enrolment.CodeBadRequest},
+		"a name with a path":      {token.Reveal(), good, []enrolment.Node{{UUID: nodeB, Name: "../h"}}, enrolment.CodeBadRequest},
+		"too many nodes":          {token.Reveal(), good, many, enrolment.CodeBadRequest},
+		"the node of another one": {token.Reveal(), good, []enrolment.Node{{UUID: nodeB}, {UUID: nodeA}}, enrolment.CodeNodeTaken},
+	} {
+		body, err := json.Marshal(enrolment.JoinRequest{Token: c.token, CSR: c.csr, Nodes: c.nodes})
+		must(t, err)
+		w.later.Add(int64(time.Minute)) // the bound of failures is not what this is about
+		status, answer := w.send(nil, http.MethodPost, "/v1/join", "application/json", bytes.NewReader(body))
+		var refused enrolment.Refusal
+		if err := json.Unmarshal(answer, &refused); err != nil || refused.Code != c.code || status < 400 || status > 499 {
+			t.Errorf("%s: status %d, %s", name, status, answer)
+		}
+	}
+	for name, c := range map[string]struct {
+		method, path, kind, body string
+		status                   int
+	}{
+		"huge":                {http.MethodPost, "/v1/join", "application/json", `{"token": "` + strings.Repeat("x", 300<<10) + `"}`, http.StatusRequestEntityTooLarge},
+		"not JSON":            {http.MethodPost, "/v1/join", "application/json", `token`, http.StatusBadRequest},
+		"another type":        {http.MethodPost, "/v1/join", "text/plain", `{}`, http.StatusBadRequest},
+		"an unknown field":    {http.MethodPost, "/v1/join", "application/json", `{"host": "h1"}`, http.StatusBadRequest},
+		"no certificate":      {http.MethodPost, "/v1/renew", "application/json", `{}`, http.StatusUnauthorized},
+		"another method":      {http.MethodGet, "/v1/join", "", "", http.StatusMethodNotAllowed},
+		"another path":        {http.MethodGet, "/v1/hosts", "", "", http.StatusNotFound},
+		"a path with a slash": {http.MethodGet, "/v1//denied", "", "", http.StatusNotFound},
+	} {
+		if status, answer := w.send(nil, c.method, c.path, c.kind, strings.NewReader(c.body)); status != c.status || !json.Valid(answer) {
+			t.Errorf("%s: status %d, %s", name, status, answer)
+		}
+	}
+	e, err := w.store.EnrolmentOfToken(t.Context(), token.ID)
+	if must(t, err); e.State != apidb.Invited || len(e.Nodes) != 0 {
+		t.Errorf("something was changed: %+v", e)
+	}
+	w.later.Add(int64(time.Hour))
+	_, err = w.join(token, otherKey)
+	wantRefusal(t, "an expired token", err, enrolment.CodeTokenExpired)
+	// Nothing of this kept the host out for good.
+	_, err = w.join(w.invite("h1", false), otherKey, enrolment.Node{UUID: nodeB})
+	must(t, err)
+}
+
+// TestATokenIsGoodOnce: for one key. The same request again is answered, because an answer may be
+// lost; two machines with one token do not both join.
+func TestATokenIsGoodOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	token, k := w.invite("h1", false), newKeyPair(t, "h1")
+	first, err := w.join(token, k, enrolment.Node{UUID: nodeA})
+	must(t, err)
+	again, err := w.join(token, k, enrolment.Node{UUID: nodeA})
+	must(t, err)
+	if a, b := identity(t, w.pair(first, k)), identity(t, w.pair(again, k)); a.Name != b.Name || !slices.Equal(a.Nodes, b.Nodes) {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+	_, err = w.join(token, newKeyPair(t, "h1"))
+	wantRefusal(t, "with another key", err, enrolment.CodeTokenUsed)
+	_, err = w.join(token, k, enrolment.Node{UUID: nodeB})
+	wantRefusal(t, "with another node", err, enrolment.CodeNodeTaken)
+	w.later.Add(int64(time.Hour))
+	_, err = w.join(token, k)
+	wantRefusal(t, "after its time", err, enrolment.CodeTokenExpired)
+
+	token = w.invite("h2", false)
+	keys := []keyPair{newKeyPair(t, "h2"), newKeyPair(t, "h2"), newKeyPair(t, "h2")}
+	errs := make([]error, len(keys))
+	var all sync.WaitGroup
+	for i, k := range keys {
+		all.Go(func() { _, errs[i] = w.join(token, k) })
+	}
+	all.Wait()
+	got := 0
+	for _, err := range errs {
+		if err == nil {
+			got++
+			continue
+		}
+		wantRefusal(t, "at once", err, enrolment.CodeTokenUsed)
+	}
+	if got != 1 {
+		t.Errorf("%d machines joined with one token", got)
+	}
+}
+
+// TestFailedJoinsAreBounded: guesses of one network are refused for a while; other hosts are not.
+func TestFailedJoinsAreBounded(t *testing.T) {
+	w := newWorld(t, nil)
+	token, k := w.invite("h1", false), newKeyPair(t, "h1")
+	wrong := enrolment.NewToken(w.ca.Fingerprint())
+	for range 10 {
+		_, err := w.join(wrong, k)
+		wantRefusal(t, "a wrong token", err, enrolment.CodeTokenUnknown)
+	}
+	_, err := w.join(token, k)
+	wantRefusal(t, "after ten", err, enrolment.CodeTooMany)
+	w.later.Add(int64(time.Minute))
+	_, err = w.join(token, k)
+	must(t, err)
+	if n := strings.Count(w.log.String(), "A host was not let join"); n != 1 {
+		t.Errorf("%d failures were logged in a minute", n)
+	}
+}
+
+// TestJoinTrustsTheCAOfTheToken: the token is given to no other server.
+func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
+	w, other := newWorld(t, nil), newWorld(t, nil)
+	_, err := enrolment.Join(t.Context(), other.url, w.invite("h1", false), newKeyPair(t, "h1").csr, nil)
+	if !errors.Is(err, enrolment.ErrOtherCA) {
+		t.Errorf("the service of another CA: %v", err)
+	}
+	if strings.Contains(other.log.String(), "/v1/join") {
+		t.Error("the other service got the request")
+	}
+	named := newWorld(t, func(c *enrolment.Config) { c.Names = []string{"api.example"} })
+	var wrong x509.HostnameError
+	if _, err := enrolment.Join(t.Context(), named.url, named.invite("h1", false), newKeyPair(t, "h1").csr, nil); !errors.As(err, &wrong) {
+		t.Errorf("a service of another name: %v", err)
+	}
+	for _, bad := range []string{"", "http://api.example", "https://", "https://a@api.example", "https://api.example/x", "://"} {
+		if _, err := enrolment.Join(t.Context(), bad, w.invite("h1", false), nil, nil); err == nil {
+			t.Errorf("%q is a URL", bad)
+		}
+	}
+}
+
+// TestRenew: with its certificate a host gets another one, for a new key. The old key is its own
+// until the new one was shown, so that a lost answer does no harm.
+func TestRenew(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.joined("h1", enrolment.Node{UUID: nodeA})
+	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
+	_, err := w.renew(first, lost)
+	must(t, err)
+	answer, err := w.renew(first, second)
+	must(t, err)
+	if id := identity(t, w.pair(answer, second)); id.Name != "h1" || !slices.Equal(id.Nodes, []string{nodeA}) {
+		t.Errorf("the certificate is for %+v", id)
+	}
+	third := newKeyPair(t, "h1")
+	answer, err = w.renew(w.pair(answer, second), third)
+	must(t, err)
+	// Now a copy of the first identity is of no use, and is noticed.
+	_, err = w.renew(first, newKeyPair(t, "h1"))
+	wantRefusal(t, "an old copy", err, enrolment.CodeKeyUnknown)
+	if !strings.Contains(w.log.String(), "has shown a key that is not its own any more") {
+		t.Error("the copy was not logged")
+	}
+	// An expired certificate is renewed within the grace.
+	w.later.Add(int64(90 * time.Minute))
+	answer, err = w.renew(w.pair(answer, third), second)
+	must(t, err)
+	w.later.Add(int64(121 * time.Minute))
+	_, err = w.renew(w.pair(answer, second), third)
+	wantRefusal(t, "after the grace", err, enrolment.CodeUnauthorized)
+}
+
+// TestRenewRefused: certificates of others, of hosts that are not enrolled any more, and of
+// services renew nothing.
+func TestRenewRefused(t *testing.T) {
+	denied := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
+	file, err := pki.OpenDenyFile(denied, zerolog.Nop())
+	must(t, err)
+	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
+	sign := func(ca *pki.Authority, id pki.Identity, client bool) tls.Certificate {
+		k := newKeyPair(t, id.Name)
+		request, err := pki.ParseRequest(k.csr)
+		must(t, err)
+		certificate, err := ca.Sign(request, id, pki.SignOptions{Lifetime: time.Hour, Now: time.Now(), Client: client})
+		must(t, err)
+		pair, err := tls.X509KeyPair(certificate, k.key)
+		must(t, err)
+		return pair
+	}
+	other, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())
+	must(t, err)
+	h1 := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
+	evicted, again := w.joined("evicted"), w.joined("again")
+	_, err = enrolment.Evict(t.Context(), w.store, "evicted", "sold  to\nothers", w.now())
+	must(t, err)
+	w.invite("again", true)
+	w.joined("h1")
+	for name, c := range map[string]struct {
+		client tls.Certificate
+		code   enrolment.Code
+	}{
+		"of another CA":         {sign(other, h1, false), enrolment.CodeUnauthorized},
+		"of a service":          {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "compute-api", Names: []string{"h1"}}, true), enrolment.CodeNotEnrolled},
+		"of a server":           {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1"}}, false), enrolment.CodeUnauthorized},
+		"of a host unknown":     {sign(w.ca, pki.Identity{Kind: pki.Host, Name: "h9", Names: []string{"h9"}}, false), enrolment.CodeNotEnrolled},
+		"with another key":      {sign(w.ca, h1, false), enrolment.CodeKeyUnknown},
+		"evicted":               {evicted, enrolment.CodeEvicted},
+		"invited again":         {again, enrolment.CodeNotEnrolled},
+		"on the list of a file": {w.joined("stolen"), enrolment.CodeEvicted},
+	} {
+		_, err := w.renew(c.client, newKeyPair(t, "h1"))
+		wantRefusal(t, name, err, c.code)
+	}
+	status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil)
+	list, err := pki.ParseDenyList(text, "denied")
+	if must(t, err); status != http.StatusOK || len(list.Denials()) != 3 {
+		t.Errorf("status %d, %s", status, text)
+	}
+	if err := list.CheckIdentity(identity(t, evicted)); !errors.Is(err, pki.ErrDenied) || !strings.Contains(err.Error(), "sold to others") {
+		t.Errorf("the deny list says of an evicted host: %v", err)
+	}
+	if status, text := w.send(nil, http.MethodGet, "/v1/ca", "", nil); status != http.StatusOK || !bytes.Equal(text, w.ca.PEM()) {
+		t.Errorf("the CA: status %d, %s", status, text)
+	}
+}
+
+// TestEnrolledAgain: a new token ends the identity of before, within the same second too.
+func TestEnrolledAgain(t *testing.T) {
+	w := newWorld(t, nil)
+	var old []tls.Certificate
+	for range 4 {
+		k := newKeyPair(t, "h1")
+		answer, err := w.join(w.invite("h1", len(old) > 0), k, enrolment.Node{UUID: nodeA})
+		must(t, err)
+		old = append(old, w.pair(answer, k))
+	}
+	list, err := enrolment.Denied(t.Context(), w.store, nil)
+	must(t, err)
+	for i, c := range old {
+		if denied := list.CheckIdentity(identity(t, c)) != nil; denied != (i < len(old)-1) {
+			t.Errorf("identity %d of %d: denied %v", i, len(old), denied)
+		}
+	}
+	_, _, err = enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
+	if !errors.Is(err, enrolment.ErrAgain) {
+		t.Errorf("without --again: %v", err)
+	}
+	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
+		t.Errorf("evicting a host that was never invited: %v", err)
+	}
+}
+
+// FuzzParseToken: what is read as a token is written so.
+func FuzzParseToken(f *testing.F) {
+	f.Add(enrolment.NewToken(strings.Repeat("0f", 32)).Reveal())
+	f.Add("join1...")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := enrolment.ParseToken(text)
+		if err == nil && token.Reveal() != strings.TrimSpace(text) {
+			t.Errorf("%q is read as %q", text, token.Reveal())
+		}
+		if secret := fmt.Sprintf("%v %#v", token, token); err == nil && strings.Contains(secret, strings.Split(text, ".")[3]) {
+			t.Error("it is printed")
+		}
+	})
+}
