@@ -209,6 +209,7 @@ func (l *loader) resolveCells() {
 		{"compute_api.cell_ca_file", &c.ComputeAPI.CellCAFile},
 		{"compute_api.cell_cert_file", &c.ComputeAPI.CellCertFile},
 		{"compute_api.cell_key_file", &c.ComputeAPI.CellKeyFile},
+		{"enrolment.placement_ca_file", &c.Enrolment.PlacementCAFile},
 	} {
 		l.resolveCredential(one.key, one.path)
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	ComputeAPI       ComputeAPI
 	Quota            Quota
 	Scheduler        Scheduler
+	Enrolment        Enrolment
+	EnrolmentClient  EnrolmentClient
 
 	file    string
 	files   []string

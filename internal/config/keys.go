@@ -42,7 +42,7 @@ var (
 
 // sections declares every section but [drivers.NAME], in the order in which
 // Defaults writes them.
-var sections = slices.Concat(agentSections, cellSections)
+var sections = slices.Concat(agentSections, cellSections, enrolmentSections)
 
 // agentSections declares those of the agent and of the bundled Placement.
 var agentSections = []section{

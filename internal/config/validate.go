@@ -33,6 +33,7 @@ func (c *Config) Validate() error {
 	}
 	v.keystone()
 	v.cells()
+	v.enrolment()
 	return v.problems.err()
 }
 

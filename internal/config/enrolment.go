@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Enrolment is the section [enrolment]: the service of the compute API's process that gives hosts
+// their certificates.
+type Enrolment struct {
+	Listen              string   // HOST:PORT; empty: none.
+	URL                 string   // Empty: made of the first name and the port.
+	Names               []string // Empty: the name of this machine.
+	CADir               string   // Empty: the directory of systemd credentials.
+	CertificateLifetime time.Duration
+	RenewalGrace        time.Duration
+	PlacementURL        string
+	PlacementCAFile     string
+}
+
+// EnrolmentClient is the section [enrolment_client]: where the agent renews its certificate.
+type EnrolmentClient struct {
+	URL          string // Empty: the agent renews nothing.
+	CAFile       string
+	IdentityFile string
+}
+
+// enrolmentSections declares the sections of enrolment.
+var enrolmentSections = []section{
+	{
+		"enrolment",
+		"The enrolment service of the compute API's process: hosts join with a one-time token, get a certificate, and renew it.",
+		[]key[Config]{
+			{"listen", restart, "Address of the service, by TLS 1.3, such as \"0.0.0.0:8775\". Empty means none.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
+			{"url", restart, "Address of the service for hosts. Empty means https://, the first of names, and the port of\nlisten.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL }, words: "a URL such as \"https://api.example:8775\"", check: httpsURL}},
+			{"names", restart, "Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit makes itself. Empty means the name of the machine.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names }, words: "an array of names and addresses"}},
+			{"ca_dir", restart, "Directory of the CA (`compute-agent ca init`): ca.key and ca.pem. Empty means the directory of\nsystemd credentials of these names.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.CADir }, words: "an absolute path", check: absolutePath}},
+			{
+				"certificate_lifetime",
+				restart,
+				"How long the certificates of hosts are valid. Agents renew them at a third of it.",
+				duration[Config]{
+					at:  func(c *Config) *time.Duration { return &c.Enrolment.CertificateLifetime },
+					def: 24 * time.Hour,
+					min: time.Second,
+					max: 90 * 24 * time.Hour,
+				},
+			},
+			{
+				"renewal_grace",
+				restart,
+				"How long after a certificate expired it can still be renewed, for hosts that were switched off.\nUntil then it is good for nothing else.",
+				duration[Config]{
+					at:   func(c *Config) *time.Duration { return &c.Enrolment.RenewalGrace },
+					def:  30 * 24 * time.Hour,
+					min:  time.Second,
+					max:  365 * 24 * time.Hour,
+					zero: "never: such a host joins again with a new token",
+				},
+			},
+			{"placement_url", restart, "Address of Placement that joined hosts use.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementURL }, words: "a URL", check: optionalURL}},
+			{"placement_ca_file", restart, "File of the PEM certificates that joined hosts trust at Placement, or the name of a credential.\nEmpty means the CA of the hosts.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementCAFile }, words: secretWords, check: secretPath}},
+		},
+	},
+	{
+		"enrolment_client",
+		"Where the agent renews the certificate of this host. `compute-agent join` writes this section.",
+		[]key[Config]{
+			{"url", restart, "Address of the enrolment service. Empty means that the agent renews no certificate.",
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.URL }, words: "a URL such as \"https://api.example:8775\"", check: httpsURL}},
+			{"ca_file", restart, "File of the PEM certificates to trust there.",
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.CAFile }, words: "an absolute path", check: absolutePath}},
+			{"identity_file", restart, "File of the host's key and certificate, which the agent replaces.",
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.IdentityFile }, words: "an absolute path", check: absolutePath}},
+		},
+	},
+}
+
+// httpsURL accepts a URL of https, and nothing.
+func httpsURL(s string) *fault {
+	if s != "" && !strings.HasPrefix(s, "https://") {
+		return faultf("write https://", "%s is not an address by TLS", shown(s))
+	}
+	return optionalURL(s)
+}
+
+// enrolment reports what cannot work about enrolment.
+func (v *validator) enrolment() {
+	client := v.cfg.EnrolmentClient
+	for _, one := range []struct{ key, value string }{{"ca_file", client.CAFile}, {"identity_file", client.IdentityFile}} {
+		switch {
+		case client.URL != "" && one.value == "":
+			v.bad("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+", as `compute-agent join` does")
+		case client.URL == "" && one.value != "":
+			v.bad("enrolment_client."+one.key, "has no effect while enrolment_client.url is empty", "set url, or remove "+one.key)
+		}
+	}
+	if dir := v.cfg.Enrolment.CADir; dir != "" && v.cfg.Agent.StateDir != "" && filepath.Clean(dir) == filepath.Clean(v.cfg.Agent.StateDir) {
+		v.bad("enrolment.ca_dir", "is the state directory of the agent, in which a host has its own ca.pem", "use a directory of its own for the CA")
+	}
+}
