@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// serveCell serves a cell of the site until the test ends, and returns its URL.
+func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) string {
+	t.Helper()
+	process, err := cells.NewCell(t.Context(), cells.CellConfig{
+		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Logger: nopLog,
+	})
+	check(t, err)
+	return serve(t, process.Serve, process.Close)
+}
+
+// TestCell makes each call of a cell as each identity: with certificates, and with tokens.
+func TestCell(t *testing.T) {
+	s := newSite(t)
+	certFile, keyFile := s.server("cell1")
+	tls := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}
+	tokens, err := osapi.OpenTokens(s.tokenFile("cell-tokens",
+		[2]string{cell.RoleAgent, victim}, [2]string{cell.RoleAgent, attacker}, [2]string{cell.RoleAgent, stolen}, [2]string{cell.RoleAPI, "nova"}, [2]string{"admin", "admin"},
+		[2]string{"member", "alice"}), nopLog)
+	check(t, err)
+	byToken := tls
+	byToken.ClientCAFile = ""
+	for name, c := range map[string]struct {
+		url   string
+		token bool
+	}{
+		"cell.txt":        {s.serveCell(t, cell.MutualTLS([]string{"compute-api"}), tls), false},
+		"cell-tokens.txt": {s.serveCell(t, cell.Tokens(tokens), byToken), true},
+	} {
+		out := &table{t: t, name: name, heads: []string{"CALL", "FOR"}}
+		var clients []*http.Client
+		var as []identity
+		for _, i := range s.identities() {
+			if (i.token == "") == c.token && i.name != "nobody" {
+				continue
+			}
+			as, clients, out.heads = append(as, i), append(clients, s.client(i)), append(out.heads, i.name)
+		}
+		report := asked{method: http.MethodPut, path: "/v1/hosts/" + victim, body: object{"version": "1", "nodes": []object{{"uuid": victimNode, "name": victim}}}}
+		for n, i := range as {
+			if i.host == victim {
+				if got, text := send(t, clients[n], c.url, i, report); got != answered || text[0] != '2' {
+					t.Fatalf("the victim's own report: %s %s", got, text)
+				}
+			}
+		}
+		for _, call := range cell.Calls() {
+			path := strings.NewReplacer("{host}", victim, "{uuid}", victimGuest, "{id}", "1").Replace(call.Path)
+			row := []string{call.Method + " " + call.Path, call.For}
+			for n, i := range as {
+				a := asked{method: call.Method, path: path}
+				if call.Method != http.MethodGet {
+					a.body = object{}
+				}
+				got, text := send(t, clients[n], c.url, i, a)
+				row = append(row, string(got))
+				if want := ruleOfCell(i, call.For, !c.token); got != want {
+					t.Errorf("%s: %s %s as %s: %s, want %s\n%s", name, call.Method, call.Path, i.name, got, want, text)
+				}
+			}
+			out.rows = append(out.rows, row)
+		}
+		out.compare()
+	}
+}
+
+// ruleOfCell is what a cell's rules say of an identity and a call.
+func ruleOfCell(i identity, who string, certificates bool) outcome {
+	api := i.api || i.user == "nova"
+	switch {
+	case i.handshake, i.name == "nobody" && certificates:
+		return noConnection
+	case i.name == "client service", i.user != "" && !api: // known, and nothing to a cell
+		return forbidden
+	case i.unknown:
+		return unknown
+	case who == "any client that is known", who == "the compute API" && api, who == "the agent of the host" && i.host == victim:
+		return answered
+	}
+	return forbidden
+}

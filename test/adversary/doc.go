@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adversary is what somebody can do who is not who they say they are: each call of each
+// service, with each credential that they might have.
+//
+//	identities  nobody, this host, another host, an expired, a denied and a forged certificate,
+//	            other services, tokens of each kind
+//	calls       all that the services list (api.Calls, cell.Calls, compute.Calls)
+//	table       what the rules say of each pair; it is compared with what is answered, and after a
+//	            refusal nothing has changed
+//
+// The tables are kept in testdata, for people to read: "go test -update" writes them again.
+package adversary

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+var check = testproc.Check
+
+// victim and attacker are the hosts of the tests; stolen is on the deny list.
+const (
+	victim, attacker, stolen = "h1", "h2", "h417"
+	victimNode               = "11111111-1111-4111-8111-111111111111"
+	attackerNode             = "22222222-2222-4222-8222-222222222222"
+	stolenNode               = "41741741-7417-4417-8417-417417417417"
+)
+
+// site is a site's CA, and the files that its servers read.
+type site struct {
+	t      testing.TB
+	dir    string
+	ca     *pki.Authority
+	others *pki.Authority // a CA that no server trusts
+}
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir()}
+	var err error
+	s.ca, err = pki.InitAuthority(filepath.Join(s.dir, "ca"), "site", time.Now().Add(-100*24*time.Hour))
+	check(t, err)
+	s.others, err = pki.InitAuthority(filepath.Join(s.dir, "others"), "others", time.Now().Add(-100*24*time.Hour))
+	check(t, err)
+	return s
+}
+
+// file writes a file and returns its path.
+func (s *site) file(name string, data []byte) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	check(s.t, os.WriteFile(path, data, 0o600))
+	return path
+}
+
+// pair makes a key and has a CA sign a certificate for it.
+func (s *site) pair(ca *pki.Authority, id pki.Identity, o pki.SignOptions) (certificate, key []byte) {
+	s.t.Helper()
+	private, key, err := pki.NewKey()
+	check(s.t, err)
+	text, err := pki.NewRequest(private, id.Name)
+	check(s.t, err)
+	request, err := pki.ParseRequest(text)
+	check(s.t, err)
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
+	if o.Lifetime == 0 {
+		o.Lifetime = time.Hour
+	}
+	certificate, err = ca.Sign(request, id, o)
+	check(s.t, err)
+	return certificate, key
+}
+
+// server writes the certificate of a service on this machine.
+func (s *site) server(name string) (certFile, keyFile string) {
+	s.t.Helper()
+	certificate, key := s.pair(s.ca, pki.Identity{Kind: pki.Service, Name: name, Names: []string{name}}, pki.SignOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	return s.file(name+".pem", certificate), s.file(name+".key", key)
+}
+
+// identity is a credential, and who it makes its holder.
+type identity struct {
+	name  string
+	pair  *tls.Certificate // nil: none
+	token string
+	// handshake: the connection is refused.
+	handshake bool
+	// host is the host that a server takes it for; "" for none.
+	host string
+	// unknown: no service knows it.
+	unknown bool
+	// api: it is the compute API.
+	api bool
+	// user is the user of a token, and role its role.
+	user, role string
+}
+
+// hostIdentity is the identity of a host with one node.
+func hostIdentity(name, node string) pki.Identity {
+	return pki.Identity{Kind: pki.Host, Name: name, Names: []string{name}, Nodes: []string{node}}
+}
+
+// identities are all that an attacker may come with.
+func (s *site) identities() []identity {
+	s.t.Helper()
+	of := func(ca *pki.Authority, id pki.Identity, o pki.SignOptions) *tls.Certificate {
+		pair, err := tls.X509KeyPair(s.pair(ca, id, o))
+		check(s.t, err)
+		return &pair
+	}
+	service := func(name string) pki.Identity {
+		return pki.Identity{Kind: pki.Service, Name: name, Names: []string{name}}
+	}
+	own, other := hostIdentity(victim, victimNode), hostIdentity(attacker, attackerNode)
+	posing := hostIdentity(attacker, attackerNode)
+	posing.Names = []string{"compute-api"}
+	return []identity{
+		{name: "nobody", unknown: true},
+		{name: "host", pair: of(s.ca, own, pki.SignOptions{}), host: victim},
+		{name: "other host", pair: of(s.ca, other, pki.SignOptions{}), host: attacker},
+		{name: "other host named compute-api", pair: of(s.ca, posing, pki.SignOptions{}), host: attacker},
+		{name: "expired", pair: of(s.ca, own, pki.SignOptions{Now: time.Now().Add(-48 * time.Hour)}), handshake: true},
+		{name: "not valid yet", pair: of(s.ca, own, pki.SignOptions{Now: time.Now().Add(24 * time.Hour)}), handshake: true},
+		{name: "denied", pair: of(s.ca, hostIdentity(stolen, stolenNode), pki.SignOptions{}), unknown: true},
+		{name: "other CA", pair: of(s.others, own, pki.SignOptions{}), handshake: true},
+		{name: "cell's service", pair: of(s.ca, service("cell1"), pki.SignOptions{}), handshake: true},
+		{name: "client service", pair: of(s.ca, service("billing"), pki.SignOptions{Client: true}), unknown: true},
+		{name: "compute API", pair: of(s.ca, service("compute-api"), pki.SignOptions{Client: true}), api: true},
+		{name: "unknown token", token: "guessed", unknown: true},
+		{name: "token of the host", token: "token-of-" + victim, host: victim},
+		{name: "token of the other host", token: "token-of-" + attacker, host: attacker},
+		{name: "denied token", token: "token-of-" + stolen, unknown: true},
+		{name: "service", token: "token-of-nova", user: "nova", role: "service"},
+		{name: "admin", token: "token-of-admin", user: "admin", role: "admin"},
+		{name: "member", token: "token-of-alice", user: "alice", role: "member"},
+	}
+}
+
+// tokenFile has the tokens of identities.
+func (s *site) tokenFile(name string, lines ...[2]string) string {
+	s.t.Helper()
+	var text strings.Builder
+	for _, line := range lines {
+		fmt.Fprintf(&text, "%x %s %s\n", sha256.Sum256([]byte("token-of-"+line[1])), line[0], line[1])
+	}
+	return s.file(name, []byte(text.String()))
+}
+
+// denied is a deny list with the stolen host.
+func (s *site) denied() *pki.DenyFile {
+	s.t.Helper()
+	list, err := pki.NewDenyList([]pki.Denial{{Host: stolen, Before: time.Now().Add(time.Hour), Reason: "stolen"}})
+	check(s.t, err)
+	file, err := pki.OpenDenyFile(s.file("denied", list.Text()), nopLog)
+	check(s.t, err)
+	return file
+}
+
+// client makes connections as an identity.
+func (s *site) client(i identity) *http.Client {
+	s.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.ca.PEM())
+	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	if i.pair != nil {
+		trust.Certificates = []tls.Certificate{*i.pair}
+	}
+	transport := &http.Transport{TLSClientConfig: trust}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: testproc.Patience}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adversary
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+)
+
+// What is in the Placement of the tests: a tree of each host, and a guest on it.
+const (
+	child          = "11111111-1111-4111-8111-111111111112"
+	victimGuest    = "aaaaaaaa-1111-4111-8111-111111111111"
+	attackerGuest  = "aaaaaaaa-2222-4222-8222-222222222222"
+	microversion   = "placement 1.39"
+	victimProvider = "/resource_providers/" + victimNode
+)
+
+type object = map[string]any
+
+// holds is a set of allocations of a consumer on one provider.
+func holds(provider string, vcpus int, generation any) object {
+	return object{
+		"allocations": object{provider: object{"resources": object{"VCPU": vcpus}}}, "consumer_generation": generation,
+		"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+	}
+}
+
+var vcpus = object{"total": 10, "allocation_ratio": 1.0, "reserved": 0, "min_unit": 1, "max_unit": 10, "step_size": 1}
+
+// fixture makes what is there, as the admin.
+var fixture = []asked{
+	{method: "POST", path: "/resource_providers", body: object{"name": victim, "uuid": victimNode}},
+	{method: "POST", path: "/resource_providers", body: object{"name": victim + "_numa0", "uuid": child, "parent_provider_uuid": victimNode}},
+	{method: "POST", path: "/resource_providers", body: object{"name": attacker, "uuid": attackerNode}},
+	{method: "PUT", path: victimProvider + "/inventories", body: object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}}},
+	{method: "PUT", path: "/resource_providers/" + attackerNode + "/inventories", body: object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}}},
+	{method: "PUT", path: "/allocations/" + victimGuest, body: holds(victimNode, 4, nil)},
+	{method: "PUT", path: "/allocations/" + attackerGuest, body: holds(attackerNode, 4, nil)},
+	{method: "PUT", path: "/traits/CUSTOM_SEEN"},
+	{method: "PUT", path: "/resource_classes/CUSTOM_SEEN"},
+}
+
+// onVictim are requests to each call of Placement, about what is the victim's, as its agent would
+// make them. The generation of its root is 2: an inventory and an allocation.
+var onVictim = map[string]asked{
+	"GET /":                                                 {path: "/"},
+	"GET /resource_providers":                               {path: "/resource_providers?in_tree=" + victimNode},
+	"POST /resource_providers":                              {path: "/resource_providers", body: object{"name": victim + "_numa1", "parent_provider_uuid": victimNode}},
+	"GET /resource_providers/{uuid}":                        {path: victimProvider},
+	"PUT /resource_providers/{uuid}":                        {path: victimProvider, body: object{"name": victim + ".example.com"}},
+	"DELETE /resource_providers/{uuid}":                     {path: "/resource_providers/" + child},
+	"GET /resource_providers/{uuid}/inventories":            {path: victimProvider + "/inventories"},
+	"POST /resource_providers/{uuid}/inventories":           {path: "/resource_providers/" + child + "/inventories", body: object{"resource_class": "VCPU", "total": 4}},
+	"PUT /resource_providers/{uuid}/inventories":            {path: victimProvider + "/inventories", body: object{"resource_provider_generation": 2, "inventories": object{"VCPU": object{"total": 8}}}},
+	"DELETE /resource_providers/{uuid}/inventories":         {path: "/resource_providers/" + child + "/inventories"},
+	"GET /resource_providers/{uuid}/inventories/{class}":    {path: victimProvider + "/inventories/VCPU"},
+	"PUT /resource_providers/{uuid}/inventories/{class}":    {path: victimProvider + "/inventories/VCPU", body: object{"resource_provider_generation": 2, "total": 9}},
+	"DELETE /resource_providers/{uuid}/inventories/{class}": {path: victimProvider + "/inventories/VCPU"},
+	"GET /resource_providers/{uuid}/usages":                 {path: victimProvider + "/usages"},
+	"GET /resource_providers/{uuid}/aggregates":             {path: victimProvider + "/aggregates"},
+	"PUT /resource_providers/{uuid}/aggregates":             {path: victimProvider + "/aggregates", body: object{"resource_provider_generation": 2, "aggregates": []string{}}},
+	"GET /resource_providers/{uuid}/traits":                 {path: victimProvider + "/traits"},
+	"PUT /resource_providers/{uuid}/traits":                 {path: victimProvider + "/traits", body: object{"resource_provider_generation": 2, "traits": []string{"CUSTOM_SEEN"}}},
+	"DELETE /resource_providers/{uuid}/traits":              {path: victimProvider + "/traits"},
+	"GET /resource_providers/{uuid}/allocations":            {path: victimProvider + "/allocations"},
+	"GET /resource_classes":                                 {path: "/resource_classes"},
+	"POST /resource_classes":                                {path: "/resource_classes", body: object{"name": "CUSTOM_NEW"}},
+	"GET /resource_classes/{name}":                          {path: "/resource_classes/VCPU"},
+	"PUT /resource_classes/{name}":                          {path: "/resource_classes/CUSTOM_NEW"},
+	"DELETE /resource_classes/{name}":                       {path: "/resource_classes/CUSTOM_SEEN"},
+	"GET /traits":                                           {path: "/traits?name=in:CUSTOM_SEEN"},
+	"GET /traits/{name}":                                    {path: "/traits/CUSTOM_SEEN"},
+	"PUT /traits/{name}":                                    {path: "/traits/CUSTOM_NEW"},
+	"DELETE /traits/{name}":                                 {path: "/traits/CUSTOM_SEEN"},
+	"POST /allocations":                                     {path: "/allocations", body: object{victimGuest: holds(victimNode, 3, 1)}},
+	"GET /allocations/{consumer}":                           {path: "/allocations/" + victimGuest},
+	"PUT /allocations/{consumer}":                           {path: "/allocations/" + victimGuest, body: holds(victimNode, 2, 1)},
+	"DELETE /allocations/{consumer}":                        {path: "/allocations/" + victimGuest},
+	"GET /allocation_candidates":                            {path: "/allocation_candidates?resources=VCPU:1"},
+	"GET /allocation_candidates/explain":                    {path: "/allocation_candidates/explain?resources=VCPU:1"},
+	"GET /usages":                                           {path: "/usages?project_id=p"},
+	"POST /reshaper": {path: "/reshaper", body: object{
+		"inventories": object{
+			victimNode: object{"resource_provider_generation": 2, "inventories": object{}},
+			child:      object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}},
+		},
+		"allocations": object{victimGuest: holds(child, 4, 1)},
+	}},
+}
+
+// Calls of hosts: those about its own tree only, and those that show or make what is nobody's. The
+// agent of a host makes no others.
+var (
+	ofTheOwner = []string{
+		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/{uuid}", "PUT /resource_providers/{uuid}", "DELETE /resource_providers/{uuid}",
+		"GET /resource_providers/{uuid}/inventories", "POST /resource_providers/{uuid}/inventories", "PUT /resource_providers/{uuid}/inventories",
+		"DELETE /resource_providers/{uuid}/inventories", "GET /resource_providers/{uuid}/inventories/{class}", "PUT /resource_providers/{uuid}/inventories/{class}",
+		"DELETE /resource_providers/{uuid}/inventories/{class}", "GET /resource_providers/{uuid}/usages", "GET /resource_providers/{uuid}/aggregates",
+		"PUT /resource_providers/{uuid}/aggregates", "GET /resource_providers/{uuid}/traits", "PUT /resource_providers/{uuid}/traits", "DELETE /resource_providers/{uuid}/traits",
+		"GET /resource_providers/{uuid}/allocations", "POST /allocations", "GET /allocations/{consumer}", "PUT /allocations/{consumer}", "DELETE /allocations/{consumer}", "POST /reshaper",
+	}
+	ofAnyHost = []string{
+		"GET /", "GET /resource_classes", "POST /resource_classes", "GET /resource_classes/{name}", "PUT /resource_classes/{name}", "GET /traits", "GET /traits/{name}", "PUT /traits/{name}",
+	}
+)
+
+// rule says what Placement's rules are for an identity and a call.
+func rule(policy api.Policy, i identity, call api.Call) outcome {
+	key := call.Method + " " + call.Path
+	who := osapi.Principal{User: i.user, Project: i.user, Roles: []string{i.role}}
+	project := ""
+	if call.Path == "/usages" {
+		call.Action, project = api.ShowUsages, "p"
+	}
+	if call.Method == "PUT" && call.Path == "/resource_classes/{name}" {
+		call.Action = api.CreateClass
+	}
+	switch {
+	case i.handshake:
+		return noConnection
+	case key == "GET /":
+		return answered
+	case i.unknown, i.api: // the compute API has a token for Placement
+		return unknown
+	case i.host == victim && slices.Contains(ofTheOwner, key), i.host != "" && slices.Contains(ofAnyHost, key):
+		return answered
+	case i.host == "" && policy.Allows(call.Action, &who, project):
+		return answered
+	}
+	return forbidden
+}
+
+// placementOf is a Placement with what the tests need to be there.
+type placementOf struct {
+	t     testing.TB
+	url   string
+	admin func(asked) string
+}
+
+// servePlacement serves a Placement of the site until the test ends.
+func (s *site) servePlacement(t testing.TB) *placementOf {
+	t.Helper()
+	certFile, keyFile := s.server("placement")
+	service, err := placement.New(t.Context(), placement.Config{
+		StateDir: t.TempDir(), Logger: nopLog,
+		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
+			[2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"service", "nova"}, [2]string{"admin", "admin"},
+			[2]string{"member", "alice"}, [2]string{"service,admin", "operator"})},
+		TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.file("hosts.pem", s.ca.PEM())},
+	})
+	check(t, err)
+	url := serve(t, service.Serve, service.Close)
+	operator := identity{name: "operator", token: "token-of-operator"}
+	c := s.client(operator)
+	p := &placementOf{t: t, url: url, admin: func(a asked) string {
+		t.Helper()
+		a.headers = map[string]string{"OpenStack-API-Version": microversion}
+		outcome, text := send(t, c, url, operator, a)
+		if outcome != answered || text[0] != '2' {
+			t.Fatalf("%s %s as the operator: %s %s", a.method, a.path, outcome, text)
+		}
+		return text
+	}}
+	for _, a := range fixture {
+		p.admin(a)
+	}
+	return p
+}
+
+// serve serves on an address of this machine until the test ends, and returns its URL.
+func serve(t testing.TB, run func(context.Context, net.Listener) error, ends func() error) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	check(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	go func() { served <- run(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-served, ends()); err != nil {
+			t.Error(err)
+		}
+	})
+	return "https://" + l.Addr().String()
+}
+
+// state is all that Placement has, for comparison.
+func (p *placementOf) state() string {
+	p.t.Helper()
+	var text strings.Builder
+	for _, path := range []string{
+		"/resource_providers", "/resource_classes", "/traits?name=startswith:CUSTOM_", victimProvider + "/inventories", victimProvider + "/traits", victimProvider + "/aggregates",
+		"/resource_providers/" + attackerNode + "/inventories", "/allocations/" + victimGuest, "/allocations/" + attackerGuest,
+	} {
+		text.WriteString(p.admin(asked{method: http.MethodGet, path: path}) + "\n")
+	}
+	return text.String()
+}
+
+// TestPlacement makes each call of Placement about a host's tree as each identity.
+func TestPlacement(t *testing.T) {
+	s := newSite(t)
+	policy, err := api.NewPolicy(api.Secure)
+	check(t, err)
+	identities := s.identities()
+	heads := []string{"CALL"}
+	clients := make([]*http.Client, len(identities))
+	for n, i := range identities {
+		heads, clients[n] = append(heads, i.name), s.client(i)
+	}
+	out := &table{t: t, name: "placement.txt", heads: heads}
+	p := s.servePlacement(t)
+	before := p.state()
+	for _, call := range api.Calls() {
+		key := call.Method + " " + call.Path
+		a, known := onVictim[key]
+		if !known {
+			t.Errorf("no request is known for the call %s", key)
+			continue
+		}
+		a.method, a.headers = call.Method, map[string]string{"OpenStack-API-Version": microversion}
+		row := []string{key}
+		for n, i := range identities {
+			got, text := send(t, clients[n], p.url, i, a)
+			row = append(row, string(got))
+			if want := rule(policy, i, call); got != want {
+				t.Errorf("%s as %s: %s, want %s\n%s", key, i.name, got, want, text)
+			}
+			if got == forbidden && i.host != "" && reason(text) == "" {
+				t.Errorf("%s as %s: no reason: %s", key, i.name, text)
+			}
+			after := p.state()
+			if after == before {
+				continue
+			}
+			if got != answered {
+				t.Errorf("%s as %s is refused, and changed Placement:\n%s", key, i.name, cmp.Diff(before, after))
+			}
+			p = s.servePlacement(t)
+			before = p.state()
+		}
+		out.rows = append(out.rows, row)
+	}
+	out.compare()
+}
+
+// reason is the detail of an error of Placement.
+func reason(text string) string {
+	var body struct{ Errors []struct{ Detail string } }
+	if json.Unmarshal([]byte(text), &body) != nil || len(body.Errors) == 0 {
+		return ""
+	}
+	return body.Errors[0].Detail
+}
