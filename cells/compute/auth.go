@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -24,6 +25,9 @@ func (x *exchange) identify() error {
 		return err
 	}
 	who := &x.Who
+	if who.Host != nil {
+		return osapi.Errorf(http.StatusForbidden, "The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)
+	}
 	roles := slices.Clone(who.Roles)
 	if _, believed := x.api.service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
 		project, named, _ := strings.Cut(who.Project, ":")
