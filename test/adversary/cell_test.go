@@ -45,7 +45,7 @@ func TestCell(t *testing.T) {
 		var clients []*http.Client
 		var as []identity
 		for _, i := range s.identities() {
-			if (i.token == "") == c.token && i.name != "nobody" {
+			if (i.token == "") == c.token && i.name != "no credential" {
 				continue
 			}
 			as, clients, out.heads = append(as, i), append(clients, s.client(i)), append(out.heads, i.name)
@@ -82,7 +82,7 @@ func TestCell(t *testing.T) {
 func ruleOfCell(i identity, who string, certificates bool) outcome {
 	api := i.api || i.user == "nova"
 	switch {
-	case i.handshake, i.name == "nobody" && certificates:
+	case i.handshake, i.name == "no credential" && certificates:
 		return noConnection
 	case i.name == "client service", i.user != "" && !api: // known, and nothing to a cell
 		return forbidden

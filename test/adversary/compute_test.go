@@ -19,7 +19,7 @@ import (
 
 var segment = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// TestComputeAPI makes each call of the compute API as each identity. It has tokens only: whoever
+// TestComputeAPI makes each call of the compute API as each identity. It has tokens only: a client that
 // has none that it knows gets the list of versions and nothing else, whatever certificate they
 // show, and the token of a host is refused.
 func TestComputeAPI(t *testing.T) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adversary is what somebody can do who is not who they say they are: each call of each
-// service, with each credential that they might have.
+// Package adversary makes each call of each service with each credential that an attacker might
+// have, and compares the answers with the rules.
 //
-//	identities  nobody, this host, another host, an expired, a denied and a forged certificate,
-//	            other services, tokens of each kind
+//	identities  no credential, this host, another host, an expired, a denied and a forged
+//	            certificate, other services, tokens of each kind
 //	calls       all that the services list (api.Calls, cell.Calls, compute.Calls)
 //	table       what the rules say of each pair; it is compared with what is answered, and after a
 //	            refusal nothing has changed

@@ -120,7 +120,7 @@ func (s *site) identities() []identity {
 	posing := hostIdentity(attacker, attackerNode)
 	posing.Names = []string{"compute-api"}
 	return []identity{
-		{name: "nobody", unknown: true},
+		{name: "no credential", unknown: true},
 		{name: "host", pair: of(s.ca, own, pki.SignOptions{}), host: victim},
 		{name: "other host", pair: of(s.ca, other, pki.SignOptions{}), host: attacker},
 		{name: "other host named compute-api", pair: of(s.ca, posing, pki.SignOptions{}), host: attacker},

@@ -101,8 +101,8 @@ var onVictim = map[string]asked{
 	}},
 }
 
-// Calls of hosts: those about its own tree only, and those that show or make what is nobody's. The
-// agent of a host makes no others.
+// Calls of hosts: those about its own tree only, and those about names that
+// all providers share. The agent of a host makes no others.
 var (
 	ofTheOwner = []string{
 		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/{uuid}", "PUT /resource_providers/{uuid}", "DELETE /resource_providers/{uuid}",
