@@ -19,9 +19,9 @@ import (
 
 var segment = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// TestComputeAPI makes each call of the compute API as each identity. It has tokens only: a client that
-// has none that it knows gets the list of versions and nothing else, whatever certificate they
-// show, and the token of a host is refused.
+// TestComputeAPI makes each call of the compute API as each identity. It has tokens only: a client
+// without one that it knows gets the list of versions and nothing else, whatever certificate it
+// shows, and the token of a host is refused.
 func TestComputeAPI(t *testing.T) {
 	s := newSite(t)
 	certFile, keyFile := s.server("compute-api")
