@@ -168,7 +168,8 @@ func (s *site) client(i identity) *http.Client {
 	roots.AppendCertsFromPEM(s.ca.PEM())
 	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
 	if i.pair != nil {
-		trust.Certificates = []tls.Certificate{*i.pair}
+		// Whatever CAs the server says that it trusts.
+		trust.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.pair, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: trust}
 	s.t.Cleanup(transport.CloseIdleConnections)

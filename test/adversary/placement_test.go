@@ -155,7 +155,7 @@ func (s *site) servePlacement(t testing.TB) *placementOf {
 	t.Helper()
 	certFile, keyFile := s.server("placement")
 	service, err := placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Logger: nopLog,
+		StateDir: t.TempDir(), Logger: nopLog, Denied: s.denied(),
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
 			[2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"service", "nova"}, [2]string{"admin", "admin"},
 			[2]string{"member", "alice"}, [2]string{"service,admin", "operator"})},
