@@ -148,7 +148,7 @@ func (l *DenyList) Without(host string) (without *DenyList, found bool) {
 	return without, len(without.denials) < len(l.Denials())
 }
 
-// denyHeader is the first line of a list: an empty answer of another service is none.
+// denyHeader is the first line of a list: an empty answer of another service is not one.
 const denyHeader = "# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n"
 
 // Text is the list as a file holds it.

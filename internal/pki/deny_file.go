@@ -8,32 +8,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// lookInterval is how often Run looks at the file.
-const lookInterval = time.Second
-
 // DenyFile is the DenyList of a file, as the file is now. Make one with OpenDenyFile or
 // FollowDenyFile; a nil DenyFile refuses none. It is safe for concurrent use.
 type DenyFile struct {
 	file     *files.Reloaded[*DenyList]
 	follower *follower // nil: the file is an operator's
-
-	mu    sync.Mutex
-	bound map[*binding]struct{}
-}
-
-// binding is a context that ends when its host is denied.
-type binding struct {
-	id  Identity
-	end context.CancelCauseFunc
 }
 
 // OpenDenyFile reads a deny list; see ParseDenyList. The file is looked at again while requests
@@ -45,7 +31,7 @@ func OpenDenyFile(path string, log zerolog.Logger) (*DenyFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deny list: %w", err)
 	}
-	return &DenyFile{file: file, bound: map[*binding]struct{}{}}, nil
+	return &DenyFile{file: file}, nil
 }
 
 // Get is the list.
@@ -56,65 +42,11 @@ func (f *DenyFile) Get() *DenyList {
 	return f.file.Get()
 }
 
-// Bind returns a context for what a host does for longer than a moment. It ends when the host is
-// denied, with the error of [DenyList.CheckIdentity] as its cause, provided that Run runs. Call
-// release when it is done.
-func (f *DenyFile) Bind(ctx context.Context, id Identity) (bound context.Context, release func()) {
-	if f == nil {
-		return ctx, func() {}
-	}
-	bound, end := context.WithCancelCause(ctx)
-	b := &binding{id, end}
-	f.mu.Lock()
-	f.bound[b] = struct{}{}
-	f.mu.Unlock()
-	// After it is known to Run: a change in between is seen by one of them.
-	if err := f.Get().CheckIdentity(id); err != nil {
-		end(err)
-	}
-	return bound, func() {
-		f.mu.Lock()
-		delete(f.bound, b)
-		f.mu.Unlock()
-		end(nil)
-	}
-}
-
-// Run keeps the file like that of its source, if it has one, and ends the contexts of Bind when
-// their hosts are denied, within two seconds after a change of the file. It returns when ctx ends.
-// A process runs it once.
+// Run keeps the file like the list that it is a copy of, until ctx ends; nothing for other files. A
+// process runs it once.
 func (f *DenyFile) Run(ctx context.Context) {
-	if f == nil {
-		return
-	}
-	var fetching sync.WaitGroup
-	defer fetching.Wait()
-	if f.follower != nil {
-		fetching.Go(func() { f.follower.run(ctx) })
-	}
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for seen := f.Get(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if now := f.Get(); now != seen {
-			seen = now
-			f.enforce(now)
-		}
-	}
-}
-
-// enforce ends what runs for hosts that a list refuses.
-func (f *DenyFile) enforce(list *DenyList) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for b := range f.bound {
-		if err := list.CheckIdentity(b.id); err != nil {
-			b.end(err)
-		}
+	if f != nil && f.follower != nil {
+		f.follower.run(ctx)
 	}
 }
 

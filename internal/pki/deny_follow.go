@@ -43,8 +43,8 @@ type Source struct {
 }
 
 // FollowDenyFile is OpenDenyFile for a file that Run keeps like the list of an enrolment service.
-// While that cannot be fetched the old list stays. A file that is missing is made, with no host. One
-// that is not such a copy and has hosts is refused: they would be forgotten.
+// While that cannot be fetched the old list stays. A file that is missing is made, with no host.
+// One that is not such a copy and has hosts is refused: they would be forgotten.
 func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, error) {
 	w := &follower{path: path, from: from, log: log.With().Str("url", from.URL).Str("file", path).Logger()}
 	content, err := files.Read(path)
@@ -58,7 +58,10 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 		return nil, err
 	}
 	if _, copied := followedFrom(content.Data); !copied && len(f.Get().Denials()) > 0 {
-		return nil, fmt.Errorf("deny list: %s has %d hosts that were denied there, and would be replaced by the list of %s; put them on that list, and remove the file", path, len(f.Get().Denials()), from.URL)
+		return nil, fmt.Errorf(
+			"deny list: %s has %d hosts that were denied there, and would be replaced by the list of %s; put them on that list, and remove the file",
+			path, len(f.Get().Denials()), from.URL,
+		)
 	}
 	w.fetched.Store(time.Now().UnixNano())
 	f.follower = w
@@ -97,7 +100,7 @@ func (w *follower) run(ctx context.Context) {
 				Msg("The deny list cannot be fetched. The list of the file stays in effect: hosts that are denied meanwhile are not refused here. Logged once until it works again.")
 		}
 		failing = err != nil
-		pause := time.NewTimer(followInterval - rand.N(followInterval/5)) //nolint:gosec // it only spreads requests
+		pause := time.NewTimer(followInterval - rand.N(followInterval/5))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
