@@ -19,7 +19,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
@@ -34,6 +37,9 @@ const (
 	maxCall = time.Minute
 )
 
+// MinTLS is the oldest version of TLS that cells and their clients speak.
+const MinTLS = tls.VersionTLS13
+
 // Config says which cell, and as whom.
 type Config struct {
 	// URL is http://, https:// or unix:///PATH, perhaps with a path before /v1; nothing else may be
@@ -44,8 +50,13 @@ type Config struct {
 	Cell string
 	// Authorize puts what proves the client's identity into the headers of a request. Nil: nothing.
 	Authorize func(http.Header) error
-	// TLS is for https://; nil is the system's defaults.
+	// Files are those of TLS, for https://. They are read again when they change. The oldest version
+	// of TLS is MinTLS in any case.
+	Files osapi.ClientTLS
+	// TLS goes before Files.
 	TLS *tls.Config
+	// Logger is for files that cannot be used when they change.
+	Logger zerolog.Logger
 	// Transport carries the requests instead of connections of the client's own.
 	Transport http.RoundTripper
 }

@@ -4,6 +4,7 @@ package cellclient
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,10 +43,14 @@ func newPlace(text string, c Config) (*place, error) {
 	default:
 		return nil, fmt.Errorf("the URL of a cell, %q, must begin with http://, https:// or unix:///", text)
 	}
-	if p.transport == nil {
+	switch {
+	case p.transport != nil:
+	case c.TLS != nil:
 		p.transport = newTransport(socket, c.TLS)
+	default:
+		p.transport, err = c.Files.Transport(c.Logger, nil, func(config *tls.Config) *http.Transport { return newTransport(socket, config) })
 	}
-	return p, nil
+	return p, err
 }
 
 // somewhere sends a request to the place that answered last, and while there is no valid answer to

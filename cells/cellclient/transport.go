@@ -57,10 +57,8 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 	if err != nil {
 		return nil, err
 	}
-	if config == nil {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
 	config = config.Clone()
+	config.MinVersion = max(config.MinVersion, MinTLS)
 	if config.ServerName == "" {
 		config.ServerName = host
 	}

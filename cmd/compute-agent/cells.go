@@ -130,7 +130,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	placement.Retries = 0                                                 // users wait for the answers, and the scheduler has its own back-off
-	if _, err := access.CellsOf(c).Cell("http://127.0.0.1"); err != nil { // check its files now, not at the first request
+	if _, err := access.CellsOf(c).Cell("http://127.0.0.1", log); err != nil { // check its files now, not at the first request
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	aliases, err := extraspecs.ParseAliases(c.PCIAlias)
@@ -155,7 +155,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			ConsoleURL:         c.SerialConsoleBaseURL,
 			TokenTTL:           c.ConsoleTokenTTL,
 		},
-		CellClient: cellClients(cfg), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
+		CellClient: cellClients(cfg, log), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
 		Placement: placement.Config,
 		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
 		MaxPlacementResults: cfg.Scheduler.MaxPlacementResults,
@@ -168,10 +168,10 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 }
 
 // cellClients returns a constructor of the compute API's client of a cell.
-func cellClients(cfg *config.Config) func(apidb.Cell) (*cellclient.Client, error) {
+func cellClients(cfg *config.Config, log zerolog.Logger) func(apidb.Cell) (*cellclient.Client, error) {
 	credentials := access.CellsOf(cfg.ComputeAPI)
 	return func(c apidb.Cell) (*cellclient.Client, error) {
-		made, err := credentials.Cell(c.URL)
+		made, err := credentials.Cell(c.URL, log)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (o
 		}
 		return tokens, nil
 	case config.AuthKeystone:
-		authenticator, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone))
+		authenticator, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone, log))
 		if err != nil {
 			return nil, fmt.Errorf("%w: [keystone]: %w", config.ErrInvalid, err)
 		}

@@ -253,7 +253,7 @@ func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, datab
 
 // newGatherer asks cells on behalf of a command, which reports failures itself.
 func newGatherer(cfg *config.Config) *gather.Gatherer {
-	return gather.New(gather.Options{Client: cellClients(cfg), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop()})
+	return gather.New(gather.Options{Client: cellClients(cfg, zerolog.Nop()), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop()})
 }
 
 func newCellsList() *cobra.Command {

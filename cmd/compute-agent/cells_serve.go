@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -208,7 +209,7 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 	}
 	return cells.CellConfig{
 		Name: name, Database: database, Auth: auth,
-		TLS:            osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile},
+		TLS:            osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile, MinVersion: cellclient.MinTLS},
 		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }

@@ -146,7 +146,7 @@ func connectionsOf(cfg *config.Config) *osapi.Connections {
 func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: flags.listen,
-		Auth:       placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone)},
+		Auth:       placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone, log)},
 		Policy:     api.Defaults(cfg.Policy.Defaults),
 		PolicyFile: cfg.Policy.File,
 		TLS: osapi.TLSFiles{
@@ -180,11 +180,11 @@ func corsOptions(c config.CORS) api.CORS {
 }
 
 // keystoneConfig converts [keystone]. The secret's file is read at each login.
-func keystoneConfig(k config.Keystone) keystone.AuthenticatorConfig {
+func keystoneConfig(k config.Keystone, log zerolog.Logger) keystone.AuthenticatorConfig {
 	c := keystone.AuthenticatorConfig{
 		Config: keystone.Config{
 			Section: "keystone", AuthURL: k.AuthURL, ApplicationCredentialID: k.ApplicationCredentialID, Timeout: k.Timeout,
-			Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName,
+			Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName, Logger: log,
 		},
 		CAFile: k.CAFile, WWWAuthenticateURI: k.WWWAuthenticateURI, TokenCacheTime: k.TokenCacheTime,
 	}

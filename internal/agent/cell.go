@@ -40,7 +40,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	if c.URL == "" {
 		return nil, nil //nolint:nilnil // none is configured
 	}
-	cfg, err := access.CellOf(c).Cell(c.URL)
+	cfg, err := access.CellOf(c).Cell(c.URL, a.log)
 	if err != nil {
 		return nil, err
 	}

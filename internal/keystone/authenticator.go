@@ -5,7 +5,6 @@ package keystone
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,7 +42,8 @@ type AuthenticatorConfig struct {
 	// Method may be left out: ApplicationCredential if there is an ApplicationCredentialID, or else
 	// Password.
 	Config
-	// CAFile has PEM certificates to trust instead of the system's, if there is no Transport.
+	// CAFile has PEM certificates to trust instead of the system's, if there is no Transport. It is
+	// read again when it changes.
 	CAFile string
 	// WWWAuthenticateURI is where clients get a token, as 401 answers say. AuthURL when empty.
 	WWWAuthenticateURI string
@@ -86,11 +86,11 @@ func NewAuthenticator(cfg AuthenticatorConfig) (*Authenticator, error) {
 		cfg.WWWAuthenticateURI = cfg.AuthURL
 	}
 	if cfg.CAFile != "" && cfg.Transport == nil {
-		trusted, err := osapi.CertPool(cfg.CAFile)
+		made, err := osapi.ClientTLS{CAFile: cfg.CAFile}.Transport(cfg.Logger, cfg.Now, newTransport)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the certificates to trust: %w", ErrConfig, err)
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
-		cfg.Transport = newTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted})
+		cfg.Transport = made
 	}
 	v, err := newValidator(cfg.Config)
 	if err != nil {

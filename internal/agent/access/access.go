@@ -4,6 +4,7 @@ package access
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -37,13 +39,14 @@ func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logg
 		URL: c.URL, Transport: transport, Authorize: authorizer(c), Timeout: c.Timeout, Retries: c.Retries, Logger: log,
 	}}
 	if transport == nil {
-		made, err := newTransport(c)
+		dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}
+		made, err := newTransport(c, dialer, log)
 		if err != nil {
 			return nil, err
 		}
 		a.Transport = made
 		if !c.UseProxy {
-			a.Dial = made.DialContext
+			a.Dial = dialer.DialContext
 		}
 	}
 	if c.Auth == config.AuthCertificate {
@@ -102,23 +105,34 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 const idleTimeout = 10 * time.Second
 
 // newTransport returns the HTTP transport with TLS and, if configured, a proxy.
-func newTransport(c config.PlacementClient) (*http.Transport, error) {
-	trust, err := clientTLS(func(names ...string) string { return "placement_client." + strings.Join(names, " and ") }, c.CAFile, c.CertFile, c.KeyFile)
+func newTransport(c config.PlacementClient, dialer *net.Dialer, log zerolog.Logger) (http.RoundTripper, error) {
+	files := osapi.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
+	made, err := files.Transport(log, nil, func(trust *tls.Config) *http.Transport {
+		t := &http.Transport{
+			DialContext:         dialer.DialContext,
+			TLSHandshakeTimeout: c.ConnectTimeout,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConns:        4,
+			IdleConnTimeout:     idleTimeout,
+			TLSClientConfig:     trust,
+		}
+		if c.UseProxy {
+			t.Proxy = http.ProxyFromEnvironment
+		}
+		return t
+	})
 	if err != nil {
-		return nil, err
+		return nil, withKeys(err, func(names ...string) string { return "placement_client." + strings.Join(names, " and ") })
 	}
-	t := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout: c.ConnectTimeout,
-		ForceAttemptHTTP2:   true,
-		MaxIdleConns:        4,
-		IdleConnTimeout:     idleTimeout,
-		TLSClientConfig:     trust,
+	return made, nil
+}
+
+// withKeys names the configuration keys of files that cannot be used.
+func withKeys(err error, keys func(names ...string) string) error {
+	if errors.Is(err, osapi.ErrCertificate) {
+		return fmt.Errorf("%s: %w", keys("cert_file", "key_file"), err)
 	}
-	if c.UseProxy {
-		t.Proxy = http.ProxyFromEnvironment
-	}
-	return t, nil
+	return fmt.Errorf("%s: %w", keys("ca_file"), err)
 }
 
 // authorizer sets the authentication headers without Keystone; nil if there are none. It reads the

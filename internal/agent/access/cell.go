@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // CellCredentials are the credentials of a client of cells.
@@ -27,19 +30,18 @@ func CellOf(c config.CellClient) CellCredentials {
 	return CellCredentials{"cell_client", "", c.TokenFile, c.CAFile, c.CertFile, c.KeyFile}
 }
 
-// Cell returns the configuration of a client of the cell at url. Tokens are read for each request
-// and certificates for each connection, so that renewed ones need no restart.
-func (c CellCredentials) Cell(url string) (cellclient.Config, error) {
-	out := cellclient.Config{URL: url}
+// Cell returns the configuration of a client of the cell at url, or an error about the files.
+// Tokens are read for each request, and certificates again when they change, so that renewed ones
+// need no restart.
+func (c CellCredentials) Cell(url string, log zerolog.Logger) (cellclient.Config, error) {
+	out := cellclient.Config{
+		URL: url, Files: osapi.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, MinVersion: cellclient.MinTLS}, Logger: log,
+	}
 	if c.TokenFile != "" {
 		out.Authorize = func(h http.Header) error { return putToken(h, c.keys("token_file"), c.TokenFile) }
 	}
-	if c.CAFile == "" && c.CertFile == "" {
-		return out, nil
-	}
-	var err error
-	if out.TLS, err = clientTLS(c.keys, c.CAFile, c.CertFile, c.KeyFile); err != nil {
-		return cellclient.Config{}, err
+	if _, err := out.Files.Config(); err != nil {
+		return cellclient.Config{}, withKeys(err, c.keys)
 	}
 	return out, nil
 }

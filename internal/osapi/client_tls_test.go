@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osapi_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// certified writes a certificate of a CA and its key.
+func certified(t *testing.T, ca *pki.Authority, id pki.Identity, certFile, keyFile string) {
+	t.Helper()
+	key, keyPEM, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.NewRequest(key, id.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.ParseRequest(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
+	if id.Kind == pki.Service {
+		o.Addresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	certificate, err := ca.Sign(request, id, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, certFile, certificate)
+	write(t, keyFile, keyPEM)
+}
+
+// write replaces a file.
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newCA(t *testing.T) *pki.Authority {
+	t.Helper()
+	ca, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "ca", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// TestClientFollowsItsFiles replaces each file of a client whose connection stays open: the
+// certificate of before is not shown on, and a new CA is trusted without a restart.
+func TestClientFollowsItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	caFile, certFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	serverCert, serverKey := filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
+	first, second := newCA(t), newCA(t)
+	certified(t, first, pki.Identity{Kind: pki.Service, Name: "server"}, serverCert, serverKey)
+	certified(t, first, pki.Identity{Kind: pki.Host, Name: "h1"}, certFile, keyFile)
+	write(t, caFile, first.PEM())
+	clients := x509.NewCertPool()
+	clients.AddCert(first.Certificate())
+	var who string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = r.TLS.PeerCertificates[0].Subject.CommonName }))
+	server.TLS = &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
+			return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, Certificates: []tls.Certificate{pair}}, err
+		},
+	}
+	server.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+
+	var log bytes.Buffer
+	now := time.Now().Add(time.Hour) // no file was written a moment ago
+	transport, err := osapi.ClientTLS{CAFile: caFile, CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}.
+		Transport(zerolog.New(&log), func() time.Time { return now }, func(config *tls.Config) *http.Transport {
+			return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who = ""
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	if err := ask(); err != nil || who != "h1" {
+		t.Fatalf("%v, as %q", err, who)
+	}
+	certified(t, first, pki.Identity{Kind: pki.Host, Name: "h1-renewed"}, certFile, keyFile)
+	now = now.Add(time.Second)
+	if err := ask(); err != nil || who != "h1-renewed" {
+		t.Errorf("another certificate: %v, as %q", err, who)
+	}
+	write(t, caFile, []byte("not a certificate"))
+	now = now.Add(time.Second)
+	if err := ask(); err != nil || !strings.Contains(log.String(), "Failed to reload") {
+		t.Errorf("a broken file: %v\n%s", err, &log)
+	}
+	certified(t, second, pki.Identity{Kind: pki.Service, Name: "server"}, serverCert, serverKey)
+	write(t, caFile, second.PEM())
+	now = now.Add(time.Second)
+	if err := ask(); err != nil || who != "h1-renewed" {
+		t.Errorf("another CA: %v, as %q", err, who)
+	}
+	write(t, caFile, first.PEM())
+	now = now.Add(time.Second)
+	var unknown x509.UnknownAuthorityError
+	if err := ask(); !errors.As(err, &unknown) {
+		t.Errorf("a CA that is not trusted any more: %v", err)
+	}
+}
+
+func TestClientFilesThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	missing, broken := filepath.Join(dir, "missing"), filepath.Join(dir, "broken")
+	write(t, broken, []byte("nothing"))
+	for name, c := range map[string]struct {
+		files osapi.ClientTLS
+		want  error
+	}{
+		"no CA file":       {osapi.ClientTLS{CAFile: missing}, osapi.ErrCAFile},
+		"a CA file of not": {osapi.ClientTLS{CAFile: broken}, osapi.ErrCAFile},
+		"no certificate":   {osapi.ClientTLS{CertFile: missing, KeyFile: missing}, osapi.ErrCertificate},
+		"a broken one":     {osapi.ClientTLS{CertFile: broken, KeyFile: broken}, osapi.ErrCertificate},
+	} {
+		if _, err := c.files.Transport(zerolog.Nop(), nil, func(*tls.Config) *http.Transport { return &http.Transport{} }); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
