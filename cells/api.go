@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
@@ -50,6 +51,9 @@ type APIConfig struct {
 	Auth osapi.Authenticator
 	Open bool
 	TLS  osapi.TLSFiles
+	// Denied are the hosts that the enrolment service refuses and publishes, beside those that were
+	// evicted; none when nil.
+	Denied *pki.DenyFile
 	// Connections are those of all servers of the process, which share their bounds; nil makes a
 	// set of this service's own.
 	Connections *osapi.Connections

@@ -136,6 +136,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	}
 	if m != nil {
 		m.watch(l, s.api, opened.Problem)
+		m.WatchDenied(cfg.Denied)
 		if records := cfg.Audit.Collector(); records != nil {
 			m.MustRegister(records)
 		}

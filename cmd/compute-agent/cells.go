@@ -83,6 +83,12 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if err != nil {
 		return err
 	}
+	if cfg.DenyList.URL != "" {
+		return fmt.Errorf("%w: deny_list.url is for Placement and cells: the compute API serves the list, from deny_list.file and the hosts that were evicted", config.ErrInvalid)
+	}
+	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
+		return err
+	}
 	l, err := osapi.Listen(ctx, cfg.ComputeAPI.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
@@ -129,7 +135,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	if err != nil {
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	placement.Retries = 0                                                 // users wait for the answers, and the scheduler has its own back-off
+	placement.Retries = 0                                                      // users wait for the answers, and the scheduler has its own back-off
 	if _, err := access.CellsOf(c).Cell("http://127.0.0.1", log); err != nil { // check its files now, not at the first request
 		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}

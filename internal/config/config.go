@@ -34,6 +34,7 @@ type Config struct {
 	Keystone         Keystone
 	CORS             CORS
 	Policy           Policy
+	DenyList         DenyList
 	CellClient       CellClient
 	Cell             Cell
 	ComputeAPI       ComputeAPI
@@ -260,6 +261,13 @@ type PlacementTLS struct {
 	KeyFile      string
 	ClientCAFile string // Not empty: clients must show a certificate of these.
 	HostCAFile   string // Not empty: a certificate of these says which host a client is.
+}
+
+// DenyList is the section [deny_list]: which hosts Placement, the compute API and cells refuse.
+type DenyList struct {
+	File   string // Empty: none.
+	URL    string // Of the enrolment service that File is kept like; empty: File is an operator's.
+	CAFile string // The CAs to trust at URL instead of the system's.
 }
 
 // Server is the section [server]: bounds for the clients of all services of a

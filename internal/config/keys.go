@@ -310,6 +310,26 @@ var agentSections = []section{
 		},
 	},
 	{
+		"deny_list",
+		"Hosts that Placement, the compute API and cells refuse, whatever they show; see docs/identity.md.",
+		[]key[Config]{
+			{
+				"file",
+				restart,
+				"File of the hosts, as `compute-agent ca revoke` writes it. A changed file is reloaded. Empty means none, or with url\ndenied_hosts in agent.state_dir.",
+				text[Config]{at: func(c *Config) *string { return &c.DenyList.File }, words: "an absolute path", check: absolutePath},
+			},
+			{
+				"url",
+				restart,
+				"URL of the enrolment service ([enrolment] of the compute API) whose list is copied to file every 15 s. While it cannot be\nreached, the last copy stays in effect. For Placement and cells; empty means that file is an operator's.",
+				text[Config]{at: func(c *Config) *string { return &c.DenyList.URL }, words: "a URL", check: secureURL},
+			},
+			{"ca_file", restart, "File of PEM certificates to trust at url instead of the system's. A changed file is reloaded.",
+				text[Config]{at: func(c *Config) *string { return &c.DenyList.CAFile }, words: "an absolute path", check: absolutePath}},
+		},
+	},
+	{
 		"placement_metrics",
 		"Metrics of the bundled Placement server for Prometheus. They are always on its admin socket.",
 		[]key[Config]{

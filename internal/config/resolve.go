@@ -50,6 +50,15 @@ func (l *loader) resolve() {
 	l.resolveCredential("keystone.password_file", &c.Keystone.PasswordFile)
 	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)
+	if c.DenyList.URL != "" && c.DenyList.File == "" {
+		c.DenyList.File = filepath.Join(c.Agent.StateDir, "denied_hosts")
+		c.sources["deny_list.file"] = c.sources["deny_list.file"].orDefault("below agent.state_dir, for deny_list.url")
+	}
+	for key, path := range map[string]string{"deny_list.ca_file": c.DenyList.CAFile, "deny_list.file": c.DenyList.File} {
+		if path != "" && (key != "deny_list.file" || c.DenyList.URL == "") {
+			c.named = append(c.named, namedFile{key, path})
+		}
+	}
 	l.resolveCells()
 }
 

@@ -31,6 +31,9 @@ func (c *Config) Validate() error {
 			)
 		}
 	}
+	if c.DenyList.CAFile != "" && c.DenyList.URL == "" {
+		v.bad("deny_list.ca_file", "has no effect while deny_list.url is empty", "set url, or remove ca_file")
+	}
 	v.keystone()
 	v.cells()
 	v.enrolment()

@@ -99,6 +99,14 @@ func optionalURL(s string) *fault {
 	return serviceURL(s)
 }
 
+// secureURL accepts the URL of a service that must prove who it is, and nothing.
+func secureURL(s string) *fault {
+	if bad := optionalURL(s); bad != nil || s == "" || strings.HasPrefix(s, "https://") {
+		return bad
+	}
+	return faultf("write the URL with https://", "%s does not begin with https://: other machines in between could change the answer", shown(s))
+}
+
 // listenAddress accepts [HOST]:PORT, and nothing.
 func listenAddress(s string) *fault {
 	if s == "" {

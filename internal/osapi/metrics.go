@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -30,6 +31,20 @@ func NewMetricsPage(prefix, does string) MetricsPage {
 	build.Set(1)
 	p.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return p
+}
+
+// WatchDenied adds the age of a deny list that is fetched from elsewhere.
+func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
+	if _, followed := denied.Age(); !followed {
+		return
+	}
+	p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "compute_agent_deny_list_age_seconds",
+		Help: "Time since the list of hosts that are refused was fetched last; it is fetched every 15 s.",
+	}, func() float64 {
+		age, _ := denied.Age()
+		return age.Seconds()
+	}))
 }
 
 // Handler answers GET /metrics in the formats that Prometheus reads.

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// openDenyList opens the list of [deny_list]; nil if none is configured.
+func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) {
+	switch {
+	case c.File == "":
+		return nil, nil //nolint:nilnil // none is configured
+	case c.URL == "":
+		denied, err := pki.OpenDenyFile(c.File, log)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: deny_list.file: %w; make an empty list with: compute-agent ca deny-list --create --file %s", config.ErrInvalid, err, c.File)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: deny_list.file: %w", config.ErrInvalid, err)
+		}
+		return denied, nil
+	}
+	transport, err := osapi.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil, func(trust *tls.Config) *http.Transport {
+		return &http.Transport{
+			TLSClientConfig: trust, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10, DisableKeepAlives: true,
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: deny_list.ca_file: %w", config.ErrInvalid, err)
+	}
+	denied, err := pki.FollowDenyFile(c.File, pki.Source{URL: c.URL, Transport: transport}, log)
+	if err != nil {
+		return nil, fmt.Errorf("%w: deny_list.url: %w", config.ErrInvalid, err)
+	}
+	return denied, nil
+}
+
+// besideDenyList returns a service that keeps its deny list up to date while it serves.
+func besideDenyList(denied *pki.DenyFile, serve func(context.Context, net.Listener) error) func(context.Context, net.Listener) error {
+	return func(ctx context.Context, l net.Listener) error {
+		following, stop := context.WithCancel(ctx)
+		var follow sync.WaitGroup
+		follow.Go(func() { denied.Run(following) })
+		defer follow.Wait()
+		defer stop()
+		return serve(ctx, l)
+	}
+}
