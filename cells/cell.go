@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // CellDatabase is the name of a cell's database in its state directory.
@@ -31,7 +32,13 @@ type CellConfig struct {
 	// Database is the address of its database, as sqldb.ParseAddress reads it.
 	Database string
 	Auth     cell.Auth
-	TLS      osapi.TLSFiles
+	// Denied is the deny list of hosts; nil: none.
+	Denied *pki.DenyFile
+	// MaxNodes bounds the nodes of a host that its certificate does not name, and ForgetNodes is
+	// how long one is kept that its host does not report; 0: the standard.
+	MaxNodes    int
+	ForgetNodes time.Duration
+	TLS         osapi.TLSFiles
 	// Connections are those of all servers of the process, which share their bounds; nil makes a
 	// set of this cell's own.
 	Connections *osapi.Connections
@@ -62,7 +69,9 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	store, err := celldb.Open(ctx, cfg.Database, cfg.Name, celldb.Options{Logger: cfg.Logger, Progress: cfg.Progress})
+	store, err := celldb.Open(ctx, cfg.Database, cfg.Name, celldb.Options{
+		Logger: cfg.Logger, Progress: cfg.Progress, MaxNodes: cfg.MaxNodes, ForgetNodes: cfg.ForgetNodes,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +81,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	c := &Cell{metrics: newCellMetrics(nil), db: store, tls: config, cfg: cfg}
 	c.store, c.ready.look = c.metrics.timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
-		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
+		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
 		Observer: c.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -82,7 +91,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		Check:    c.handler.Check,
 		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
 		Writable: func() bool { return store.Problem() == nil },
-		Servers:  store.CountStates, Waiting: c.handler.Waiting,
+		Servers:  store.CountStates, Nodes: store.CountNodes, Waiting: c.handler.Waiting,
 	})
 	return c, nil
 }
@@ -105,15 +114,18 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: stopGrace,
 	}
 	defer c.handler.CloseStreams()
-	if !c.db.Shared() {
-		return server.Serve(ctx, l)
-	}
 	following, stop := context.WithCancel(ctx)
 	var group errgroup.Group
 	group.Go(func() error {
-		c.handler.Follow(following)
+		c.handler.ForgetNodes(following)
 		return nil
 	})
+	if c.db.Shared() {
+		group.Go(func() error {
+			c.handler.Follow(following)
+			return nil
+		})
+	}
 	group.Go(func() error {
 		defer stop()
 		return server.Serve(ctx, l)

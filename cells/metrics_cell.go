@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -24,6 +25,8 @@ type cellMetrics struct {
 	reports  *prometheus.CounterVec
 	writes   *prometheus.HistogramVec
 	failures prometheus.Counter
+	refused  *prometheus.CounterVec
+	limited  prometheus.Counter
 }
 
 var _ cell.Observer = (*cellMetrics)(nil)
@@ -49,6 +52,15 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefixCell + "database_write_failures_total", Help: "Writes that failed because the cell's database could not be used.",
 		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefixCell + "nodes_refused_total", Help: "Nodes in reports of hosts that the cell did not take for the host, by why; each report counts again.",
+		}, []string{"reason"}),
+		limited: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: prefixCell + "host_requests_limited_total", Help: "Requests of hosts that were refused with 429, because the host sent too many.",
+		}),
+	}
+	for _, code := range []cellwire.NodeProblemCode{cellwire.NodeElsewhere, cellwire.NodeNotInCertificate, cellwire.NodeTooMany} {
+		m.refused.WithLabelValues(string(code))
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
 	for _, kind := range append(cell.ReportKinds(), cell.UnknownKind) {
@@ -60,7 +72,7 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 	for _, o := range storeWrites {
 		m.writes.WithLabelValues(o)
 	}
-	m.MustRegister(m.reports, m.writes, m.failures)
+	m.MustRegister(m.reports, m.writes, m.failures, m.refused, m.limited)
 	return m
 }
 
@@ -81,6 +93,14 @@ func (m *cellMetrics) Reported(kind cellwire.ReportKind, taken bool) {
 	m.reports.WithLabelValues(string(kind), outcome).Inc()
 }
 
+// NodeRefused implements cell.Observer.
+func (m *cellMetrics) NodeRefused(why cellwire.NodeProblemCode) {
+	m.refused.WithLabelValues(string(why)).Inc()
+}
+
+// Limited implements cell.Observer.
+func (m *cellMetrics) Limited() { m.limited.Inc() }
+
 // cellMetricSources are where a cell is looked at. None may be nil.
 type cellMetricSources struct {
 	// Check reports whether the cell can answer requests.
@@ -89,6 +109,8 @@ type cellMetricSources struct {
 	Hosts func(context.Context) ([]cellwire.Service, error)
 	// Servers counts living servers by vm_state.
 	Servers func(context.Context) (map[string]int64, error)
+	// Nodes counts compute nodes.
+	Nodes func(context.Context) (celldb.NodeCounts, error)
 	// Writable is whether writes to the database work, as far as is known.
 	Writable func() bool
 	// Waiting is how many agents wait for work.
@@ -118,6 +140,7 @@ var (
 	descCellWritable = desc(prefixCell+"database_writable", "1 if the cell's database takes writes as far as is known, 0 if not.")
 	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
 	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
+	descNodes        = desc(prefixCell+"nodes", "Compute nodes: present (reported by their hosts), absent (not any more), contested (that other hosts report too), unused (that the compute API does not use).", "state")
 	descWaiting      = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
 )
 
@@ -129,7 +152,7 @@ var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopp
 
 // Describe implements prometheus.Collector.
 func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descInstances, descWaiting} {
+	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descInstances, descNodes, descWaiting} {
 		out <- d
 	}
 }
@@ -150,6 +173,11 @@ func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
 	if errServers == nil {
 		for _, state := range slices.Sorted(maps.Keys(servers)) {
 			e.gauge(descInstances, float64(servers[state]), state)
+		}
+	}
+	if nodes, err := w.from.Nodes(ctx); err == nil {
+		for state, n := range map[string]int64{"present": nodes.Present, "absent": nodes.Absent, "contested": nodes.Claimed, "unused": nodes.Unused} {
+			e.gauge(descNodes, float64(n), state)
 		}
 	}
 	e.gauge(descCellDatabase, oneIf(err == nil && errServers == nil && errCheck == nil))

@@ -11,7 +11,7 @@ import (
 )
 
 // storeWrites are the writes to a cell's database.
-var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "heartbeat", "reports"}
+var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "nodes", "forget", "heartbeat", "reports"}
 
 // timed is the store, with its writes measured. Reads are as they were.
 func (m *cellMetrics) timed(s celldb.Store) celldb.Store { return timedStore{s, m} }
@@ -79,9 +79,21 @@ func (t timedStore) Mapped(ctx context.Context, uuids []string) (err error) {
 	return t.Store.Mapped(ctx, uuids)
 }
 
-func (t timedStore) Report(ctx context.Context, host string, r cellwire.HostReport, m celldb.Moment) (_ cellwire.Service, _ []string, err error) {
+func (t timedStore) NodesState(ctx context.Context, r cellwire.NodesRequest, m celldb.Moment) (err error) {
+	defer t.begin("nodes")(&err)
+	return t.Store.NodesState(ctx, r, m)
+}
+
+func (t timedStore) ForgetNodes(ctx context.Context, m celldb.Moment) (_ int, err error) {
+	defer t.begin("forget")(&err)
+	return t.Store.ForgetNodes(ctx, m)
+}
+
+func (t timedStore) Report(
+	ctx context.Context, who celldb.Reporter, r cellwire.HostReport, m celldb.Moment,
+) (_ cellwire.Service, _ []cellwire.NodeProblem, err error) {
 	defer t.begin("heartbeat")(&err)
-	return t.Store.Report(ctx, host, r, m)
+	return t.Store.Report(ctx, who, r, m)
 }
 
 func (t timedStore) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ []string, err error) {

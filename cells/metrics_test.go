@@ -124,7 +124,7 @@ func (s servers) Insert(context.Context, cellwire.Server, celldb.Moment) (cellwi
 	return cellwire.Server{}, s.err
 }
 
-func (s servers) Report(context.Context, string, cellwire.HostReport, celldb.Moment) (cellwire.Service, []string, error) {
+func (s servers) Report(context.Context, celldb.Reporter, cellwire.HostReport, celldb.Moment) (cellwire.Service, []cellwire.NodeProblem, error) {
 	s.clock.at = s.clock.at.Add(time.Millisecond)
 	return cellwire.Service{}, nil, nil
 }
@@ -133,6 +133,9 @@ func cellSources(counts *int, err error) cellMetricSources {
 	return cellMetricSources{
 		Check:    func(context.Context) error { return err },
 		Writable: func() bool { return err == nil },
+		Nodes: func(context.Context) (celldb.NodeCounts, error) {
+			return celldb.NodeCounts{Present: 3, Absent: 1, Claimed: 2}, err
+		},
 		Hosts: func(context.Context) ([]cellwire.Service, error) {
 			return []cellwire.Service{{Up: true}, {Up: true}, {Up: true, Disabled: true}, {Disabled: true}}, err
 		},
@@ -161,7 +164,7 @@ func cellDay(t *testing.T) *cellMetrics {
 	if _, err := store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := store.Report(t.Context(), "h1", cellwire.HostReport{}, celldb.Moment{}); err != nil {
+	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
 	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)

@@ -46,6 +46,7 @@ func (c *Cell) calls() []call {
 		{"DELETE", "/v1/services/{uuid}", computeAPIOnly, c.deleteService},
 		{"GET", "/v1/compute-nodes", computeAPIOnly, c.getComputeNodes},
 		{"POST", "/v1/compute-nodes/mapped", computeAPIOnly, c.postMapped},
+		{"POST", "/v1/compute-nodes/state", computeAPIOnly, c.postNodesState},
 		{"PUT", "/v1/hosts/{host}", hostAgentOnly, c.putHost},
 		{"GET", "/v1/hosts/{host}/work", hostAgentOnly, c.getWork},
 		{"POST", "/v1/hosts/{host}/reports", hostAgentOnly, c.postReports},
@@ -239,6 +240,9 @@ func (c *Cell) getServices(x *exchange) (any, error) {
 		return nil, err
 	}
 	services, err := c.config.Store.Services(x.ctx(), c.moment())
+	for i := range services {
+		services[i].Auth = c.config.Auth.hosts
+	}
 	return map[string]any{"services": services}, err
 }
 
@@ -289,11 +293,15 @@ func (c *Cell) getComputeNodes(x *exchange) (any, error) {
 	}
 	var nodes []cellwire.ComputeNode
 	if counted {
-		nodes, err = c.config.Store.CountedNodes(x.ctx())
+		nodes, err = c.config.Store.CountedNodes(x.ctx(), c.moment())
 	} else {
-		nodes, err = c.config.Store.ComputeNodes(x.ctx(), unmapped)
+		nodes, err = c.config.Store.ComputeNodes(x.ctx(), unmapped, c.moment())
 	}
-	return map[string]any{"compute_nodes": nodes}, err
+	if err != nil {
+		return nil, err
+	}
+	forgotten, err := c.config.Store.ForgottenNodes(x.ctx())
+	return cellwire.NodesAnswer{Nodes: nodes, Forgotten: forgotten}, err
 }
 
 func (c *Cell) postMapped(x *exchange) (any, error) {
@@ -307,6 +315,14 @@ func (c *Cell) postMapped(x *exchange) (any, error) {
 	return nil, c.config.Store.Mapped(x.ctx(), request.UUIDs)
 }
 
+func (c *Cell) postNodesState(x *exchange) (any, error) {
+	request, err := decode[cellwire.NodesRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.config.Store.NodesState(x.ctx(), request, c.moment())
+}
+
 func (c *Cell) putHost(x *exchange) (any, error) {
 	report, err := decode[cellwire.HostReport](x)
 	if err != nil {
@@ -316,14 +332,25 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	service, refused, err := c.config.Store.Report(x.ctx(), x.R.PathValue("host"), report, c.moment())
+	service, problems, err := c.config.Store.Report(x.ctx(), x.reporter(), report, c.moment())
+	if err != nil {
+		return nil, err
+	}
+	c.noteProblems(x.R.PathValue("host"), problems)
+	var refused []string
+	for _, p := range problems {
+		if p.Code.Refuses() {
+			refused = append(refused, p.UUID)
+		}
+	}
 	return cellwire.HostState{
 		Service:        service,
 		Epoch:          info.Epoch,
 		ReportInterval: int(max(c.config.ReportInterval.Round(time.Second)/time.Second, 1)),
 		Refused:        refused,
+		Problems:       problems,
 		Abilities:      true,
-	}, err
+	}, nil
 }
 
 func (c *Cell) getWork(x *exchange) (any, error) {
@@ -343,7 +370,7 @@ func (c *Cell) getWork(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.work(x.ctx(), host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
+	return c.work(x, host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
 }
 
 func (c *Cell) postReports(x *exchange) (any, error) {

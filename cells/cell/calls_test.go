@@ -44,6 +44,7 @@ var everyCall = []struct {
 	{"GET", "/v1/compute-nodes?unmapped=true", "", "api", 200},
 	{"GET", "/v1/compute-nodes?servers=true", "", "api", 200},
 	{"POST", "/v1/compute-nodes/mapped", `{"uuids":[]}`, "api", 204},
+	{"POST", "/v1/compute-nodes/state", `{"problems":{}}`, "api", 204},
 	{"PUT", "/v1/hosts/h1", `{"version":"1","nodes":[]}`, "h1", 200},
 	{"GET", "/v1/hosts/h1/work?after=0", "", "h1", 200},
 	{"POST", "/v1/hosts/h1/reports", `{"reports":[]}`, "h1", 200},
@@ -272,7 +273,7 @@ func TestStatesAndDiscovery(t *testing.T) {
 	if len(discovery.Services) != 2 || !discovery.Services[0].Up || discovery.Services[0].Binary != "nova-compute" {
 		t.Errorf("the services are %+v", discovery.Services)
 	}
-	same(t, "the nodes", discovery.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node"}})
+	same(t, "the nodes", discovery.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node", Auth: "none"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node", Auth: "none"}})
 	same(t, "without hosts", do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), cellwire.Discovery{Usage: discovery.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
 	if got := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=empty", nil).Usage; got != (cellwire.Usage{}) {
 		t.Errorf("a project without servers uses %+v", got)

@@ -3,7 +3,6 @@
 package cell
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // Config configures a cell.
@@ -22,6 +22,8 @@ type Config struct {
 	Name  string
 	Store celldb.Store
 	Auth  Auth
+	// Denied is the deny list of hosts; nil: none.
+	Denied *pki.DenyFile
 	// ReportInterval is the interval of heartbeats; 10 s when zero.
 	ReportInterval time.Duration
 	// ServiceDownTime is how long after its last heartbeat a host counts as up; 60 s when zero. It
@@ -53,6 +55,8 @@ type Cell struct {
 	streams    *streams
 	// logLimiter says which refusals are to be logged.
 	logLimiter *osapi.LogLimiter
+	limits     *hostLimits
+	troubles   troubles
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -83,7 +87,7 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, streams: newStreams(), logLimiter: osapi.NewLogLimiter(time.Minute, c.Now)}
+	cell := &Cell{config: c, streams: newStreams(), logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), limits: newHostLimits(c.Now)}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
 		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,
@@ -110,7 +114,10 @@ func (c *Cell) notifyHost(host string, err error) {
 }
 
 // work waits until the host has new work, at most for the requested time.
-func (c *Cell) work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
+func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
+	ctx := x.ctx()
+	recheck := time.NewTicker(recheckInterval)
+	defer recheck.Stop()
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -141,12 +148,18 @@ func (c *Cell) work(ctx context.Context, host string, after int64, epoch string,
 		}
 		ends := c.streams.polls(host, c.config.Now)
 		c.waiting.Add(1)
-		select {
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-over:
-			last = true
-		case <-rung:
+		for waits := true; waits && err == nil; {
+			waits = false
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-over:
+				last = true
+			case <-rung:
+				err = x.still() // what is new may be a secret
+			case <-recheck.C:
+				waits, err = true, x.still()
+			}
 		}
 		c.waiting.Add(-1)
 		ends()

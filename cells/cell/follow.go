@@ -49,3 +49,29 @@ func (c *Cell) wakeChanged(ctx context.Context, after int64) int64 {
 	}
 	return revision
 }
+
+// forgetInterval is the time between two passes of ForgetNodes.
+const forgetInterval = time.Minute
+
+// ForgetNodes forgets nodes that hosts do not report any more, now and then, until the context
+// ends.
+func (c *Cell) ForgetNodes(ctx context.Context) {
+	ticker := time.NewTicker(forgetInterval)
+	defer ticker.Stop()
+	for {
+		n, err := c.config.Store.ForgetNodes(ctx, c.moment())
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && c.logLimiter.Allow("forget"):
+			c.config.Logger.Warn().Err(err).Msg("Could not forget nodes that hosts do not report any more. Retrying.")
+		case n > 0:
+			c.config.Logger.Debug().Int("rows", n).Msg("Updated nodes and claims that hosts do not report any more.")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

@@ -139,19 +139,21 @@ func TestNodes(t *testing.T) {
 	a, b := cellwire.ReportedNode{UUID: uuid(1, 1), Name: "a"}, cellwire.ReportedNode{UUID: uuid(1, 2), Name: "b"}
 	same(t, "refused at first", report("h1", a, b), []string(nil))
 	do[any](w, "POST", "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: []string{a.UUID, uuid(9, 9)}})
-	same(t, "the nodes", nodes(""), []cellwire.ComputeNode{{UUID: a.UUID, Host: "h1", Name: "a", Mapped: true}, {UUID: b.UUID, Host: "h1", Name: "b"}})
-	same(t, "the unmapped ones", nodes("?unmapped=true"), []cellwire.ComputeNode{{UUID: b.UUID, Host: "h1", Name: "b"}})
+	ofA, ofB := cellwire.ComputeNode{UUID: a.UUID, Host: "h1", Name: "a", Mapped: true, Auth: "none"}, cellwire.ComputeNode{UUID: b.UUID, Host: "h1", Name: "b", Auth: "none"}
+	same(t, "the nodes", nodes(""), []cellwire.ComputeNode{ofA, ofB})
+	same(t, "the unmapped ones", nodes("?unmapped=true"), []cellwire.ComputeNode{ofB})
 	for range 2 {
 		same(t, "refused as another host's", report("h2", cellwire.ReportedNode{UUID: a.UUID, Name: "mine"}), []string{a.UUID})
 	}
 	w.pass(time.Hour)
 	same(t, "refused though that host is silent", report("h2", a), []string{a.UUID})
 	same(t, "no longer reported", report("h1", b), []string(nil))
-	same(t, "the nodes by then", nodes(""), []cellwire.ComputeNode{{UUID: b.UUID, Host: "h1", Name: "b"}})
-	same(t, "taken over", report("h2", a), []string(nil))
-	same(t, "the nodes after that, to be mapped again", nodes(""), []cellwire.ComputeNode{{UUID: a.UUID, Host: "h2", Name: "a"}, {UUID: b.UUID, Host: "h1", Name: "b"}})
-	same(t, "back at once is too late", report("h1", a, b), []string{a.UUID})
-	report("h2", cellwire.ReportedNode{UUID: a.UUID, Name: "renamed"})
+	same(t, "the nodes by then", nodes(""), []cellwire.ComputeNode{ofB})
+	same(t, "not taken over", report("h2", a), []string{a.UUID})
+	ofA.Claims = []cellwire.NodeClaim{{Host: "h2", Auth: "none"}}
+	same(t, "back, though another host reports it", report("h1", a, b), []string(nil))
+	same(t, "the nodes after that, as they were mapped", nodes(""), []cellwire.ComputeNode{ofA, ofB})
+	report("h1", cellwire.ReportedNode{UUID: a.UUID, Name: "renamed"}, b)
 	same(t, "another name", nodes("")[0].Name, "renamed")
 }
 

@@ -42,6 +42,8 @@ func (c *Cell) routed() *osapi.Routes[call] {
 type exchange struct {
 	osapi.Exchange
 	cell *Cell
+	call *call
+	who  caller
 }
 
 // ctx ends when the client goes away. It has the term and the origin of the request.
@@ -96,8 +98,15 @@ func (x *exchange) Handle() error {
 		return found.Err
 	}
 	x.Route = found.Path
-	if who, err := x.cell.config.Auth.authorize(x.R, found.Route.need, x.R.PathValue("host")); err != nil {
-		return x.reject(found.Route, who, err)
+	var err error
+	x.call = found.Route
+	if x.who, err = x.cell.authorize(x.R, found.Route.need); err != nil {
+		return x.reject(found.Route, x.who, err)
+	}
+	if found.Route.need == hostAgentOnly {
+		if err := x.limit(); err != nil {
+			return err
+		}
 	}
 	if err := x.cell.meant(x.R); err != nil {
 		return err

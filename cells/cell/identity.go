@@ -3,13 +3,17 @@
 package cell
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // Roles of tokens.
@@ -22,27 +26,29 @@ const (
 // [MutualTLS].
 type Auth struct {
 	name     string
-	identify func(r *http.Request) (caller, error)
+	hosts    cellwire.HostAuth // how hosts show who they are
+	identify func(r *http.Request, now time.Time, denied *pki.DenyList) (caller, error)
 }
 
 // caller is who sends a request.
 type caller struct {
-	user string // of its token
-	api  bool
-	host func(name string) bool // whether it is the agent of that host
+	user  string // of its token
+	api   bool
+	host  func(name string) bool // whether it is the agent of that host
+	nodes []string               // those that its certificate names; none: it does not say
 }
 
 // NoAuth allows every client everything. See [Auth.CheckListen].
 func NoAuth() Auth {
-	return Auth{"noauth", func(*http.Request) (caller, error) {
+	return Auth{"noauth", cellwire.HostAuthNone, func(*http.Request, time.Time, *pki.DenyList) (caller, error) {
 		return caller{api: true, host: func(string) bool { return true }}, nil
 	}}
 }
 
 // Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is
-// the agent of the host that is its user.
+// the agent of the host that is its user, unless that is on the deny list.
 func Tokens(tokens osapi.Authenticator) Auth {
-	return Auth{"token", func(r *http.Request) (caller, error) {
+	return Auth{"token", cellwire.HostAuthToken, func(r *http.Request, _ time.Time, denied *pki.DenyList) (caller, error) {
 		p, err := tokens.Authenticate(r)
 		if err != nil {
 			return caller{}, err
@@ -51,27 +57,57 @@ func Tokens(tokens osapi.Authenticator) Auth {
 		if !agent && !p.HasRole(RoleAPI) {
 			return caller{user: p.User}, forbidden("The token has neither role of a cell's clients: " + RoleAPI + " or " + RoleAgent + ".")
 		}
+		if agent {
+			if err := denied.Check(p.User, time.Time{}); err != nil {
+				return caller{user: p.User}, notLetIn(err)
+			}
+		}
 		return caller{user: p.User, api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
 	}}
 }
 
-// MutualTLS asks the client's certificate, which the TLS configuration has had verified. One whose
-// common name or one of whose DNS names is among apiNames is the compute API; any other is the
-// agent of the hosts that it names.
+// MutualTLS asks the client's certificate, which the TLS configuration has had verified, with each
+// request. One that says what it is, is that: the agent of a host, or a service, which is the
+// compute API if apiNames has its name or one of its names. One that does not is the compute API
+// if apiNames has one of its names, and otherwise the agent of the hosts that it names.
 func MutualTLS(apiNames []string) Auth {
 	apiNames = slices.Clone(apiNames)
-	return Auth{"mtls", func(r *http.Request) (caller, error) {
-		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
-			return caller{}, &osapi.Unauthenticated{Reason: "The connection has no verified client certificate."}
+	isAPI := func(name string) bool { return slices.Contains(apiNames, name) }
+	return Auth{"mtls", cellwire.HostAuthCertificate, func(r *http.Request, now time.Time, denied *pki.DenyList) (caller, error) {
+		id, err := pki.Peer(r.TLS, now)
+		if err != nil {
+			return caller{}, &osapi.Unauthenticated{Reason: sentence(err)}
 		}
-		certificate := r.TLS.VerifiedChains[0][0]
-		names := slices.Clone(certificate.DNSNames)
-		if certificate.Subject.CommonName != "" {
-			names = append(names, certificate.Subject.CommonName)
+		who := caller{host: func(string) bool { return false }}
+		switch id.Kind {
+		case pki.Service:
+			who.api = isAPI(id.Name) || slices.ContainsFunc(id.Names, isAPI)
+			return who, nil
+		case pki.Host:
+			who.host, who.nodes = func(name string) bool { return name == id.Name }, id.Nodes
+		case pki.Unmarked:
+			if who.api = slices.ContainsFunc(id.Names, isAPI); who.api {
+				return who, nil
+			}
+			who.host = func(name string) bool { return slices.Contains(id.Names, name) }
 		}
-		api := slices.ContainsFunc(names, func(name string) bool { return slices.Contains(apiNames, name) })
-		return caller{api: api, host: func(name string) bool { return !api && slices.Contains(names, name) }}, nil
+		if err := denied.CheckIdentity(id); err != nil {
+			return who, notLetIn(err)
+		}
+		return who, nil
 	}}
+}
+
+// notLetIn is the refusal of a host on the deny list.
+func notLetIn(err error) error { return forbidden("The host is not let in: " + err.Error() + ".") }
+
+// sentence is an error as one.
+func sentence(err error) string {
+	text := []byte(err.Error() + ".")
+	if text[0] >= 'a' && text[0] <= 'z' {
+		text[0] -= 'a' - 'A'
+	}
+	return string(text)
 }
 
 // CheckListen refuses noauth on addresses that other machines can reach: it is for the loopback
@@ -99,16 +135,43 @@ const (
 )
 
 // authorize authenticates a request, and rejects clients without the permission.
-func (a Auth) authorize(r *http.Request, need permission, host string) (caller, error) {
-	who, err := a.identify(r)
+func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
+	who, err := c.config.Auth.identify(r, c.config.Now(), c.config.Denied.Get())
 	switch {
 	case err != nil:
 	case need == computeAPIOnly && !who.api:
 		err = forbidden("This call is for the compute API.")
-	case need == hostAgentOnly && !who.host(host):
+	case need == hostAgentOnly && !who.host(r.PathValue("host")):
 		err = forbidden("This call is for the agent of that host.")
 	}
 	return who, err
+}
+
+// recheckInterval is how often the sender of a request that waits, or of a stream, is checked
+// again: its certificate expires, and its host may be put on the deny list.
+const recheckInterval = 5 * time.Second
+
+// still returns an error if the sender of a request may not make it any more.
+func (x *exchange) still() error {
+	who, err := x.cell.authorize(x.R, x.call.need)
+	var unauthenticated *osapi.Unauthenticated
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unauthenticated), isRefusal(err):
+		return x.reject(x.call, who, err)
+	}
+	return nil // it cannot be known now
+}
+
+func isRefusal(err error) bool {
+	var refused *cellwire.Error
+	return errors.As(err, &refused)
+}
+
+// reporter is the host that sends a request, and how it showed who it is.
+func (x *exchange) reporter() celldb.Reporter {
+	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes}
 }
 
 func forbidden(message string) error {

@@ -37,7 +37,7 @@ func withToken(token string) func(*http.Request) {
 // verified.
 func withCertificate(cn string, names ...string) func(*http.Request) {
 	return func(r *http.Request) {
-		c := &x509.Certificate{Subject: pkix.Name{CommonName: cn}, DNSNames: names}
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: cn}, DNSNames: names, NotBefore: start.Add(-time.Hour), NotAfter: start.Add(24 * time.Hour)}
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
 	}
 }

@@ -14,6 +14,10 @@ type Observer interface {
 	// Reported is called once for each report of a host that was judged, taken or not, as Answered
 	// for each request. The kind is one of package wire's, or UnknownKind.
 	Reported(kind cellwire.ReportKind, taken bool)
+	// NodeRefused is called for each node of a report that the cell does not take for its host.
+	NodeRefused(why cellwire.NodeProblemCode)
+	// Limited is called for each request of a host that is refused with 429.
+	Limited()
 }
 
 // WorkRoute is the route of the requests that wait for work, whose duration says nothing about the

@@ -39,6 +39,10 @@ func (s *seen) Answered(a osapi.Answer) {
 
 func (s *seen) Reported(kind cellwire.ReportKind, taken bool) { s.add("%s %t", kind, taken) }
 
+func (s *seen) NodeRefused(why cellwire.NodeProblemCode) { s.add("node refused: %s", why) }
+
+func (s *seen) Limited() { s.add("limited") }
+
 // TestObserver: one line for each request and report, of words that no client can make up.
 func TestObserver(t *testing.T) {
 	s := &seen{}

@@ -9,8 +9,11 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"time"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 const peerName = "peer"
@@ -28,7 +31,7 @@ func Peer(apiUsers, agentUsers []string, host string) (Auth, error) {
 	if err != nil {
 		return Auth{}, fmt.Errorf("agent_users: %w", err)
 	}
-	return Auth{peerName, func(r *http.Request) (caller, error) {
+	return Auth{peerName, cellwire.HostAuthNone, func(r *http.Request, _ time.Time, _ *pki.DenyList) (caller, error) {
 		uid, err := osapi.PeerUID(r)
 		if errors.Is(err, osapi.ErrNoPeer) {
 			return caller{}, &osapi.Unauthenticated{Reason: "Only users of this machine are served, over the cell's unix socket."}

@@ -68,9 +68,9 @@ func TestPeer(t *testing.T) {
 		api, agents []string
 		clients     []client
 	}{
-		"the compute API":   {[]string{text}, nil, []client{{self, "h1", 200, 403}}},
-		"the agent":         {nil, []string{text}, []client{{self, "h1", 403, 200}, {self, "h2", 403, 403}}},
-		"both":              {[]string{text}, []string{text}, []client{{self, "h1", 200, 200}, {self, "h2", 200, 403}}},
+		"the compute API":    {[]string{text}, nil, []client{{self, "h1", 200, 403}}},
+		"the agent":          {nil, []string{text}, []client{{self, "h1", 403, 200}, {self, "h2", 403, 403}}},
+		"both":               {[]string{text}, []string{text}, []client{{self, "h1", 200, 200}, {self, "h2", 200, 403}}},
 		"no user is allowed": {nil, nil, []client{{self, "h1", 403, 403}}},
 	}
 	if self == 0 {

@@ -50,6 +50,9 @@ type offer struct {
 	host  string
 	given bool // in an answer to the host
 	other chan *cellwire.Stream
+	// still returns an error when the agent's end is not let in any more; it is set before the end
+	// is in other.
+	still func() error
 }
 
 func newStreams() *streams {
@@ -145,10 +148,11 @@ func (s *streams) find(host, id string) (*offer, error) {
 }
 
 // accept hands over the agent's end.
-func (s *streams) accept(o *offer, end *cellwire.Stream) {
+func (s *streams) accept(o *offer, end *cellwire.Stream, still func() error) {
 	s.mu.Lock()
 	waits := s.offers[o.ID] == o
 	if waits {
+		o.still = still
 		delete(s.offers, o.ID)
 		o.other <- end
 	}
@@ -288,7 +292,7 @@ func (c *Cell) connect(x *exchange, host string, what cellwire.StreamOffer, rule
 	}
 	go func() {
 		defer c.streams.leave(o)
-		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule)
+		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, x.still, o.still)
 	}()
 	return nil, errAnswered
 }
@@ -346,13 +350,14 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.streams.accept(o, cellwire.NewStream(conn, from))
+	c.streams.accept(o, cellwire.NewStream(conn, from), x.still)
 	return nil, errAnswered
 }
 
 // relay carries bytes between two ends until both have ended, one is lost or aborted, nothing
-// happens for too long, an end sends too much, or the context ends. Then both are closed.
-func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule) {
+// happens for too long, an end sends too much, one is not let in any more, or the context ends.
+// Then both are closed.
+func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, still ...func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(rule.Idle, func() { cancel(gone(fmt.Sprintf("Nothing was sent for %v.", rule.Idle))) })
@@ -373,7 +378,27 @@ func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule)
 			}
 		})
 	}
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		recheck := time.NewTicker(recheckInterval)
+		defer recheck.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-recheck.C:
+			}
+			for _, check := range still {
+				if err := check(); err != nil {
+					cancel(&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden, Message: "An end of the stream is not let in any more."})
+				}
+			}
+		}
+	})
 	both.Wait()
+	close(done)
+	watch.Wait()
 	if ended() { // in good order
 		_, _ = a.Close(), b.Close()
 	}

@@ -266,6 +266,22 @@ func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.Co
 	return c.nodes(ctx, path)
 }
 
+// Nodes asks for the nodes of all hosts, and for those that the cell is about to forget.
+func (c *Client) Nodes(ctx context.Context) (cellwire.NodesAnswer, error) {
+	type answer struct {
+		Nodes     list[cellwire.ComputeNode] `json:"compute_nodes"`
+		Forgotten []string                   `json:"forgotten"`
+	}
+	all, err := fetch(ctx, c, http.MethodGet, "/v1/compute-nodes", nil, func(a *answer) error { return a.Nodes.given("compute_nodes") })
+	return cellwire.NodesAnswer{Nodes: all.Nodes.items, Forgotten: all.Forgotten}, err
+}
+
+// NodesState tells the cell what the compute API knows about nodes. Cells of older versions do not
+// have the call.
+func (c *Client) NodesState(ctx context.Context, request cellwire.NodesRequest) error {
+	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/state", request, nil, nil)
+}
+
 // CountedNodes asks for the nodes of all hosts, with how many servers each has.
 func (c *Client) CountedNodes(ctx context.Context) ([]cellwire.ComputeNode, error) {
 	return c.nodes(ctx, "/v1/compute-nodes?servers=true")

@@ -244,6 +244,9 @@ func readAnswer(resp *http.Response, data []byte, out any) error {
 	return nil
 }
 
+// maxRetryAfter bounds what a cell may ask a client to wait.
+const maxRetryAfter = 5 * time.Minute
+
 // plainToTLS is the whole answer of a server of net/http that speaks TLS to a request without; that
 // of others is of no use either.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server.\n"
@@ -269,6 +272,9 @@ func readRefusal(resp *http.Response, data []byte) error {
 		return broken("it has no such call; it may be of another version")
 	}
 	refusal.Status = resp.StatusCode
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+		refusal.RetryAfter = min(time.Duration(s)*time.Second, maxRetryAfter)
+	}
 	return refusal
 }
 

@@ -76,6 +76,10 @@ func AsFailure(err error) error {
 // because another has its uuid.
 func IsConflict(err error) bool { return hasCode(err, cellwire.CodeConflict, cellwire.CodeExists) }
 
+// IsContested reports whether the cell refused a server on a node because it is not certain whose
+// that is.
+func IsContested(err error) bool { return hasCode(err, cellwire.CodeContested) }
+
 // IsBadRequest reports whether the cell refused what it cannot read, or does not know: a field of a
 // newer version, for one.
 func IsBadRequest(err error) bool { return hasCode(err, cellwire.CodeBadRequest) }

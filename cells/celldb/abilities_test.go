@@ -19,7 +19,7 @@ func TestAbilities(t *testing.T) {
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		report := func(host, node string, n int, abilities ...string) int64 {
 			t.Helper()
-			_, _, err := s.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func TestActions(t *testing.T) { onEach(t, actions) }
 
 func actions(t *testing.T, s *celldb.DB) {
 	t.Helper()
-	_, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment)
+	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
 	at := func(seconds int) celldb.Moment {
 		return celldb.Moment{Now: start.Add(time.Duration(seconds) * time.Second), DownTime: time.Hour}
@@ -148,7 +148,7 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 		testproc.Check(t, s.Execute(ctx, fmt.Sprintf("INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, host, started_at, "+
 			"finished_at, failed, details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1), i+2)))
 	}
-	_, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment)
+	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
 	for range 3 {
 		_, err := s.Delete(ctx, sid(1), cellwire.DeleteNormal, moment)

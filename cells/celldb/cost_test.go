@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -54,10 +55,10 @@ func roundTrips(t *testing.T, address string) {
 		do     func() error
 	}{
 		{"check", nil, func() error { return s.Check(ctx) }},
-		{"heartbeat", nil, func() error { _, _, err := s.Report(ctx, "h1", report, moment); return err }},
+		{"heartbeat", nil, func() error { _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, report, moment); return err }},
 		{"first report", func() { n++ }, func() error {
 			node := cellwire.ReportedNode{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: "n"}
-			_, _, err := s.Report(ctx, fmt.Sprint("new", n), cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: fmt.Sprint("new", n)}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 			return err
 		}},
 		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, "h1", 1<<40, "", moment); return err }},
@@ -96,7 +97,7 @@ func roundTrips(t *testing.T, address string) {
 		}
 	}
 	want := map[string]int64{
-		"check": 1, "first report": 11, "heartbeat": 2, "work, nothing new": 6, "changes, none": 2, "insert": 8, "release": 8, "delete": 10, "report of one server": 8,
+		"check": 1, "first report": 12, "heartbeat": 3, "work, nothing new": 6, "changes, none": 2, "insert": 8, "release": 8, "delete": 10, "report of one server": 8,
 		"report of 20 servers": 27, "report of 20 servers, again": 4,
 	}
 	if strings.HasPrefix(address, "mysql://") {

@@ -21,7 +21,7 @@ func countStates(t *testing.T, s *celldb.DB) {
 		t.Errorf("an empty cell has %v, %v", got, err)
 	}
 	nodes := []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}, {UUID: sid(92), Name: "n2"}}
-	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Nodes: nodes}, moment); err != nil {
+	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Nodes: nodes}, moment); err != nil {
 		t.Fatal(err)
 	}
 	insert(t, s, building(0)) // hidden
@@ -56,7 +56,7 @@ func countStates(t *testing.T, s *celldb.DB) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("want -, got +\n%s", d)
 	}
-	counted, err := s.CountedNodes(ctx)
+	counted, err := s.CountedNodes(ctx, moment)
 	if err != nil || len(counted) != 2 || counted[0].Servers != 4 || counted[1].Servers != 0 || counted[0].Name != "n1" {
 		t.Errorf("the nodes are %+v, %v", counted, err)
 	}

@@ -40,7 +40,7 @@ func storm(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{}, moment); err != nil {
+	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{}, moment); err != nil {
 		return err
 	}
 	for n := int(first.Revision) * 1000; ; n++ {

@@ -3,6 +3,7 @@
 package celldb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
@@ -47,6 +49,8 @@ type DB struct {
 	checks     *sqldb.Statements // of a connection that waits for no list
 	whole      wholeness
 	info       Info // without the revision
+	maxNodes   int
+	forget     time.Duration
 }
 
 var _ Store = (*DB)(nil)
@@ -61,7 +65,15 @@ type Options struct {
 	Logger zerolog.Logger
 	// Progress, if set, is called now and then while the schema is upgraded.
 	Progress func()
+	// MaxNodes bounds the nodes of a host that its certificate does not name; 0: DefaultMaxNodes.
+	MaxNodes int
+	// ForgetNodes is how long a node is kept that its host does not report and that has no servers;
+	// 0: a day.
+	ForgetNodes time.Duration
 }
+
+// DefaultMaxNodes is how many nodes a host may have.
+const DefaultMaxNodes = 16
 
 // Open opens the database of the cell with the name, and brings its schema up to date. The address
 // is as sqldb.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
@@ -72,7 +84,8 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements)}
+	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements),
+		maxNodes: cmp.Or(o.MaxNodes, DefaultMaxNodes), forget: cmp.Or(o.ForgetNodes, defaultForget)}
 	s.heartbeats = newHeartbeats(s.noteHeartbeats)
 	if err := s.open(ctx, name); err != nil {
 		return nil, errors.Join(kit.Explain(ctx, "opening", err), s.Close())

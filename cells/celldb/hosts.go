@@ -7,10 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
@@ -54,57 +50,13 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Servi
 		list = append(list, one)
 		return err
 	})
-	return list, err
-}
-
-// ComputeNodes are the nodes that hosts report.
-func (s *DB) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error) {
-	list, err := nodes(ctx, s.asked, unmapped)
-	return list, s.kit.Explain(ctx, "reading compute nodes from", err)
-}
-
-func nodes(ctx context.Context, db sqldb.Querier, unmapped bool) ([]cellwire.ComputeNode, error) {
-	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities FROM compute_nodes WHERE present = 1 "
-	if unmapped {
-		query += "AND mapped = 0 "
+	if err != nil {
+		return list, err
 	}
-	list := []cellwire.ComputeNode{}
-	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
-		var one cellwire.ComputeNode
-		var abilities string
-		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped, &abilities)
-		if abilities != "" {
-			one.Abilities = strings.Split(abilities, ",")
-		}
-		list = append(list, one)
-		return err
-	})
-	return list, err
-}
-
-// countServers counts the living servers of each node. It reads each of them once.
-const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 AND host <> '' GROUP BY host, node"
-
-// CountedNodes are the nodes that hosts report, with how many servers each has.
-func (s *DB) CountedNodes(ctx context.Context) (list []cellwire.ComputeNode, err error) {
-	err = s.read(ctx, "counting the servers of compute nodes in", func(db sqldb.Querier) error {
-		if list, err = nodes(ctx, db, false); err != nil {
-			return err
-		}
-		type node struct{ host, name string }
-		counts := map[node]int64{}
-		err := sqldb.Each(ctx, db, countServers, nil, func(row sqldb.Row) error {
-			var of node
-			var n int64
-			err := row.Scan(&of.host, &of.name, &n)
-			counts[of] = n
-			return err
-		})
-		for i := range list {
-			list[i].Servers = counts[node{list[i].Host, list[i].Name}]
-		}
-		return err
-	})
+	notes, err := readNotes(ctx, db, m)
+	for i := range list {
+		list[i].Contested = notes.contested(list[i].Host)
+	}
 	return list, err
 }
 
@@ -119,7 +71,7 @@ func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer 
 		if answer.Services, err = services(ctx, db, m); err != nil {
 			return err
 		}
-		answer.Nodes, err = nodes(ctx, db, false)
+		answer.Nodes, err = nodes(ctx, db, false, m)
 		return err
 	})
 	return answer, err
@@ -137,19 +89,6 @@ func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.
 	}
 	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
 	return u, err
-}
-
-// Mapped notes that nodes are in the API database.
-func (s *DB) Mapped(ctx context.Context, uuids []string) error {
-	return s.write(ctx, "noting mapped nodes in", func(tx *writing) error {
-		for part := range slices.Chunk(uuids, maxListed) {
-			parameters, args := listed(part)
-			if _, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN "+parameters, args...); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // maxReason bounds the reason for disabling a service, as Nova does.
@@ -243,7 +182,11 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				),
 			}
 		}
-		for _, statement := range []string{"DELETE FROM compute_nodes WHERE host = ?", "DELETE FROM services WHERE host = ?"} {
+		for _, statement := range []string{
+			"DELETE FROM node_claims WHERE host = ?",
+			"DELETE FROM compute_nodes WHERE host = ?",
+			"DELETE FROM services WHERE host = ?",
+		} {
 			if _, err := tx.ExecContext(ctx, statement, service.Host); err != nil {
 				return err
 			}
@@ -252,136 +195,6 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 		return err
 	})
 	return service, err
-}
-
-// Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
-func (s *DB) Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error) {
-	if err := errors.Join(CheckHost(host), CheckReport(r)); err != nil {
-		return cellwire.Service{}, nil, err
-	}
-	const op = "noting a host's report in"
-	service, known, err := s.knows(ctx, host, r, m)
-	if err != nil {
-		return cellwire.Service{}, nil, s.kit.Explain(ctx, op, err)
-	}
-	if known {
-		if r.Stopping {
-			return service, nil, nil
-		}
-		if err := s.heartbeats.beat(ctx, host, m.Now.UnixMicro()); err != nil {
-			return cellwire.Service{}, nil, err
-		}
-		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
-		return service, nil, nil
-	}
-	err = s.write(ctx, op, func(tx *writing) (err error) {
-		if refused, err = register(ctx, tx, host, r, m); err != nil {
-			return err
-		}
-		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
-		return err
-	})
-	return service, refused, err
-}
-
-const serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname, n.abilities FROM services s LEFT JOIN compute_nodes n ON n.host = s.host AND n.present = 1 WHERE s.host = ?"
-
-// knows says whether all that a report says, but for the life of the host, is written down.
-func (s *DB) knows(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, known bool, err error) {
-	type node struct{ name, abilities string }
-	found, nodes := 0, map[string]node{}
-	stopped := false
-	err = sqldb.Each(ctx, s.asked, serviceWithNodes, []any{host}, func(row sqldb.Row) error {
-		var id, name, abilities sql.NullString
-		found++
-		service, _, err = scanService(row, m, &stopped, &id, &name, &abilities)
-		if id.Valid {
-			nodes[id.String] = node{name.String, abilities.String}
-		}
-		return err
-	})
-	known = found > 0 && service.Version == r.Version && stopped == r.Stopping && len(nodes) == len(r.Nodes)
-	for _, n := range r.Nodes {
-		known = known && nodes[n.UUID] == node{n.Name, keptAbilities(n.Abilities)}
-	}
-	return service, known, err
-}
-
-// register writes down a service, new or not, and its nodes. Refused are nodes that another host
-// has.
-func register(ctx context.Context, tx *writing, host string, r cellwire.HostReport, m Moment) (refused []string, err error) {
-	now := m.Now.UnixMicro()
-	revision, err := tx.raise(ctx)
-	if err != nil {
-		return nil, err
-	}
-	query, args := "UPDATE services SET version = ?, stopped = ?, updated_at = ?, last_seen_up = ? WHERE host = ?", []any{r.Version, r.Stopping, now, now, host}
-	if r.Stopping {
-		query, args = "UPDATE services SET version = ?, stopped = ?, updated_at = ? WHERE host = ?", []any{r.Version, r.Stopping, now, host}
-	}
-	there, err := sqldb.Exec(ctx, tx.Tx, query, args...)
-	if err == nil && there == 0 {
-		_, err = tx.ExecContext(ctx, "INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			uuid.NewString(), host, r.Version, r.Stopping, now, now, now, revision)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if r.Stopping { // what it has is as it was
-		return nil, nil
-	}
-	if _, err := tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 0 WHERE host = ?", host); err != nil {
-		return nil, err
-	}
-	for _, n := range r.Nodes {
-		taken, err := takeNode(ctx, tx, host, n, now)
-		if err != nil {
-			return nil, err
-		}
-		if !taken {
-			refused = append(refused, n.UUID)
-		}
-	}
-	return refused, nil
-}
-
-// takeNode writes down that a host has a node, unless another one has it. A node that another host
-// reported and does not report any more is this host's now, and has to be mapped again.
-func takeNode(ctx context.Context, tx *writing, host string, n cellwire.ReportedNode, now int64) (taken bool, err error) {
-	abilities := keptAbilities(n.Abilities)
-	var present bool
-	owner, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (owner string, err error) {
-		err = row.Scan(&owner, &present)
-		return owner, err
-	}, "SELECT host, present FROM compute_nodes WHERE uuid = ?", n.UUID)
-	switch {
-	case err != nil:
-		return false, err
-	case !found:
-		_, err = tx.ExecContext(
-			ctx,
-			"INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at) VALUES (?, ?, ?, ?, ?)",
-			n.UUID,
-			host,
-			n.Name,
-			abilities,
-			now,
-		)
-	case owner == host:
-		_, err = tx.ExecContext(ctx, "UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, abilities = ? WHERE uuid = ?", n.Name, abilities, n.UUID)
-	case present:
-		return false, nil
-	default:
-		_, err = tx.ExecContext(
-			ctx,
-			"UPDATE compute_nodes SET present = 1, hypervisor_hostname = ?, abilities = ?, host = ?, mapped = 0 WHERE uuid = ?",
-			n.Name,
-			abilities,
-			host,
-			n.UUID,
-		)
-	}
-	return err == nil, err
 }
 
 // Work is what is new for a host, read from an index of its rows.

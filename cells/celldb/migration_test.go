@@ -23,7 +23,7 @@ func hosts(t *testing.T, s *celldb.DB, names ...string) {
 	t.Helper()
 	for i, name := range names {
 		node := cellwire.ReportedNode{UUID: sid(900 + i), Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
-		_, _, err := s.Report(ctx, name, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+		_, _, err := s.Report(ctx, celldb.Reporter{Host: name}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 		testproc.Check(t, err)
 	}
 }

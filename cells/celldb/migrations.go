@@ -177,7 +177,10 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 		changed, err := change(ctx, tx, r, m.Now, func() (bool, error) {
 			changed, err := r.Step(uuid, step, m.Now)
 			if to := step.Destination; err == nil && changed && to != nil {
-				err = able(ctx, tx, &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}, plugins.AbilityMigrate)
+				there := &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}
+				if err = able(ctx, tx, there, plugins.AbilityMigrate); err == nil {
+					err = free(ctx, tx, there, m)
+				}
 			}
 			return changed, err
 		})

@@ -64,7 +64,7 @@ func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 		}
 	}
 	for _, h := range []string{"h1", "h2"} {
-		_, _, err := s.Report(ctx, h, cellwire.HostReport{}, moment)
+		_, _, err := s.Report(ctx, celldb.Reporter{Host: h}, cellwire.HostReport{}, moment)
 		must(err)
 	}
 	for i := range n {

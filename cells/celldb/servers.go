@@ -205,6 +205,9 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		if answer = there; there != nil {
 			return there.Again(inserted)
 		}
+		if err := free(ctx, tx, &server, m); err != nil {
+			return err
+		}
 		if inserted.Server.Revision, err = tx.raise(ctx); err != nil {
 			return err
 		}

@@ -143,12 +143,12 @@ func TestChanges(t *testing.T) {
 			since = until
 		}
 		changed()
-		service, _, err := others.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment)
+		service, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 		if err != nil {
 			t.Fatal(err)
 		}
 		changed("h1")
-		if _, _, err := others.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
+		if _, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 			t.Fatal(err)
 		}
 		changed()
@@ -190,7 +190,7 @@ func TestTwoProcesses(t *testing.T) {
 					if _, err := s.Release(ctx, server.UUID, moment); err != nil {
 						t.Error(err)
 					}
-					if _, _, err := s.Report(ctx, host, cellwire.HostReport{Version: "1"}, moment); err != nil {
+					if _, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 						t.Error(err)
 					}
 					refused, err := stores[1-i].Apply(ctx, host, []cellwire.Report{{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)
@@ -306,7 +306,7 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 				func(n cellwire.ReportedNode) string { return n.UUID }).Draw(rt, "nodes")
 			report := cellwire.HostReport{Version: rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "version"), Nodes: nodes, Stopping: rapid.IntRange(0, 4).Draw(rt, "stopping") == 0}
 			all(op, func(s *celldb.DB) (any, error) {
-				service, refused, err := s.Report(ctx, h, report, at)
+				service, refused, err := s.Report(ctx, celldb.Reporter{Host: h}, report, at)
 				return []any{service, refused}, err
 			})
 		case "apply":
@@ -346,7 +346,7 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 	}
 	all("services", func(s *celldb.DB) (any, error) { return s.Services(ctx, m) })
 	all("discovery", func(s *celldb.DB) (any, error) { return s.Discovery(ctx, "p", m) })
-	all("unmapped", func(s *celldb.DB) (any, error) { return s.ComputeNodes(ctx, true) })
+	all("unmapped", func(s *celldb.DB) (any, error) { return s.ComputeNodes(ctx, true, m) })
 	all("unfinished", func(s *celldb.DB) (any, error) { return s.Unfinished(ctx, m.Now, m.Now) })
 	all("counts", func(s *celldb.DB) (any, error) { return s.CountStates(ctx) })
 }

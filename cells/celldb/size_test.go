@@ -42,7 +42,7 @@ func TestWorkInPages(t *testing.T) { onEach(t, workInPages) }
 func workInPages(t *testing.T, s *celldb.DB) {
 	t.Helper()
 	const count = 80
-	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}
 	for n := range count {
@@ -139,7 +139,7 @@ func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
 
 func serverLargerThanAnAnswerIsReturned(t *testing.T, s *celldb.DB) {
 	t.Helper()
-	if _, _, err := s.Report(ctx, "h1", cellwire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 		t.Fatal(err)
 	}
 	huge := building(1)

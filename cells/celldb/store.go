@@ -131,17 +131,25 @@ type Store interface {
 	// (conflict), whether it is forced down or not: with its next report it would be back.
 	DeleteService(ctx context.Context, uuid string, m Moment) (cellwire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
-	ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error)
+	ComputeNodes(ctx context.Context, unmapped bool, m Moment) ([]cellwire.ComputeNode, error)
 	// CountedNodes are all of them with how many servers each has; it reads all living servers.
-	CountedNodes(ctx context.Context) ([]cellwire.ComputeNode, error)
+	CountedNodes(ctx context.Context, m Moment) ([]cellwire.ComputeNode, error)
+	// ForgottenNodes are those that ForgetNodes waits with for the compute API.
+	ForgottenNodes(ctx context.Context) ([]string, error)
+	// NodesState takes what the compute API says about nodes.
+	NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) error
+	// ForgetNodes forgets nodes and claims that hosts do not report any more. n is how many rows it
+	// changed, at most some thousand in one call.
+	ForgetNodes(ctx context.Context, m Moment) (n int, err error)
 	// Able refuses (unable) what the host of a server cannot do by its last report, by the name of
 	// the ability, and a server without a host (conflict).
 	Able(ctx context.Context, of cellwire.Server, ability string) error
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.
 	Mapped(ctx context.Context, uuids []string) error
 
-	// Report registers a host, or shows that it lives. Refused are nodes that another host reports.
-	Report(ctx context.Context, host string, r cellwire.HostReport, m Moment) (service cellwire.Service, refused []string, err error)
+	// Report registers a host, or shows that it lives. Nodes with problems get no new servers on
+	// it. A node's host changes only for one whose certificate names the node.
+	Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error)
 	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits
 	// into MaxAnswer, and at least one; changed is false when there is nothing. A host that never
 	// reported is refused (not found).

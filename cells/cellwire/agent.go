@@ -33,6 +33,9 @@ type HostState struct {
 	ReportInterval int `json:"report_interval"`
 	// Refused are nodes that the cell does not take, because another host has them.
 	Refused []string `json:"refused,omitempty"`
+	// Problems are why nodes of the report get no new servers, those of Refused among them. Older
+	// cells have none.
+	Problems []NodeProblem `json:"problems,omitempty"`
 	// Abilities says that this cell takes the abilities of nodes. Older ones do not.
 	Abilities bool `json:"abilities,omitempty"`
 }

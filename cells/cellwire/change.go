@@ -106,6 +106,12 @@ type Service struct {
 	LastSeenUp     *time.Time `json:"last_seen_up,omitempty"`
 	UpdatedAt      *time.Time `json:"updated_at,omitempty"`
 	Version        string     `json:"version,omitempty"`
+	// Auth is how the hosts of the cell show who they are, where all services are listed; "": the
+	// cell is of an older version.
+	Auth HostAuth `json:"auth,omitempty"`
+	// Contested are the uuids of its nodes that get no new servers, because it is not certain whose
+	// they are.
+	Contested []string `json:"contested,omitempty"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.
 }
 
@@ -126,6 +132,15 @@ type ComputeNode struct {
 	Servers int64 `json:"servers,omitempty"`
 	// Abilities are those that its host reported.
 	Abilities []string `json:"abilities,omitempty"`
+	// Auth is how the host showed who it is when it reported the node; "": the cell, or its report,
+	// is of an older version.
+	Auth HostAuth `json:"auth,omitempty"`
+	// Named says that the certificate of the host names the node.
+	Named bool `json:"named,omitempty"`
+	// Claims are other hosts that report the node too.
+	Claims []NodeClaim `json:"claims,omitempty"`
+	// Problem is why the compute API does not use the node, as it said so last.
+	Problem string `json:"problem,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

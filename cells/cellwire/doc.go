@@ -34,6 +34,7 @@
 //	             DELETE /v1/services/{uuid}             remove a host and its nodes
 //	             GET  /v1/compute-nodes?unmapped=true&servers=true
 //	             POST /v1/compute-nodes/mapped
+//	             POST /v1/compute-nodes/state           which are not used, or free
 //	agents       PUT  /v1/hosts/{host}                  register, heartbeat
 //	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll
 //	             POST /v1/hosts/{host}/reports          actual state

@@ -4,15 +4,18 @@ package cellwire
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Error is a cell's refusal.
 type Error struct {
-	Status  int    `json:"-"`
-	Code    Code   `json:"code"`
-	Message string `json:"message"`
+	Status int `json:"-"`
+	// RetryAfter is how long to wait before the request is sent again, of CodeTooMany.
+	RetryAfter time.Duration `json:"-"`
+	Code       Code          `json:"code"`
+	Message    string        `json:"message"`
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d %s)", e.Message, e.Status, e.Code) }
@@ -32,8 +35,10 @@ const (
 	CodeOutdated     Code = "outdated"     // 409: HeaderTerm is lower than one that the cell has seen
 	CodeInUse        Code = "in_use"       // 409: servers need it
 	CodeUnable       Code = "unable"       // 409: the host of the server lacks an ability
+	CodeContested    Code = "contested"    // 409: it is not certain whose the node is
 	CodeOverQuota    Code = "over_quota"   // 409: it would be more than there may be
 	CodeTooLarge     Code = "too_large"    // 413
+	CodeTooMany      Code = "too_many"     // 429: wait as Retry-After says
 	CodeAnotherCell  Code = "another_cell" // 421: HeaderCell names another cell
 	CodeInternal     Code = "internal"     // 500
 	CodeUnavailable  Code = "unavailable"  // 503: the database cannot be used now

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // contact is the outcome of the last heartbeat.
@@ -20,7 +21,9 @@ type contact struct {
 	err     string
 	denied  bool // err is a refusal of who we are
 	refused []string
-	service cellwire.Service
+	// problems are why nodes get no new servers.
+	problems []cellwire.NodeProblem
+	service  cellwire.Service
 }
 
 // serviceState is what the cell says of the service.
@@ -43,7 +46,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 		w.recordHeartbeat(state, err)
 		interval := usual
 		if err != nil { // never longer than usual: a cell that is up again treats this host as down until the next heartbeat
-			interval = failures.next(min(usual, retryCell))
+			interval = max(failures.next(min(usual, retryCell)), retryAfter(err))
 		} else {
 			failures.reset()
 			if s := time.Duration(state.ReportInterval) * time.Second; s > 0 {
@@ -99,6 +102,7 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 		w.contact.err = err.Error()
 	} else {
 		w.contact.refused, w.contact.service = slices.Clone(state.Refused), state.Service
+		w.contact.problems = clipProblems(state.Problems)
 	}
 	w.mu.Unlock()
 	switch {
@@ -111,8 +115,14 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 		return
 	}
 	for _, uuid := range state.Refused {
-		if !slices.Contains(was.refused, uuid) {
+		of := func(p cellwire.NodeProblem) bool { return p.UUID == uuid }
+		if !slices.Contains(was.refused, uuid) && !slices.ContainsFunc(state.Problems, of) { // a cell of before problems
 			w.log.Error().Str("node", uuid).Msg("The cell rejected the node because another host owns it. No server is scheduled to it on this host.")
+		}
+	}
+	for _, p := range clipProblems(state.Problems) {
+		if !slices.Contains(was.problems, p) {
+			w.log.Error().Str("node", p.UUID).Str("problem", string(p.Code)).Str("why", p.Message).Msg("The node gets no new servers on this host.")
 		}
 	}
 	w.serviceIs(state.Service)
@@ -121,6 +131,29 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	default:
 		close(w.registered) // by this loop only
 	}
+}
+
+// maxProblems bounds the problems of nodes that are kept of an answer.
+const maxProblems = 64
+
+// clipProblems are the problems of an answer that are kept: a cell is believed, not trusted.
+func clipProblems(all []cellwire.NodeProblem) []cellwire.NodeProblem {
+	kept := slices.Clone(all[:min(len(all), maxProblems)])
+	for i := range kept {
+		p := &kept[i]
+		p.UUID, p.Host, p.Code = textutil.Clip(p.UUID, 64), textutil.Clip(p.Host, 255), cellwire.NodeProblemCode(textutil.Clip(string(p.Code), 64))
+		p.Message = textutil.Clip(p.Message, 2*cellwire.MaxProblem)
+	}
+	return kept
+}
+
+// retryAfter is how long the cell has asked to wait before the next request.
+func retryAfter(err error) time.Duration {
+	var refused *cellwire.Error
+	if errors.As(err, &refused) {
+		return refused.RetryAfter
+	}
+	return 0
 }
 
 // denied reports whether the cell and the agent reject each other's identity.
@@ -184,7 +217,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 			w.revision = 0
 			w.mu.Unlock()
 			w.log.Debug().Err(err).Msg("Polling the cell for work failed.")
-			sleep(ctx, failures.next(retryCell), nil)
+			sleep(ctx, max(failures.next(retryCell), retryAfter(err)), nil)
 			continue
 		}
 		failures.reset()

@@ -133,7 +133,7 @@ func (w *Worker) reportLoop(ctx context.Context) {
 		default:
 			w.outbox.back()
 			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not accept the reports. Retrying.")
-			if !sleep(ctx, failures.next(retryCell), nil) {
+			if !sleep(ctx, max(failures.next(retryCell), retryAfter(err)), nil) {
 				return
 			}
 		}

@@ -28,6 +28,8 @@ type Status struct {
 	// it rejects because they belong to another host.
 	Nodes   []string `json:"nodes,omitempty"`
 	Refused []string `json:"refused,omitempty"`
+	// Problems are why nodes get no new servers on this host; cells of older versions do not say.
+	Problems []cellwire.NodeProblem `json:"node_problems,omitempty"`
 	// Servers are those that the cell has on this host, Busy those that are being made, removed,
 	// started or stopped.
 	Servers int `json:"servers"`
@@ -103,7 +105,8 @@ func (w *Worker) Status() Status {
 	c := w.contact
 	out := Status{
 		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service.UUID, Refused: slices.Clone(c.refused),
-		Waiting: waiting, Counts: w.counts,
+		Problems: slices.Clone(c.problems),
+		Waiting:  waiting, Counts: w.counts,
 	}
 	for _, n := range nodes {
 		out.Nodes = append(out.Nodes, n.Name)

@@ -209,7 +209,8 @@ func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (
 	}
 	return cells.CellConfig{
 		Name: name, Database: database, Auth: auth,
-		TLS:            osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile, MinVersion: cellclient.MinTLS},
+		TLS:      osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile, MinVersion: cellclient.MinTLS},
+		MaxNodes: c.MaxNodesPerHost, ForgetNodes: c.ForgetNodesAfter,
 		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }

@@ -36,6 +36,7 @@ type ComputeAPI struct {
 	InstanceListPerProjectCells    bool
 	ReclaimInstanceInterval        time.Duration // Zero: servers are deleted at once.
 	ResizeConfirmWindow            time.Duration // Zero: their owners confirm migrations.
+	DiscoverHostsPattern           []string      // Shell patterns of the names of hosts.
 	DiscoverHostsInterval          time.Duration // Zero: only `cells manage discover-hosts`.
 	DefaultAvailabilityZone        string
 	PCIAlias                       []string // Nova's [pci] alias, a JSON object each.
@@ -82,6 +83,9 @@ type Cell struct {
 	MetricsListen   string   // HOST:PORT, or :PORT of loopback; empty is nowhere but the admin socket.
 	ReportInterval  time.Duration
 	ServiceDownTime time.Duration
+	// MaxNodesPerHost does not count nodes that the certificate of their host names.
+	MaxNodesPerHost  int
+	ForgetNodesAfter time.Duration
 }
 
 // AuthMTLS is the value of Cell.Auth that knows clients by their certificates, AuthPeer the one
@@ -167,6 +171,10 @@ var cellSections = []section{
 				duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ReportInterval }, def: 10 * time.Second, min: 100 * time.Millisecond, max: time.Hour}},
 			{"service_down_time", restart, "How long after the last heartbeat a host counts as down: no servers are scheduled there,\nand its servers are deleted without it.",
 				duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ServiceDownTime }, def: time.Minute, min: 200 * time.Millisecond, max: 24 * time.Hour}},
+			{"max_nodes_per_host", restart, "Maximum number of compute nodes of a host; others that it reports are refused. Nodes that its\ncertificate names do not count.",
+				number[Config]{at: func(c *Config) *int { return &c.Cell.MaxNodesPerHost }, def: 16, min: 1, max: 1000}},
+			{"forget_nodes_after", restart, "How long after its host stopped to report it a compute node without servers is forgotten, so\nthat another host can have it.",
+				duration[Config]{at: func(c *Config) *time.Duration { return &c.Cell.ForgetNodesAfter }, def: 24 * time.Hour, min: time.Minute, max: 365 * 24 * time.Hour}},
 		},
 	},
 	{
@@ -299,7 +307,7 @@ var cellSections = []section{
 			{
 				"discover_hosts_interval",
 				restart,
-				"How often cells are asked for hosts that are not mapped yet.",
+				"How often cells are asked for hosts that are not mapped yet: enrolled ones, those of cells with\nauth = \"noauth\", and those of discover_hosts_pattern are mapped.",
 				duration[Config]{
 					at:   func(c *Config) *time.Duration { return &c.ComputeAPI.DiscoverHostsInterval },
 					def:  30 * time.Second,
@@ -307,6 +315,12 @@ var cellSections = []section{
 					max:  24 * time.Hour,
 					zero: "never; `compute-agent cells manage discover-hosts` does it",
 				},
+			},
+			{
+				"discover_hosts_pattern",
+				restart,
+				"Shell patterns (*, ?, [a-z]) of the names of hosts that are mapped although no person enrolled\nthem. They get no servers with user data.",
+				list[Config]{at: func(c *Config) *[]string { return &c.ComputeAPI.DiscoverHostsPattern }, words: "an array of patterns", check: hostPattern},
 			},
 			{"default_availability_zone", restart, "The availability zone of hosts that are in no aggregate with another one.",
 				text[Config]{at: func(c *Config) *string { return &c.ComputeAPI.DefaultAvailabilityZone }, def: "nova", words: "a name", check: zoneName}},

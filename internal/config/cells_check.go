@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -213,4 +214,12 @@ func (l *loader) resolveCells() {
 	} {
 		l.resolveCredential(one.key, one.path)
 	}
+}
+
+// hostPattern checks a shell pattern of the names of hosts.
+func hostPattern(s string) *fault {
+	if _, err := path.Match(s, ""); err != nil || s == "" {
+		return faultf("write a pattern such as \"cn-*\"", "%s is not a shell pattern", shown(s))
+	}
+	return nil
 }

@@ -137,9 +137,9 @@ var definitions = []Definition{
 		Hint:     "check token_file, or ca_file, cert_file and key_file, in [cell_client]: the token's user, or a name in the certificate, must be agent.host, and ca_file must hold the authority that signed the cell's certificate",
 	},
 	{
-		Code: CellRefusesNode, Severity: Warning, Title: "the cell has assigned a node of this host to another host",
-		Meaning: "No server is created on the node through this host.",
-		Hint:    "if the node has moved here, release it on the other host: stop that agent, or disable its driver",
+		Code: CellRefusesNode, Severity: Warning, Title: "the cell, or the compute API, refuses a node of this host",
+		Meaning: "No new server is created on the node through this host. Its servers are not affected.",
+		Hint:    "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host; if the host is not enrolled, enrol it (docs/identity.md)",
 	},
 	{
 		Code: ServerStuck, Severity: Warning, Title: "servers are not in their desired state",

@@ -110,6 +110,20 @@ func (b *findingList) agent(f Facts) {
 	}
 }
 
+// refusedNodes are the nodes that get no new servers, each with why, as far as the cell says.
+func refusedNodes(c Cell) (nodes []string) {
+	said := map[string]bool{}
+	for _, p := range c.Problems {
+		nodes, said[p.UUID] = append(nodes, p.UUID+": "+strings.TrimSuffix(p.Message, ".")), true
+	}
+	for _, uuid := range c.Refused {
+		if !said[uuid] {
+			nodes = append(nodes, uuid)
+		}
+	}
+	return nodes
+}
+
 // stuckAfter is how long a server's operation may fail before it is reported.
 const stuckAfter = time.Minute
 
@@ -122,8 +136,8 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	default:
 		b.add(CellUnreachable, Agent, c.Error)
 	}
-	if len(c.Refused) > 0 {
-		b.add(CellRefusesNode, Agent, "", c.Refused...)
+	if nodes := refusedNodes(c); len(nodes) > 0 {
+		b.add(CellRefusesNode, Agent, "", nodes...)
 	}
 	var stuck, unknown []string
 	for _, s := range c.Stuck {

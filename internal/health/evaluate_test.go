@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
@@ -68,10 +69,10 @@ func TestFindings(t *testing.T) {
 		}},
 		"its cell is unavailable, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{
-				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1"}, Unknown: []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
+				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1", "u0"}, Problems: []cellwire.NodeProblem{{UUID: "u0", Message: "Host h2 has it."}}, Unknown: []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
 				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}}
-		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},

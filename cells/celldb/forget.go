@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// maxForgotten bounds the rows that one pass of ForgetNodes looks at.
+const maxForgotten = 1000
+
+// ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
+func (s *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
+	list, err := sqldb.All(ctx, s.asked, sqldb.Value[string], "SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
+	return list, s.kit.Explain(ctx, "reading forgotten nodes from", err)
+}
+
+// absentNodes are those that a pass looks at. Programs of before wrote neither absent_at nor
+// forgotten.
+const absentNodes = "SELECT uuid, host, hypervisor_hostname, mapped, absent_at, present FROM compute_nodes " +
+	"WHERE present = 0 AND forgotten = 0 AND absent_at <= ? OR present = 1 AND absent_at + forgotten > 0 ORDER BY absent_at LIMIT ?"
+
+// deadClaims are those of hosts that have not reported since a time, or have no service any more,
+// and those on nodes that no host has.
+const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = c.host LEFT JOIN compute_nodes n ON n.uuid = c.uuid " +
+	"WHERE s.host IS NULL OR s.last_seen_up <= ? OR n.uuid IS NULL ORDER BY c.uuid, c.host LIMIT ?"
+
+// ForgetNodes forgets nodes that their hosts do not report for longer than Options.ForgetNodes and
+// that have no servers, and claims of hosts that do not report. One that is in the API database
+// stays until the compute API has forgotten it. n is how many rows were changed: one pass looks at
+// a bounded number.
+func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
+	type node struct {
+		uuid, host, name string
+		mapped, present  bool
+		absentAt         int64
+	}
+	now, until := m.Now.UnixMicro(), m.Now.Add(-s.forget).UnixMicro()
+	scan := func(row sqldb.Row) (o node, err error) {
+		err = row.Scan(&o.uuid, &o.host, &o.name, &o.mapped, &o.absentAt, &o.present)
+		return o, err
+	}
+	scanClaim := func(row sqldb.Row) (o node, err error) {
+		err = row.Scan(&o.uuid, &o.host)
+		return o, err
+	}
+	const op = "forgetting nodes in"
+	absent, err := sqldb.All(ctx, s.asked, scan, absentNodes, until, maxForgotten)
+	if err != nil {
+		return 0, s.kit.Explain(ctx, op, err)
+	}
+	claims, err := sqldb.All(ctx, s.asked, scanClaim, deadClaims, until, maxForgotten)
+	if err != nil || len(absent)+len(claims) == 0 {
+		return 0, s.kit.Explain(ctx, op, err)
+	}
+	err = s.write(ctx, op, func(tx *writing) error {
+		n = 0
+		for _, o := range absent {
+			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0", []any{now, o.uuid}
+			switch {
+			case o.present:
+				query, args = "UPDATE compute_nodes SET absent_at = 0, forgotten = 0 WHERE uuid = ? AND present = 1", []any{o.uuid}
+			case o.absentAt > 0:
+				var used bool
+				if err := tx.QueryRowContext(ctx, s.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name, o.uuid, o.uuid).Scan(&used); err != nil {
+					return err
+				}
+				if used { // it is looked at again after as long
+					query, args = "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0", []any{now, o.uuid}
+					break
+				}
+				query, args = "DELETE FROM compute_nodes WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?", []any{o.uuid, o.host, o.absentAt}
+				if o.mapped {
+					query = "UPDATE compute_nodes SET forgotten = 1 WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?"
+				}
+			}
+			changed, err := sqldb.Exec(ctx, tx.Tx, query, args...)
+			if err != nil {
+				return err
+			}
+			n += int(changed)
+		}
+		for _, c := range claims {
+			changed, err := sqldb.Exec(ctx, tx.Tx, "DELETE FROM node_claims WHERE uuid = ? AND host = ?", c.uuid, c.host)
+			if err != nil {
+				return err
+			}
+			n += int(changed)
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM node_problems WHERE uuid NOT IN (SELECT uuid FROM compute_nodes)")
+		return err
+	})
+	return n, err
+}
+
+// usedNode says whether a node has servers, hidden ones and those to be removed among them, or is
+// an end of a migration. Its host, uuid and name are asked for twice, then its uuid twice.
+func (e *engine) usedNode() string {
+	return "SELECT EXISTS (SELECT 1 FROM instances i WHERE " + e.present + " AND (i.node_uuid = ? OR i.node = ?)) OR " +
+		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? AND (i.node_uuid = ? OR i.node = ?)) OR " +
+		"EXISTS (SELECT 1 FROM migrations m WHERE m.is_open = 1 AND (m.source_node_uuid = ? OR m.dest_node_uuid = ?))"
+}
+
+// NodeCounts are how many nodes the database has.
+type NodeCounts struct {
+	// Present are reported by their hosts, Absent not any more.
+	Present, Absent int64
+	// Claimed are those that a host reports which does not have them, alive or not.
+	Claimed int64
+	// Unused are those that the compute API does not use.
+	Unused int64
+}
+
+// CountNodes counts nodes for metrics.
+func (s *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
+	err = s.asked.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE present = 0), "+
+		"(SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
+	return c, s.kit.Explain(ctx, "counting nodes in", err)
+}
+
+// defaultForget is how long nodes are kept that their hosts do not report.
+const defaultForget = 24 * time.Hour

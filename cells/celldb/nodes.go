@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// ComputeNodes are the nodes that hosts report.
+func (s *DB) ComputeNodes(ctx context.Context, unmapped bool, m Moment) (list []cellwire.ComputeNode, err error) {
+	err = s.read(ctx, "reading compute nodes from", func(db sqldb.Querier) error {
+		list, err = nodes(ctx, db, unmapped, m)
+		return err
+	})
+	return list, err
+}
+
+func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]cellwire.ComputeNode, error) {
+	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities, auth, named FROM compute_nodes WHERE present = 1 "
+	if unmapped {
+		query += "AND mapped = 0 "
+	}
+	list := []cellwire.ComputeNode{}
+	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
+		var one cellwire.ComputeNode
+		var abilities string
+		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped, &abilities, &one.Auth, &one.Named)
+		if abilities != "" {
+			one.Abilities = strings.Split(abilities, ",")
+		}
+		list = append(list, one)
+		return err
+	})
+	if err != nil {
+		return list, err
+	}
+	notes, err := readNotes(ctx, db, m)
+	for i := range list {
+		if note := notes[list[i].UUID]; note != nil {
+			list[i].Claims, list[i].Problem = note.claims, note.problem
+		}
+	}
+	return list, err
+}
+
+// note is what stands against using a node.
+type note struct {
+	host    string // that has it
+	named   bool
+	claims  []cellwire.NodeClaim // of hosts whose agents live
+	problem string
+}
+
+// notes are by the uuids of nodes; few have one.
+type notes map[string]*note
+
+// contested are the nodes of a host that get no new servers.
+func (n notes) contested(host string) (uuids []string) {
+	for uuid, one := range n {
+		if one.host == host && (one.problem != "" || contested(one.named, one.claims)) {
+			uuids = append(uuids, uuid)
+		}
+	}
+	slices.Sort(uuids)
+	return uuids
+}
+
+const (
+	selectNotes = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
+		" FROM node_claims c JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host" +
+		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL FROM node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
+	notesOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
+		" FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE n.uuid = ?"
+)
+
+func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) (notes, error) {
+	query, args := selectNotes, []any(nil)
+	if len(node) > 0 {
+		query, args = notesOfNode, []any{node[0]}
+	}
+	all := notes{}
+	err := sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
+		var (
+			one        note
+			uuid       string
+			host, auth sql.NullString
+			named      sql.NullBool
+			state      hostState
+		)
+		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled)
+		if all[uuid] == nil {
+			all[uuid] = &one
+		}
+		if one.problem != "" {
+			all[uuid].problem = one.problem
+		} else if state.up(m) {
+			all[uuid].claims = append(all[uuid].claims, cellwire.NodeClaim{Host: host.String, Auth: cellwire.HostAuth(auth.String), Named: named.Bool})
+		}
+		return err
+	})
+	return all, err
+}
+
+// free refuses (contested) a server on a node that its host does not have, or that another host
+// reports too. A node that no host has reported is of any.
+func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Moment) error {
+	if server.NodeUUID == "" || server.Host == "" {
+		return nil
+	}
+	all, err := readNotes(ctx, db, m, server.NodeUUID)
+	one := all[server.NodeUUID]
+	switch {
+	case err != nil || one == nil:
+		return err
+	case one.host != server.Host:
+		return contestedNode(server, "host %s has it", one.host)
+	case contested(one.named, one.claims):
+		return contestedNode(server, "host %s reports it too", one.claims[0].Host)
+	}
+	return nil
+}
+
+func contestedNode(server *cellwire.Server, why string, args ...any) error {
+	return &cellwire.Error{Status: 409, Code: cellwire.CodeContested, Message: fmt.Sprintf(
+		"server %s is not put on node %s of host %s: %s", server.UUID, server.NodeUUID, server.Host, fmt.Sprintf(why, args...))}
+}
+
+// countServers counts the living servers of each node. It reads each of them once.
+const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 AND host <> '' GROUP BY host, node"
+
+// CountedNodes are the nodes that hosts report, with how many servers each has.
+func (s *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.ComputeNode, err error) {
+	err = s.read(ctx, "counting the servers of compute nodes in", func(db sqldb.Querier) error {
+		if list, err = nodes(ctx, db, false, m); err != nil {
+			return err
+		}
+		type node struct{ host, name string }
+		counts := map[node]int64{}
+		err := sqldb.Each(ctx, db, countServers, nil, func(row sqldb.Row) error {
+			var of node
+			var n int64
+			err := row.Scan(&of.host, &of.name, &n)
+			counts[of] = n
+			return err
+		})
+		for i := range list {
+			list[i].Servers = counts[node{list[i].Host, list[i].Name}]
+		}
+		return err
+	})
+	return list, err
+}
+
+// Mapped notes that nodes are in the API database.
+func (s *DB) Mapped(ctx context.Context, uuids []string) error {
+	return s.write(ctx, "noting mapped nodes in", func(tx *writing) error {
+		return eachPart(ctx, tx, uuids, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN ")
+	})
+}
+
+// eachPart runs a statement that ends with a list of uuids.
+func eachPart(ctx context.Context, tx *writing, uuids []string, statement string) error {
+	for part := range slices.Chunk(uuids, maxListed) {
+		parameters, args := listed(part)
+		if _, err := tx.ExecContext(ctx, statement+parameters, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
+func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
+	if err := errors.Join(CheckHost(who.Host), CheckReport(r)); err != nil {
+		return cellwire.Service{}, nil, err
+	}
+	const op = "noting a host's report in"
+	known, err := s.readReport(ctx, s.asked, who, r, m, true)
+	if err != nil {
+		return cellwire.Service{}, nil, s.kit.Explain(ctx, op, err)
+	}
+	if service = known.service; known.found && !known.changed {
+		if r.Stopping {
+			return service, nil, nil
+		}
+		if err := s.heartbeats.beat(ctx, who.Host, m.Now.UnixMicro()); err != nil {
+			return cellwire.Service{}, nil, err
+		}
+		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
+		return service, known.problems, nil
+	}
+	err = s.write(ctx, op, func(tx *writing) (err error) {
+		if problems, err = s.register(ctx, tx, who, r, m); err != nil {
+			return err
+		}
+		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", who.Host), m)
+		return err
+	})
+	return service, problems, err
+}
+
+const (
+	serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, p.problem " +
+		"FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON p.uuid = n.uuid WHERE s.host = ?"
+	claimsOf = "SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
+		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host WHERE c.host = ?" +
+		" UNION ALL SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
+		" FROM compute_nodes n JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE n.host = ? ORDER BY 1, 2"
+	ownersOf = "SELECT uuid, host, named FROM compute_nodes WHERE uuid IN "
+)
+
+// reported is what a report would change.
+type reported struct {
+	service  cellwire.Service
+	found    bool // the host is known
+	changed  bool // the service or its nodes are not as the report has them
+	nodes    nodeChanges
+	problems []cellwire.NodeProblem
+}
+
+// readReport finds out what a report changes, beside the life of its host. To peek is to stop when
+// it is clear that there is something.
+func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool) (out reported, err error) {
+	stopped := false
+	o := ownership{own: map[string]nodeRow{}, others: map[string]elsewhere{}}
+	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
+		var id, name, abilities, auth, problem sql.NullString
+		var named, present sql.NullBool
+		out.found = true
+		out.service, _, err = scanService(row, m, &stopped, &id, &name, &abilities, &auth, &named, &present, &problem)
+		if id.Valid {
+			o.own[id.String] = nodeRow{
+				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool, present: present.Bool, problem: problem.String,
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	out.changed = out.service.Version != r.Version || stopped != r.Stopping
+	if r.Stopping || peek && (out.changed || !out.found) { // when it stops, what it has is as it was
+		return out, nil
+	}
+	if err := o.read(ctx, db, who.Host, r.Nodes, m); err != nil {
+		return out, err
+	}
+	out.nodes, out.problems = o.judge(who, r.Nodes, s.maxNodes)
+	out.changed = out.changed || !out.nodes.none()
+	return out, nil
+}
+
+// read adds what others have of the nodes of a report, and what is claimed of the host's own.
+func (o *ownership) read(ctx context.Context, db sqldb.Querier, host string, reported []cellwire.ReportedNode, m Moment) error {
+	err := sqldb.Each(ctx, db, claimsOf, []any{host, host}, func(row sqldb.Row) error {
+		var (
+			uuid  string
+			claim cellwire.NodeClaim
+			owner sql.NullString
+			named sql.NullBool
+			state hostState
+		)
+		err := row.Scan(&uuid, &claim.Host, &claim.Auth, &claim.Named, &owner, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled)
+		if own, is := o.own[uuid]; claim.Host == host {
+			o.others[uuid] = elsewhere{host: owner.String, named: named.Bool, claim: &claim}
+		} else if is && state.up(m) {
+			own.claims = append(own.claims, claim)
+			o.own[uuid] = own
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var unknown []string
+	for _, n := range reported {
+		_, own := o.own[n.UUID]
+		if _, claimed := o.others[n.UUID]; !own && !claimed {
+			unknown = append(unknown, n.UUID)
+		}
+	}
+	for part := range slices.Chunk(unknown, maxListed) {
+		parameters, args := listed(part)
+		err := sqldb.Each(ctx, db, ownersOf+parameters, args, func(row sqldb.Row) error {
+			var uuid string
+			var one elsewhere
+			err := row.Scan(&uuid, &one.host, &one.named)
+			o.others[uuid] = one
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register writes down a service, new or not, and its nodes.
+func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment) (problems []cellwire.NodeProblem, err error) {
+	now := m.Now.UnixMicro()
+	revision, err := tx.raise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, err := s.readReport(ctx, tx, who, r, m, false)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !known.found:
+		_, err = tx.ExecContext(ctx, "INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			uuid.NewString(), who.Host, r.Version, r.Stopping, now, now, now, revision)
+	case r.Stopping:
+		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, updated_at = ? WHERE host = ?", r.Version, r.Stopping, now, who.Host)
+	default:
+		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, updated_at = ?, last_seen_up = ? WHERE host = ?", r.Version, r.Stopping, now, now, who.Host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return known.problems, known.nodes.write(ctx, tx, who, now)
+}
+
+// write writes what a report changes of nodes.
+func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now int64) error {
+	steps := []struct {
+		query string
+		args  []any
+	}{}
+	step := func(query string, args ...any) {
+		steps = append(steps, struct {
+			query string
+			args  []any
+		}{query, args})
+	}
+	for _, uuid := range c.absent {
+		step("UPDATE compute_nodes SET present = 0, absent_at = ? WHERE uuid = ?", now, uuid)
+	}
+	for _, n := range c.kept {
+		_, named := who.may(n.UUID)
+		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ? WHERE uuid = ?",
+			n.Name, keptAbilities(n.Abilities), string(who.Auth), named, n.UUID)
+	}
+	for _, n := range c.added {
+		_, named := who.may(n.UUID)
+		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named) VALUES (?, ?, ?, ?, ?, ?, ?)",
+			n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named)
+	}
+	for _, n := range c.seized { // the claim of the former host is for its next report
+		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
+		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
+		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ? WHERE uuid = ?",
+			who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true, n.UUID)
+	}
+	for _, uuid := range slices.Concat(c.dropped, c.claimed) {
+		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
+	}
+	for _, uuid := range c.claimed {
+		_, named := who.may(uuid)
+		step("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)", uuid, who.Host, string(who.Auth), named, now)
+	}
+	for _, s := range steps {
+		if _, err := tx.ExecContext(ctx, s.query, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NodesState takes what the compute API says about nodes.
+func (s *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) error {
+	if err := checkNodesRequest(r); err != nil {
+		return err
+	}
+	return s.write(ctx, "noting the state of nodes in", func(tx *writing) error {
+		if r.Problems != nil {
+			if err := writeProblems(ctx, tx, r.Problems); err != nil {
+				return err
+			}
+		}
+		if err := eachPart(ctx, tx, r.Forgotten, "DELETE FROM compute_nodes WHERE present = 0 AND forgotten = 1 AND uuid IN "); err != nil || r.Host == "" {
+			return err
+		}
+		service, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", r.Host), m)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		statement := "DELETE FROM compute_nodes WHERE host = ?"
+		if service.LastSeenUp != nil && service.Up {
+			statement += " AND present = 0"
+		} else if _, err := tx.ExecContext(ctx, "DELETE FROM node_claims WHERE host = ?", r.Host); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, statement, r.Host)
+		return err
+	})
+}
+
+func checkNodesRequest(r cellwire.NodesRequest) error {
+	if err := errors.Join(CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold), CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
+		return err
+	}
+	for uuid, text := range r.Problems {
+		if text == "" || len(text) > cellwire.MaxProblem || !storable(text) {
+			return invalid("the problem of node %s is empty, or has more than %d bytes, or is no UTF-8, or has the character 0", uuid, cellwire.MaxProblem)
+		}
+	}
+	if r.Host != "" {
+		return CheckHost(r.Host)
+	}
+	return nil
+}
+
+// maxNodesTold bounds the nodes of one request of the compute API.
+const maxNodesTold = 100_000
+
+// writeProblems makes the problems of nodes those that are given.
+func writeProblems(ctx context.Context, tx *writing, problems map[string]string) error {
+	has := map[string]string{}
+	err := sqldb.Each(ctx, tx, "SELECT uuid, problem FROM node_problems", nil, func(row sqldb.Row) error {
+		var uuid, problem string
+		err := row.Scan(&uuid, &problem)
+		has[uuid] = problem
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(has)) {
+		if problems[uuid] == has[uuid] {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM node_problems WHERE uuid = ?", uuid); err != nil {
+			return err
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(problems)) {
+		if problems[uuid] == has[uuid] {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO node_problems (uuid, problem) SELECT uuid, ? FROM compute_nodes WHERE uuid = ?", problems[uuid], uuid); err != nil {
+			return err
+		}
+	}
+	return nil
+}

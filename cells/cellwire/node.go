@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellwire
+
+import "slices"
+
+// HostAuth is how a host showed who it is.
+type HostAuth string
+
+// The ways.
+const (
+	HostAuthNone        HostAuth = "none" // the cell trusts its clients, which are on one machine
+	HostAuthToken       HostAuth = "token"
+	HostAuthCertificate HostAuth = "certificate"
+)
+
+// NodeClaim is a host that reports a node which another one has.
+type NodeClaim struct {
+	Host string   `json:"host"`
+	Auth HostAuth `json:"auth"`
+	// Named says that the certificate of the host names the node.
+	Named bool `json:"named,omitempty"`
+}
+
+// NodeProblem is why a node that a host reports gets no new servers there.
+type NodeProblem struct {
+	UUID string          `json:"uuid"`
+	Code NodeProblemCode `json:"code"`
+	// Host is the other one, where the code speaks of one.
+	Host string `json:"host,omitempty"`
+	// Message says it to people.
+	Message string `json:"message"`
+}
+
+// NodeProblemCode is a kind of NodeProblem.
+type NodeProblemCode string
+
+// The codes.
+const (
+	// NodeElsewhere: another host has it.
+	NodeElsewhere NodeProblemCode = "another-host"
+	// NodeContested: this host has it, and another one reports it too.
+	NodeContested NodeProblemCode = "contested"
+	// NodeNotInCertificate: the certificate of this host has a list of nodes, without it.
+	NodeNotInCertificate NodeProblemCode = "not-in-certificate"
+	// NodeTooMany: the host has as many nodes as it may have.
+	NodeTooMany NodeProblemCode = "too-many"
+	// NodeNotMapped: the compute API does not use it.
+	NodeNotMapped NodeProblemCode = "not-mapped"
+)
+
+// Refuses reports whether the cell does not take the node for the host.
+func (c NodeProblemCode) Refuses() bool {
+	return c == NodeElsewhere || c == NodeNotInCertificate || c == NodeTooMany
+}
+
+// NodesAnswer has the compute nodes of a cell.
+type NodesAnswer struct {
+	Nodes []ComputeNode `json:"compute_nodes"`
+	// Forgotten are nodes that their hosts have not reported for long: the cell forgets them when
+	// the compute API says that it has. Older cells and APIs do not know this.
+	Forgotten []string `json:"forgotten,omitempty"`
+}
+
+// TakesState reports whether the cell takes a NodesRequest: older ones do not know how hosts show
+// who they are.
+func (a NodesAnswer) TakesState() bool {
+	return len(a.Forgotten) > 0 || slices.ContainsFunc(a.Nodes, func(n ComputeNode) bool { return n.Auth != "" })
+}
+
+// NodesRequest is what the compute API says about the nodes of a cell.
+type NodesRequest struct {
+	// Problems are all nodes that it does not use, by uuid, and why: those of before that are not
+	// among them have none any more. Nil: they stay as they are.
+	Problems map[string]string `json:"problems,omitempty"`
+	// Forgotten are nodes that it has forgotten, as the cell asked it to.
+	Forgotten []string `json:"forgotten,omitempty"`
+	// Host has all its nodes freed that it does not report, or all if its agent does not live, for
+	// other hosts to report.
+	Host string `json:"host,omitempty"`
+}
+
+// MaxProblem bounds the reason of a problem of a node, in bytes.
+const MaxProblem = 1000
