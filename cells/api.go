@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -78,6 +79,8 @@ type APIConfig struct {
 	Aliases       extraspecs.Aliases
 	DiscoverHosts time.Duration // 0: never
 
+	// Audit receives who changed what. The API does not close it. None when nil.
+	Audit  *auditlog.Log
 	Logger zerolog.Logger
 	// Progress, if set, is called now and then while NewAPI upgrades the database.
 	Progress func()
@@ -86,6 +89,7 @@ type APIConfig struct {
 // API is the process of the compute API. Make one with NewAPI, and Close it.
 type API struct {
 	store     *apidb.DB
+	audited   apidb.Store // the same, and its changes are recorded
 	gatherer  *gather.Gatherer
 	scheduler *scheduler.Scheduler
 	handler   *compute.API
@@ -124,6 +128,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger, Progress: cfg.Progress}); err != nil {
 		return nil, err
 	}
+	audit := cfg.Audit.For(AuditService)
+	a.audited = AuditedStore(a.store, audit)
+	if records := cfg.Audit.Collector(); records != nil {
+		a.metrics.MustRegister(records)
+	}
 	a.gatherer = gather.New(gather.Options{
 		Client: cfg.CellClient, Timeout: cfg.CellTimeout, PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
 	})
@@ -140,7 +149,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	a.scheduler, err = scheduler.New(scheduler.Options{
 		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
-		Store: a.store, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
+		Store: a.audited, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
 		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
@@ -150,8 +159,8 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
 	a.handler = compute.New(compute.Config{
-		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
-		Logger: cfg.Logger,
+		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
+		Audit: audit, Logger: cfg.Logger,
 	})
 	a.metrics.Watch(apiMetricSources{
 		Cells:      a.store.Cells,
@@ -165,8 +174,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	return a, nil
 }
 
-// Store is the API database.
-func (a *API) Store() apidb.Store { return a.store }
+// Store is the API database. Its changes are recorded in the audit log.
+func (a *API) Store() apidb.Store { return a.audited }
+
+// Audit is the log that records its changes; nil for none.
+func (a *API) Audit() *auditlog.Log { return a.cfg.Audit }
 
 // Database is the file of the API database, or the address of its servers without a password.
 func (a *API) Database() string { return a.store.Path() }

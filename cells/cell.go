@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -46,7 +47,9 @@ type CellConfig struct {
 	// which a host is down.
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
-	Logger                          zerolog.Logger
+	// Audit receives who changed what. The cell does not close it. None when nil.
+	Audit  *auditlog.Log
+	Logger zerolog.Logger
 	// Progress, if set, is called now and then while NewCell upgrades the database.
 	Progress func()
 }
@@ -82,10 +85,13 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	c.store, c.ready.look = c.metrics.timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
-		Observer: c.metrics, Logger: cfg.Logger,
+		Audit: cfg.Audit.For("cell " + cfg.Name), Observer: c.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
+	}
+	if records := cfg.Audit.Collector(); records != nil {
+		c.metrics.MustRegister(records)
 	}
 	c.metrics.Watch(cellMetricSources{
 		Check:    c.handler.Check,

@@ -78,7 +78,8 @@ func (j *Journal) Write(line []byte) (int, error) {
 type Field struct{ Name, Value string }
 
 // Send sends an entry of these fields and SYSLOG_IDENTIFIER. A name can be there several times: the
-// entry has all of its values. What cannot be delivered is an error, and does not go to the fallback.
+// entry has all of its values. What cannot be delivered is an error and does not go to the
+// fallback.
 func (j *Journal) Send(fields []Field) error {
 	var b bytes.Buffer
 	add(&b, "SYSLOG_IDENTIFIER", j.identifier)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	StreamWait time.Duration
 	// Version is this program's, for GET /v1/cell.
 	Version string
+	// Audit receives who changed what; nil keeps nothing.
+	Audit *auditlog.Log
 	// Observer receives every answer and report; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.

@@ -119,7 +119,12 @@ func (x *exchange) Handle() error {
 	if err := x.cell.Check(x.ctx()); err != nil {
 		return err
 	}
+	trail, err := x.audit(found.Route)
+	if err != nil {
+		return err
+	}
 	answer, err := found.Route.do(x)
+	trail.Write(x.ctx())
 	if errors.Is(err, errAnswered) {
 		return nil
 	}

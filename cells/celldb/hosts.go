@@ -135,6 +135,7 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		tx.watched(func(w *Watch) { w.Service(&before, &service) })
 		return err
 	})
 	return service, err
@@ -182,6 +183,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				),
 			}
 		}
+		tx.watched(func(w *Watch) { w.Service(&service, nil) })
 		for _, statement := range []string{
 			"DELETE FROM node_claims WHERE host = ?",
 			"DELETE FROM compute_nodes WHERE host = ?",

@@ -204,6 +204,7 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 		if problems, err = s.register(ctx, tx, who, r, m); err != nil {
 			return err
 		}
+		tx.watched(func(w *Watch) { w.Host(who.Host, r, problems) })
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", who.Host), m)
 		return err
 	})

@@ -16,8 +16,9 @@ import (
 
 // write runs f in a transaction that is on the disk when it returns nil.
 func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error {
-	return s.transaction(ctx, s.kit.Writer, op, func(tx *sql.Tx) error {
-		w := &writing{Tx: tx}
+	var w *writing // of the last try
+	err := s.transaction(ctx, s.kit.Writer, op, func(tx *sql.Tx) error {
+		w = &writing{Tx: tx}
 		if err := w.fence(ctx); err != nil {
 			return err
 		}
@@ -26,6 +27,12 @@ func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error
 		}
 		return w.keep(ctx)
 	})
+	if watch := watchOf(ctx); err == nil && watch != nil {
+		for _, call := range w.calls {
+			call(watch)
+		}
+	}
+	return err
 }
 
 // writing is the transaction of a change. It has no other writer beside it, so that the row of the
@@ -35,6 +42,7 @@ type writing struct {
 	*sql.Tx
 	read     bool
 	was, now marks
+	calls    []func(*Watch) // for the watch of the context, when all is durable
 }
 
 // marks are what a change raises in the row of the cell.
@@ -104,6 +112,10 @@ func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 // anything. The row is still to be written.
 func change(ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error)) (changed bool, err error) {
 	want := r.Want()
+	var was *cellwire.Server
+	if watchOf(ctx) != nil {
+		was = copied(&r.Server)
+	}
 	if changed, err = transition(); err != nil || !changed {
 		return false, err
 	}
@@ -115,6 +127,9 @@ func change(ctx context.Context, tx *writing, r *stored, now time.Time, transiti
 	}
 	at := Kept(now)
 	r.Server.UpdatedAt = &at
+	if was != nil {
+		tx.transition(was, copied(&r.Server))
+	}
 	return true, nil
 }
 
@@ -219,6 +234,7 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		if _, err := tx.ExecContext(ctx, insertRecord, values...); err != nil {
 			return err
 		}
+		tx.transition(nil, &inserted.Server)
 		answer, err = record(ctx, tx, server.UUID)
 		return err
 	})
@@ -247,6 +263,7 @@ func (s *DB) Discard(ctx context.Context, uuid string) error {
 		if err := r.Discardable(); err != nil {
 			return err
 		}
+		tx.transition(&r.Server, nil)
 		_, err = tx.ExecContext(ctx, "DELETE FROM instances WHERE id = ?", r.Server.ID)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -26,6 +27,8 @@ type Config struct {
 	// Policy decides who may do what; Nova's defaults when nil.
 	Policy  *Policy
 	Options Options
+	// Audit receives who changed what; nil keeps nothing. The Store notes what it changed.
+	Audit *auditlog.Log
 	// Observer receives every answer; nil costs nothing.
 	Observer osapi.Observer
 	// Now is the clock; time.Now when nil.
@@ -101,6 +104,7 @@ type API struct {
 	policy    *Policy
 	options   Options
 	service   *osapi.Service
+	audit     *auditlog.Log
 	routes    *osapi.Routes[route]
 	lost      *osapi.LogLimiter // by cell: see logLost
 	consoles  *consoles
@@ -119,6 +123,7 @@ func New(cfg Config) *API {
 		quota:     cfg.Quota,
 		policy:    cfg.Policy,
 		options:   cfg.Options.withDefaults(),
+		audit:     cfg.Audit,
 		service: osapi.NewService(osapi.Options{
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Logger: cfg.Logger,
@@ -185,6 +190,9 @@ func (x *exchange) Handle() error {
 		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
 	case route.since > 0 && !x.since(route.since), route.until > 0 && x.version > route.until:
 		return osapi.NoRoute()
+	}
+	if err := x.audit(); err != nil {
+		return err
 	}
 	return route.handle(x.api, x)
 }

@@ -44,6 +44,7 @@ func checkedAction[A any](x *exchange, actions map[string]A, schema func(A) json
 	if err := jsonkit.Validate(jsonkit.ClosedObject(jsonkit.Properties{{Name: name, Schema: schema(action)}}, name), value); err != nil {
 		return action, nil, badRequest("%s", err)
 	}
+	x.action = name
 	return action, memberObject(body, name), nil
 }
 

@@ -23,6 +23,7 @@ type exchange struct {
 	version     Version
 	path        *http.Request // has the values of the route's path
 	pathProject string        // the project in the path, "" for none
+	action      string        // the one that the body asks for, "" for none
 }
 
 // ctx ends when the client goes away.

@@ -93,6 +93,13 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if err != nil {
 		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
 	}
+	audit, err := openAudit(cfg, log)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer closeAudit(audit, log)
+	made.Audit = audit
 	made.Progress = starting(notify, log)
 	api, err := cells.NewAPI(ctx, made)
 	if err != nil {

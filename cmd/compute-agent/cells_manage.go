@@ -76,13 +76,13 @@ func (o *manageOptions) where() (apiDatabase, *config.Config, error) {
 // database is an error, because a command on the wrong file would appear to work.
 func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Config) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
-		return do(s.api.Store(), s.cfg)
+		return auditCommand(cmd, s.api.Audit(), func() error { return do(s.api.Store(), s.cfg) })
 	}
 	at, cfg, err := o.where()
 	if err != nil {
 		return err
 	}
-	return at.run(cmd, func() error { return o.open(cmd.Context(), at, cfg, do) })
+	return at.run(cmd, func() error { return o.open(cmd, at, cfg, do) })
 }
 
 // run runs direct. On a file that a service has open, that service runs the command; on servers,
@@ -104,7 +104,8 @@ func (d apiDatabase) exists(ctx context.Context) (bool, error) {
 	return !errors.Is(err, fs.ErrNotExist), nil
 }
 
-func (o *manageOptions) open(ctx context.Context, at apiDatabase, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
+func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
+	ctx := cmd.Context()
 	exists, err := at.exists(ctx)
 	if err != nil {
 		return err
@@ -123,7 +124,12 @@ func (o *manageOptions) open(ctx context.Context, at apiDatabase, cfg *config.Co
 	if !exists {
 		_, _ = fmt.Fprintf(o.messages, "Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
 	}
-	return do(store, cfg)
+	audit, err := openCommandAudit(cfg, newLogger(cfg, cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	err = auditCommand(cmd, audit, func() error { return do(cells.AuditedStore(store, audit), cfg) })
+	return errors.Join(err, audit.Close())
 }
 
 // cellView is a cell, as printed.

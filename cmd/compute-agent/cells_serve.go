@@ -158,6 +158,12 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	}
 	_, err = os.Stat(address.Path)
 	created := !address.Shared() && errors.Is(err, fs.ErrNotExist)
+	audit, err := openAudit(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer closeAudit(audit, log)
+	made.Audit = audit
 	made.Progress = starting(notify, log)
 	process, err := cells.NewCell(ctx, made) // before Listen: the lock of a file also protects the socket
 	if err != nil {

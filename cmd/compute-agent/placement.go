@@ -75,11 +75,18 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 			flags.listen = listener.Addr().String()
 		}
 	}
+	audit, err := openAudit(cfg, log)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer closeAudit(audit, log)
 	made := placementConfig(cfg, flags, connectionsOf(cfg), log)
 	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
 		_ = listener.Close()
 		return err
 	}
+	made.Audit = audit
 	made.Progress = starting(notify, log)
 	server, err := placement.New(ctx, made)
 	if err != nil {

@@ -101,7 +101,14 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 
 	flags := placementFlags{listen: listener.Addr().String(), auth: string(placement.NoAuth)}
 	connections := connectionsOf(cfg)
-	server, err := placement.New(ctx, placementConfig(cfg, flags, connections, log.Level(zerolog.WarnLevel)))
+	audit, err := openAudit(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer closeAudit(audit, log)
+	made := placementConfig(cfg, flags, connections, log.Level(zerolog.WarnLevel))
+	made.Audit = audit
+	server, err := placement.New(ctx, made)
 	if err != nil {
 		return err
 	}
@@ -115,17 +122,17 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 		return err
 	}
 	defer stopBeside()
-	var made *standaloneCompute
+	var services *standaloneCompute
 	if compute != "" {
-		if made, err = newStandaloneCompute(ctx, cfg, compute, connections, log.Level(zerolog.WarnLevel)); err != nil {
+		if services, err = newStandaloneCompute(ctx, cfg, compute, audit, connections, log.Level(zerolog.WarnLevel)); err != nil {
 			return err
 		}
-		defer made.Close()
+		defer services.Close()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Serve(serving, listener) })
-	if made != nil {
-		group.Go(func() error { return made.Serve(serving) })
+	if services != nil {
+		group.Go(func() error { return services.Serve(serving) })
 	}
 	if daemon != nil {
 		kept = true
@@ -137,8 +144,8 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 			Load: opts.load, Configuration: opts.configuration, Logger: log, Bundled: true,
 			OnReady: func(ctx context.Context, a *agent.Agent) {
 				showTree(ctx, a, cfg, stdout)
-				if made != nil {
-					showCompute(stdout, made.URL())
+				if services != nil {
+					showCompute(stdout, services.URL())
 				}
 				_, _ = fmt.Fprint(stdout, "The agent keeps Placement up to date. Ctrl-C stops everything except guests.\n\n")
 			},

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -65,7 +66,7 @@ func cellSocket(cfg *config.Config, name string) string {
 }
 
 // newStandaloneCompute opens all databases and sockets. Serve serves requests.
-func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, connections *osapi.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
+func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, audit *auditlog.Log, connections *osapi.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
 	s := &standaloneCompute{}
 	defer func() {
 		if err != nil {
@@ -76,7 +77,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 		made, err := cells.NewCell(ctx, cells.CellConfig{
 			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
 			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
-			Connections: connections, Logger: log.With().Str("cell", c.Name).Logger(),
+			Connections: connections, Audit: audit, Logger: log.With().Str("cell", c.Name).Logger(),
 		})
 		if err != nil {
 			return nil, err
@@ -92,7 +93,7 @@ func newStandaloneCompute(ctx context.Context, cfg *config.Config, address strin
 	if err != nil {
 		return nil, err
 	}
-	made.Connections = connections
+	made.Connections, made.Audit = connections, audit
 	made.Upgrade = true
 	if s.listener, err = osapi.Listen(ctx, address); err != nil {
 		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)

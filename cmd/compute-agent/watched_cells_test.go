@@ -108,7 +108,7 @@ func TestStandaloneIsWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, zerolog.Nop())
+	s, err := newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,20 @@ func (w *file) open() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
+	if info.Size() == 0 && os.Geteuid() == 0 {
+		ownAsDirectory(f)
+	}
 	w.f, w.end = f, -1
 	return nil
+}
+
+// ownAsDirectory gives a new file that root made to the owner of its directory: a command of an
+// administrator must not keep the service from writing it.
+func ownAsDirectory(f *os.File) {
+	var dir unix.Stat_t
+	if unix.Stat(filepath.Dir(f.Name()), &dir) == nil && dir.Uid != 0 {
+		_ = f.Chown(int(dir.Uid), int(dir.Gid)) // or else the service says that it cannot write
+	}
 }
 
 func (w *file) close() error {

@@ -27,6 +27,8 @@ type Options struct {
 	Keep    int
 	// Sync makes each record durable before it counts as written, at the cost of an fsync.
 	Sync bool
+	// Lazy makes the file with the first record, for commands that may write none.
+	Lazy bool
 	// Required has Refusal return an error while records cannot be written.
 	Required bool
 	Logger   zerolog.Logger
@@ -97,20 +99,28 @@ func Open(opts Options) (*Log, error) {
 		queue: make(chan entry, queueLength), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	l := &Log{opts: opts, writer: w}
+	if opts.Journal != "" {
+		w.journal = &journal{socket: opts.Journal}
+	}
 	if opts.File != "" {
 		w.file = &file{path: opts.File, maxSize: opts.MaxSize, keep: opts.Keep, sync: opts.Sync}
-		if err := w.file.write(nil); err != nil {
+		if err := w.check(opts.Lazy); err != nil {
 			if opts.Required {
 				return nil, fmt.Errorf("open the audit log %s, which [audit] required asks for: %w", opts.File, err)
 			}
 			l.failed("file", err)
 		}
 	}
-	if opts.Journal != "" {
-		w.journal = &journal{socket: opts.Journal}
-	}
 	go l.run()
 	return l, nil
+}
+
+// check finds out whether the file can be written to.
+func (w *writer) check(lazy bool) error {
+	if lazy {
+		return nil
+	}
+	return w.file.write(nil)
 }
 
 // For is the log for the records of a service, such as "placement". Close it once, with any of its
@@ -151,7 +161,7 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	l.Wait(ctx, l.Enqueue(func() Record { return r }))
 }
 
-// Enqueue has a record written that is made when its turn comes, and returns a channel that is
+// Enqueue has a record written that is made when it is next, and returns a channel that is
 // closed then. Records are written in the order of the calls. While the queue is full a required
 // log makes its callers wait, and another one loses the record.
 func (l *Log) Enqueue(record func() Record) <-chan struct{} {

@@ -128,8 +128,8 @@ func TestTornLineIsEnded(t *testing.T) {
 	}
 }
 
-// TestRotation: while many write, through two logs as two processes have them, and logrotate renames
-// the file, no record is lost or torn, and no more files are kept than asked for.
+// TestRotation: while many write, through two logs as two processes have them, and logrotate
+// renames the file, no record is lost or torn, and no more files are kept than asked for.
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	logs := []*Log{open(t, Options{File: path, MaxSize: 4 << 10, Keep: 1000}), open(t, Options{File: path, MaxSize: 4 << 10, Keep: 1000})}
@@ -168,7 +168,7 @@ func TestRotation(t *testing.T) {
 }
 
 // TestDiskFull: a write that fits only in part leaves no part of a line. Its records are kept and
-// written when there is room; beyond a bound they are lost and counted, and nothing waits. What
+// written when there is space; beyond a bound they are lost and counted, and nothing waits. What
 // cannot be written at the end is an error of Close.
 func TestDiskFull(t *testing.T) {
 	for _, appendOnly := range []bool{false, true} {
@@ -282,8 +282,8 @@ func TestRequiredLogMustOpen(t *testing.T) {
 	(*Log)(nil).Write(t.Context(), record(0))
 }
 
-// TestLongRecordsAreSplit: no line is much longer than the bound, no change is left out, and a value
-// that is too long is replaced by its size.
+// TestLongRecordsAreSplit: no line is much longer than the bound, no change is left out, and a
+// value that is too long is replaced by its size.
 func TestLongRecordsAreSplit(t *testing.T) {
 	long := Record{Service: "test", RequestID: "req-1"}
 	for i := range 5000 {

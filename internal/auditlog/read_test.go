@@ -103,7 +103,7 @@ func TestFilter(t *testing.T) {
 }
 
 // TestJournal: a record is an entry whose fields find it by consumer, provider and request. When
-// journald is started again the log connects again; a record while it is away is counted as lost.
+// journald is started again the log connects again; a record while it is down is counted as lost.
 func TestJournal(t *testing.T) { synctest.Test(t, testJournal) }
 
 func testJournal(t *testing.T) {

@@ -33,6 +33,7 @@ type Config struct {
 	Server           Server
 	Keystone         Keystone
 	CORS             CORS
+	Audit            Audit
 	Policy           Policy
 	DenyList         DenyList
 	CellClient       CellClient

@@ -446,6 +446,7 @@ var agentSections = []section{
 				number[Config]{at: func(c *Config) *int { return &c.CORS.MaxAge }, def: 3600, max: 86400}},
 		},
 	},
+	auditSection,
 	{
 		"policy",
 		"Access policy of the bundled Placement server.",

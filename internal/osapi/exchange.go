@@ -32,6 +32,8 @@ type Exchange struct {
 	Routine bool
 	// Status is the status that was sent; 0: none yet.
 	Status int
+	// OnAnswer, if set, is called with the status before the answer is sent.
+	OnAnswer func(status int)
 
 	service  *Service
 	started  time.Time
@@ -103,6 +105,9 @@ const maxPooled = 1 << 20
 // Send writes the answer: a status, and a body followed by more. With more, body must not be from
 // Buffer.
 func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
+	if x.OnAnswer != nil {
+		x.OnAnswer(status)
+	}
 	size := len(body)
 	for _, part := range more {
 		size += len(part)

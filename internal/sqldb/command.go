@@ -10,6 +10,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"os/user"
+	"strconv"
 	"strings"
 )
 
@@ -23,9 +26,12 @@ const maxCommand = 1 << 20
 // what came of it.
 type Command struct {
 	Words []string `json:"words,omitempty"`
-	Out   string   `json:"out,omitempty"`
-	Err   string   `json:"err,omitempty"`
-	Code  int      `json:"code"`
+	// User is the user of the operating system who runs the command, as the command says: only root
+	// and the user of the process can connect to it.
+	User string `json:"user,omitempty"`
+	Out  string `json:"out,omitempty"`
+	Err  string `json:"err,omitempty"`
+	Code int    `json:"code"`
 }
 
 // ServeCommand answers requests by running commands. run returns the exit code.
@@ -38,7 +44,7 @@ func ServeCommand(run func(ctx context.Context, words []string, stdout, stderr i
 		}
 		noDeadline(w) // a migration takes as long as it takes
 		var out, problems bytes.Buffer
-		code := run(r.Context(), c.Words, &out, &problems)
+		code := run(context.WithValue(r.Context(), userKey{}, c.User), c.Words, &out, &problems)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(Command{Out: out.String(), Err: problems.String(), Code: code}) // a client that went away needs nothing
 	})
@@ -47,7 +53,7 @@ func ServeCommand(run func(ctx context.Context, words []string, stdout, stderr i
 // RunAt has the process at an admin socket run a command, writes what it says, and returns its exit
 // code.
 func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io.Writer) (code int, err error) {
-	body, err := json.Marshal(Command{Words: words})
+	body, err := json.Marshal(Command{Words: words, User: CommandUser(ctx)})
 	if err != nil {
 		return 0, err
 	}
@@ -71,4 +77,22 @@ func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io
 	_, _ = io.WriteString(stdout, done.Out)
 	_, _ = io.WriteString(stderr, done.Err)
 	return done.Code, nil
+}
+
+type userKey struct{}
+
+// CommandUser is the user who runs a command: the one of the request that it came with, or else of
+// this process. Beside root it names who became root with sudo.
+func CommandUser(ctx context.Context) string {
+	if name, ok := ctx.Value(userKey{}).(string); ok {
+		return name
+	}
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if by := os.Getenv("SUDO_USER"); by != "" {
+		name += " (sudo by " + by + ")"
+	}
+	return name
 }

@@ -52,8 +52,8 @@ func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) 
 	return s, err
 }
 
-// changesOf is what a transaction changed, for the audit log. A change of nothing but generations
-// and times is none.
+// changesOf is what a transaction changed, for the audit log. Changes of nothing but generations
+// and times are left out.
 func changesOf(t ledger.Touched, before, after *ledger.Snapshot) []auditlog.Change {
 	var list changes
 	for _, e := range t.Classes {

@@ -65,7 +65,7 @@ func TestAuditRecordsWhoChangedWhat(t *testing.T) {
 		{method: "PUT", path: "/resource_providers/" + rp1 + "/traits", version: "1.39", body: `{"resource_provider_generation":1,"traits":["CUSTOM_T"]}`, status: 200},
 		{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 2), status: 204, headers: []string{"X-Openstack-Request-Id: " + global}},
 		{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "1", 4), status: 204},
-		{method: "PUT", path: "/allocations/" + inst2, version: "1.39", body: instance(rp1, "null", 8), status: 409}, // no room
+		{method: "PUT", path: "/allocations/" + inst2, version: "1.39", body: instance(rp1, "null", 8), status: 409}, // no capacity
 		{method: "GET", path: "/allocations/" + inst1, version: "1.39", status: 200},
 		{method: "DELETE", path: "/allocations/" + inst1, version: "1.39", status: 204},
 		{method: "PUT", path: "/resource_providers/" + rp2, version: "1.39", body: `{"name":"numa1"}`, status: 200},

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// Watch receives what writes changed, after they are durable and before they return.
+type Watch struct {
+	// Server is called for each transition of a server: before is nil for an inserted row, after
+	// for one that was erased.
+	Server func(before, after *cellwire.Server)
+	// Host is called for a report of a host that says something new, beside that it lives.
+	Host func(host string, r cellwire.HostReport, problems []cellwire.NodeProblem)
+	// Service is called for a service that an administrator changed; after is nil for one that was
+	// deleted.
+	Service func(before, after *cellwire.Service)
+}
+
+type watchKey struct{}
+
+// WithWatch returns a context whose writes are watched.
+func WithWatch(ctx context.Context, w *Watch) context.Context {
+	return context.WithValue(ctx, watchKey{}, w)
+}
+
+func watchOf(ctx context.Context) *Watch {
+	w, _ := ctx.Value(watchKey{}).(*Watch)
+	return w
+}
+
+// watched keeps the call of a watch until the transaction is durable; w is nil if none watches.
+func (w *writing) watched(call func(*Watch)) { w.calls = append(w.calls, call) }
+
+// transition keeps that of a server.
+func (w *writing) transition(before, after *cellwire.Server) {
+	w.watched(func(watch *Watch) { watch.Server(before, after) })
+}
+
+// copied is a server that does not share what transitions may change in place.
+func copied(s *cellwire.Server) *cellwire.Server {
+	c := *s
+	c.Metadata, c.Tags = maps.Clone(s.Metadata), slices.Clone(s.Tags)
+	return &c
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// audit has what the request changes recorded before it is answered. A request that could change
+// something is refused while the audit log is required and cannot be written.
+func (x *exchange) audit() error {
+	log := x.api.audit
+	if log == nil || !auditlog.Mutating(x.R.Method) || x.Route == "" || x.reads() {
+		return nil
+	}
+	if err := log.Refusal(); err != nil {
+		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
+	}
+	ctx, trail := log.Begin(x.ctx(), auditlog.Request(&x.Exchange))
+	x.R = x.R.WithContext(ctx)
+	x.OnAnswer = func(status int) {
+		if status < http.StatusBadRequest && !trail.Changed() {
+			if change, ok := x.asked(); ok {
+				log.Note(ctx, auditlog.Record{}, change)
+			}
+		}
+		trail.Write(ctx)
+	}
+	return nil
+}
+
+// reads says that the route changes nothing, whatever its method: those of no version.
+func (x *exchange) reads() bool { return !strings.HasPrefix(x.Route, prefix) }
+
+// auditKinds are the kinds of what paths are about that the API database does not keep, by the
+// segment after the version. Their cells record what was before and after.
+var auditKinds = map[string]string{"servers": auditlog.KindServer, "os-services": auditlog.KindService}
+
+// readingActions change nothing.
+var readingActions = map[string]bool{"os-getConsoleOutput": true}
+
+// asked is what the request asked of something in a cell.
+func (x *exchange) asked() (auditlog.Change, bool) {
+	collection, below, _ := strings.Cut(strings.TrimPrefix(x.Route, prefix), "/")
+	kind, known := auditKinds[collection]
+	if !known || readingActions[x.action] {
+		return auditlog.Change{}, false
+	}
+	_, what, _ := strings.Cut(below, "/")
+	asked := x.action
+	switch {
+	case strings.HasSuffix(asked, "Console") || what == "remote-consoles":
+		kind, asked = auditlog.KindConsole, "console"
+	case asked != "":
+	case what == "" && x.R.Method == http.MethodDelete:
+		asked = "delete"
+	case what == "":
+		asked = "update"
+	default:
+		asked = strings.ToLower(x.R.Method) + " " + strings.ReplaceAll(what, "/", " ")
+	}
+	return auditlog.Change{Kind: kind, ID: x.param("id"), After: auditlog.Value(map[string]string{"asked": asked})}, true
+}

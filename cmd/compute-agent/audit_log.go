@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+// openAudit opens the audit log that [audit] configures. Close it after the services that use it.
+func openAudit(cfg *config.Config, log zerolog.Logger) (*auditlog.Log, error) {
+	return auditlog.Open(auditOptions(cfg, log))
+}
+
+// openCommandAudit is openAudit for a command on a database that no service has open. A file is
+// made when the command changes something.
+func openCommandAudit(cfg *config.Config, log zerolog.Logger) (*auditlog.Log, error) {
+	opts := auditOptions(cfg, log)
+	opts.Lazy = !opts.Required
+	return auditlog.Open(opts)
+}
+
+func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
+	opts := auditlog.Options{
+		File: cfg.AuditFile(), MaxSize: int64(cfg.Audit.MaxSize) << 20, Keep: cfg.Audit.Keep, Sync: cfg.Audit.Sync, Required: cfg.Audit.Required, Logger: log,
+	}
+	if cfg.Audit.Journal {
+		opts.Journal = systemd.JournalSocket
+	}
+	return opts
+}
+
+// auditCommand runs a command, and records what it changes in an audit log as changed by the user
+// who runs it.
+func auditCommand(cmd *cobra.Command, audit *auditlog.Log, do func() error) error {
+	line := strings.TrimSuffix(strings.Join(argsOf(cmd), " "), " --")
+	ctx, trail := audit.For(cells.AuditService).Begin(cmd.Context(), auditlog.Record{Command: line, User: sqldb.CommandUser(cmd.Context())})
+	cmd.SetContext(ctx)
+	err := do()
+	trail.Write(context.WithoutCancel(ctx)) // what is done is recorded, also if the command was interrupted
+	return err
+}
+
+// closeAudit closes an audit log, and logs what is lost.
+func closeAudit(audit *auditlog.Log, log zerolog.Logger) {
+	if err := audit.Close(); err != nil {
+		log.Error().Err(err).Msg("The audit log was closed with an error.")
+	}
+}
