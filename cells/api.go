@@ -148,7 +148,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		poll = sharedPoll
 	}
 	a.scheduler, err = scheduler.New(scheduler.Options{
-		Lease: lease, Fenced: a.store.Fenced(lease), PollInterval: poll,
+		Lease: lease, Fenced: AuditedStore(a.store.Fenced(lease), cfg.Audit), PollInterval: poll,
 		Store: a.audited, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
 		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,

@@ -201,10 +201,8 @@ func (s auditedStore) CreateServers(ctx context.Context, servers []apidb.Request
 }
 
 func (s auditedStore) Place(ctx context.Context, uuid, cellUUID string) error {
-	before, _ := s.Mapping(ctx, uuid)
 	err := s.Store.Place(ctx, uuid, cellUUID)
-	place := func(cell string) any { return map[string]string{"cell": cell} }
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, place(before.CellUUID), place(cellUUID))
+	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""}, map[string]string{"cell": cellUUID})
 	return err
 }
 
@@ -322,4 +320,30 @@ func (s auditedStore) DeleteKeyPair(ctx context.Context, userID, name string) er
 	err := s.Store.DeleteKeyPair(ctx, userID, name)
 	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil)
 	return err
+}
+
+// enrolmentOf is an enrolment in a record, without token and key.
+func enrolmentOf(e *apidb.Enrolment) any {
+	if e.State == "" {
+		return nil
+	}
+	nodes := make(map[string]string, len(e.Nodes))
+	for _, n := range e.Nodes {
+		nodes[n.UUID] = n.Name
+	}
+	v := map[string]any{"state": e.State, "cell": e.CellUUID, "nodes": nodes, "invited_by": e.CreatedBy, "enrolled_from": e.EnrolledFrom, "serial": e.Serial, "reason": e.Reason}
+	if !e.DeniedBefore.IsZero() {
+		v["denied_before"] = e.DeniedBefore
+	}
+	return v
+}
+
+func (s auditedStore) ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+	var before any
+	after, err := s.Store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+		before = enrolmentOf(e)
+		return change(e)
+	})
+	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before, enrolmentOf(&after))
+	return after, err
 }

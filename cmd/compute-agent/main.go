@@ -161,6 +161,7 @@ func newRoot() *cobra.Command {
 		newEnable(),
 		newNode(),
 		newAllocations(),
+		newAudit(),
 		newConfig(),
 		newDoctor(),
 		newPlugin(),
