@@ -69,6 +69,12 @@ type (
 		KeyName  string `json:"key_name,omitempty"`
 		UserData int    `json:"user_data_bytes,omitempty"`
 	}
+	flavorValue struct {
+		cellwire.Flavor
+		Description *string `json:"description,omitempty"`
+		IsPublic    bool    `json:"is_public"`
+		Disabled    bool    `json:"disabled"`
+	}
 	aggregateValue struct {
 		Name     string            `json:"name"`
 		Hosts    []string          `json:"hosts"`
@@ -233,9 +239,13 @@ func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
 	return err
 }
 
+func flavorOf(f *apidb.Flavor) flavorValue {
+	return flavorValue{f.Flavor, f.Description, f.IsPublic, f.Disabled}
+}
+
 func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
 	err := s.Store.CreateFlavor(ctx, f)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, f)
+	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f))
 	return err
 }
 
@@ -246,14 +256,14 @@ func (s auditedStore) ChangeFlavor(ctx context.Context, id string, change func(*
 		before.ExtraSpecs = maps.Clone(f.ExtraSpecs)
 		return change(f)
 	})
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: after.Name}, before, after)
+	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: after.Name}, flavorOf(&before), flavorOf(&after))
 	return after, err
 }
 
 func (s auditedStore) DeleteFlavor(ctx context.Context, id string) error {
 	before, _ := s.Flavor(ctx, id)
 	err := s.Store.DeleteFlavor(ctx, id)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, before, nil)
+	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil)
 	return err
 }
 

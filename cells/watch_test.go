@@ -65,9 +65,13 @@ func during(t *testing.T, serve func(context.Context, net.Listener) error, l net
 }
 
 // newCell is a cell with a new database.
-func newCell(t *testing.T, name string) *cells.Cell {
+func newCell(t *testing.T, name string, change ...func(*cells.CellConfig)) *cells.Cell {
 	t.Helper()
-	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: name, Database: dbservers.Fresh(t), Auth: cell.NoAuth(), Version: "1", Logger: zerolog.Nop()})
+	cfg := cells.CellConfig{Name: name, Database: dbservers.Fresh(t), Auth: cell.NoAuth(), Version: "1", Logger: zerolog.Nop()}
+	for _, c := range change {
+		c(&cfg)
+	}
+	c, err := cells.NewCell(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +80,20 @@ func newCell(t *testing.T, name string) *cells.Cell {
 }
 
 // newAPI is a compute API that knows no cell.
-func newAPI(t *testing.T) *cells.API {
+func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 	t.Helper()
-	api, err := cells.NewAPI(t.Context(), cells.APIConfig{
+	cfg := cells.APIConfig{
 		Database: dbservers.Fresh(t), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
 		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
 		CellTimeout: 10 * time.Second, CellPingInterval: time.Second, CellDownTime: 2 * time.Second,
 		Quotas: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1}, Logger: zerolog.Nop(),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	api, err := cells.NewAPI(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

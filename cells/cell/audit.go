@@ -52,7 +52,7 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 			if len(problems) > 0 {
 				state["node_problems"] = problems
 			}
-			note(auditlog.Change{Kind: auditlog.KindHost, ID: host, Host: host}, nil, state)
+			note(auditlog.Change{Kind: auditlog.KindHostReport, ID: host, Host: host}, nil, state)
 		},
 	}))
 	return trail, nil

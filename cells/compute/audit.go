@@ -63,5 +63,5 @@ func (x *exchange) asked() (auditlog.Change, bool) {
 	default:
 		asked = strings.ToLower(x.R.Method) + " " + strings.ReplaceAll(what, "/", " ")
 	}
-	return auditlog.Change{Kind: kind, ID: x.param("id"), After: auditlog.Value(map[string]string{"asked": asked})}, true
+	return auditlog.Change{Kind: kind, ID: x.param("id"), After: auditlog.Requested(asked)}, true
 }

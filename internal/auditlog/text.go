@@ -30,6 +30,7 @@ const (
 	KindNode        = "node"
 	KindCell        = "cell"
 	KindHost        = "host" // in which cell it is
+	KindHostReport  = "host_report"
 	KindFlavor      = "flavor"
 	KindQuota       = "quota"
 	KindAggregate   = "aggregate" // of hosts
@@ -101,19 +102,28 @@ func (c *Change) String() string {
 	default:
 		b.WriteString(" " + c.ID)
 	}
-	if c.Host != "" {
+	if c.Host != "" && c.Host != c.ID {
 		b.WriteString(" on host " + c.Host)
 	}
 	b.WriteString(": ")
-	b.WriteString(difference(c.Before, c.After))
+	b.WriteString(c.difference())
 	return textutil.Printable(b.String())
 }
 
-// difference says in words how a value changed.
-func difference(before, after json.RawMessage) string {
+// Requested is the value after a change that a service requested from another one, whose record
+// says what became of it.
+func Requested(what string) json.RawMessage { return Value(map[string]string{requested: what}) }
+
+const requested = "requested"
+
+// difference says in words how the value changed.
+func (c *Change) difference() string {
+	before, after := c.Before, c.After
 	was, wasFields := fields(before)
 	is, isFields := fields(after)
 	switch {
+	case before == nil && isFields && (c.Kind == KindHostReport || is[requested] != nil):
+		return listed("", is)
 	case before == nil && after == nil:
 		return "changed"
 	case before == nil && isFields:
