@@ -78,6 +78,8 @@ type APIConfig struct {
 	// Aliases are names for PCI devices in flavors.
 	Aliases       extraspecs.Aliases
 	DiscoverHosts time.Duration // 0: never
+	// DiscoverPatterns are shell patterns of the names of hosts that need no enrolment.
+	DiscoverPatterns []string
 
 	// Audit receives who changed what. The API does not close it. None when nil.
 	Audit  *auditlog.Log
@@ -153,7 +155,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
 		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
-		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, Observer: a.metrics, Logger: cfg.Logger,
+		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())

@@ -293,3 +293,35 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 		return err
 	})
 }
+
+// UnmapNodes implements [Store]. Cost: a few look-ups for each node.
+func (s *DB) UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error {
+	const ofCell = "SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id WHERE n.uuid = ? AND c.uuid = ?"
+	return s.write(ctx, "unmapping nodes of cell "+cellUUID, func(tx *sql.Tx) error {
+		for _, uuid := range uuids {
+			host, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (host string, err error) {
+				err = row.Scan(new(string), &host)
+				return host, err
+			}, ofCell, uuid, cellUUID)
+			if err != nil {
+				return err
+			}
+			if !found {
+				continue
+			}
+			for _, step := range []struct {
+				query string
+				args  []any
+			}{
+				{"DELETE FROM unmapped_nodes WHERE uuid = ?", []any{uuid}},
+				{"INSERT INTO unmapped_nodes (uuid, host) VALUES (?, ?)", []any{uuid, host}},
+				{"DELETE FROM node_mappings WHERE uuid = ?", []any{uuid}},
+			} {
+				if _, err := sqldb.Exec(ctx, tx, step.query, step.args...); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}

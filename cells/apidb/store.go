@@ -231,6 +231,8 @@ type Store interface {
 	// DeleteHost unmaps a host and its nodes; it leaves its aggregates. If it was evicted, another
 	// host may have its nodes then.
 	DeleteHost(ctx context.Context, host string) error
+	// UnmapNodes unmaps nodes of the hosts of a cell; the hosts stay mapped.
+	UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error
 
 	// CreateServers writes the mapping (placed nowhere, not queued), the specification and the
 	// build request of each server, all or none. check runs in the transaction with what the

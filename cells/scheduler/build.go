@@ -57,6 +57,7 @@ type build struct {
 	divided    []string           // what hosts with NUMA cells were asked for, in words
 	first      []CandidateRequest // the first stage of requests
 	full       map[string]bool    // nodes that Placement offered, and refused to give
+	contested  map[string]bool    // nodes that their cell refused
 	fault      *cellwire.Fault    // why it is in cell0
 }
 
@@ -84,7 +85,7 @@ func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
 
 // newBuild is what becomes of a server, or of its move.
 func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
-	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}}
+	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}, contested: map[string]bool{}}
 }
 
 // run finds a place by all that the request asks for.
@@ -322,6 +323,12 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	}
 	if lost := b.s.replaced(ctx, err); lost != nil {
 		return false, lost
+	}
+	if cellclient.IsContested(err) {
+		b.contested[row.NodeUUID] = true
+		b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Str("node", row.NodeUUID).
+			Msg("A cell did not accept a server on a node, because it is not certain whose that is. Trying other nodes.")
+		return false, nil
 	}
 	b.failed[cell.UUID] = true
 	if row.KeyName != "" && cellclient.IsBadRequest(err) { // they reject what they do not know

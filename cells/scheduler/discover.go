@@ -5,35 +5,54 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/gather"
 )
+
+// DiscoverOptions say which hosts are mapped.
+type DiscoverOptions struct {
+	// Patterns are shell patterns of the names of hosts that are mapped although no person enrolled
+	// them.
+	Patterns []string
+	// Hosts are mapped, and enrolled with the nodes that they report, because the person By named
+	// them.
+	Hosts []string
+	By    string
+	// Cell is the uuid of the only one whose hosts are mapped; "": all are.
+	Cell string
+}
 
 // DiscoverReport says what Discover found.
 type DiscoverReport struct {
 	// Mapped are nodes that are mapped now, with their hosts.
 	Mapped []apidb.Node
-	// Conflicts are nodes that are not, because their host or node belongs to another cell or host.
-	Conflicts []DiscoverConflict
+	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs to
+	// another cell or host. NotEnrolled are those of hosts that nobody enrolled.
+	Conflicts, NotEnrolled []DiscoverConflict
+	// Forgotten are nodes that were unmapped, because their hosts have not reported them for long.
+	Forgotten []string
+	// Missing are those of DiscoverOptions.Hosts that no cell has.
+	Missing []string
 	// Down are cells that could not be asked.
 	Down []apidb.Cell
 }
 
-// DiscoverConflict is a node that cannot be mapped. Err wraps [apidb.ErrExists].
+// DiscoverConflict is a node that cannot be mapped or used. Err wraps [apidb.ErrExists], or
+// [ErrNotEnrolled].
 type DiscoverConflict struct {
 	Node apidb.Node
 	Err  error
 }
 
+// ErrNotEnrolled says that nothing allows a host to be mapped.
+var ErrNotEnrolled = errors.New("the host is not enrolled")
+
 func (s *Scheduler) discoverAndLog(ctx context.Context) {
 	cells, err := s.o.Store.Cells(ctx)
 	if err == nil {
 		var report DiscoverReport
-		report, err = Discover(ctx, s.o.Fenced, s.o.Gatherer, cells)
+		report, err = Discover(ctx, s.o.Fenced, s.o.Gatherer, cells, DiscoverOptions{Patterns: s.o.DiscoverPatterns})
 		for _, n := range report.Mapped {
 			s.o.Logger.Info().
 				Str("host", n.Host).
@@ -43,9 +62,17 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 				Str("cell_uuid", n.CellUUID).
 				Msg("Mapped a new host to its cell.")
 		}
-		for _, c := range s.newConflicts(report.Conflicts) {
+		if len(report.Forgotten) > 0 {
+			s.o.Logger.Info().Strs("nodes", report.Forgotten).Msg("Unmapped nodes that their hosts have not reported for long.")
+		}
+		for _, c := range s.newConflicts(slices.Concat(report.Conflicts, report.NotEnrolled)) {
+			if errors.Is(c.Err, ErrNotEnrolled) {
+				s.o.Logger.Warn().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).
+					Msg("Did not map a host: enrol it (compute-agent cells manage add-host), map it by hand (cells manage discover-hosts --host), or set [compute_api] discover_hosts_pattern.")
+				continue
+			}
 			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
-				Msg("Cannot map a host, so it gets no servers: its name or node is mapped to another cell or host. Unmap it there (compute-agent cells manage), or have it report to that cell.")
+				Msg("A node gets no new servers: it, or the name of its host, belongs to another host or cell, or is reported by several. See `compute-agent cells manage list-hosts`.")
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -76,88 +103,4 @@ func (s *Scheduler) newConflicts(all []DiscoverConflict) []DiscoverConflict {
 	}
 	s.conflicts = now
 	return fresh
-}
-
-// Discover maps the nodes that cells have and the API database does not: Nova's discover_hosts.
-// Cells that are down are left out, and those of the nodes that conflict. What the cells have noted
-// of it is not believed: a host may have been unmapped since, or the API database be an older one.
-// One request to each cell, of the size of its nodes, and one more to those with new ones.
-func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell) (DiscoverReport, error) {
-	var report DiscoverReport
-	var with []apidb.Cell
-	for _, c := range cells {
-		if !c.IsCell0() {
-			with = append(with, c)
-		}
-	}
-	mapped, err := store.Nodes(ctx)
-	if err != nil {
-		return report, fmt.Errorf("reading the mapped nodes: %w", err)
-	}
-	known := make(map[apidb.Node]bool, len(mapped))
-	for _, n := range mapped {
-		known[n] = true
-	}
-	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ComputeNode, error) {
-		return c.ComputeNodes(ctx, false)
-	})
-	var errs []error
-	for _, a := range answers {
-		switch {
-		case a.Down():
-			report.Down = append(report.Down, a.Cell)
-		case a.Err != nil:
-			errs = append(errs, fmt.Errorf("asking cell %s for new nodes: %w", a.Cell.Name, a.Err))
-		default:
-			var nodes []apidb.Node
-			for _, n := range a.Value {
-				if node := (apidb.Node{UUID: n.UUID, Name: n.Name, Host: n.Host, CellUUID: a.Cell.UUID}); !n.Mapped || !known[node] {
-					nodes = append(nodes, node)
-				}
-			}
-			if err := discoverIn(ctx, store, g, a.Cell, nodes, &report); err != nil {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return report, errors.Join(errs...)
-}
-
-// discoverIn maps new nodes of one cell.
-func discoverIn(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, nodes []apidb.Node, report *DiscoverReport) error {
-	if len(nodes) == 0 {
-		return nil
-	}
-	err := store.MapNodes(ctx, nodes)
-	if errors.Is(err, apidb.ErrExists) { // one by one, so that one does not keep out the others
-		all := nodes
-		nodes = nil
-		for _, n := range all {
-			switch err := store.MapNodes(ctx, []apidb.Node{n}); {
-			case errors.Is(err, apidb.ErrExists):
-				report.Conflicts = append(report.Conflicts, DiscoverConflict{n, err})
-			case err != nil:
-				return fmt.Errorf("mapping node %s of host %s: %w", n.Name, n.Host, err)
-			default:
-				nodes = append(nodes, n)
-			}
-		}
-	} else if err != nil {
-		return fmt.Errorf("mapping the nodes of cell %s: %w", cell.Name, err)
-	}
-	if len(nodes) == 0 {
-		return nil
-	}
-	report.Mapped = append(report.Mapped, nodes...)
-	uuids := make([]string, 0, len(nodes))
-	for _, n := range nodes {
-		uuids = append(uuids, n.UUID)
-	}
-	_, err = gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-		return struct{}{}, c.Mapped(ctx, uuids)
-	})
-	if err != nil && !errors.Is(err, gather.ErrDown) { // one that is down says them once more
-		return fmt.Errorf("marking nodes as mapped in cell %s: %w", cell.Name, err)
-	}
-	return nil
 }

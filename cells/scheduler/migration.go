@@ -268,7 +268,7 @@ func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migr
 func (s *Scheduler) destine(ctx context.Context, cell apidb.Cell, m cellwire.Migration, node apidb.Node, h *hosts) error {
 	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name, NodeUUID: node.UUID, Zone: h.zoneOf(node.Host)}}
 	err := s.say(ctx, cell, m, step)
-	if cellclient.IsConflict(err) || cellclient.IsUnable(err) || cellclient.IsNotFound(err) {
+	if cellclient.IsConflict(err) || cellclient.IsUnable(err) || cellclient.IsContested(err) || cellclient.IsNotFound(err) {
 		return errors.Join(s.swapBack(ctx, m), err)
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -25,6 +26,8 @@ const (
 	otherZone
 	otherAggregate
 	groupPolicy
+	nodeContested
+	notEnrolled
 	notSameHost
 	notDifferentHost
 	otherCell
@@ -51,6 +54,8 @@ var (
 		otherZone:        "other_zone",
 		otherAggregate:   "other_aggregate",
 		groupPolicy:      "server_group_policy",
+		nodeContested:    "node_contested",
+		notEnrolled:      "not_enrolled",
 		notSameHost:      "not_same_host",
 		notDifferentHost: "not_different_host",
 		otherCell:        "other_cell",
@@ -72,6 +77,8 @@ var (
 		otherZone:        "not in the requested availability zone",
 		otherAggregate:   "not in the host aggregates for this project and flavor",
 		groupPolicy:      "ruled out by the policy of the server group",
+		nodeContested:    "reported by several hosts, or not certainly those of their hosts",
+		notEnrolled:      "on hosts that are not enrolled by a person, and the server has user data",
 		notSameHost:      "without a server of the hint same_host",
 		notDifferentHost: "with a server of the hint different_host",
 		otherCell:        "in another cell than the server",
@@ -109,6 +116,10 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return otherAggregate
 	case !b.group.takes(node.Host):
 		return groupPolicy
+	case b.contested[node.UUID], slices.Contains(service.Contested, node.UUID):
+		return nodeContested
+	case spec.Server.UserData != "" && !h.personal(node, service):
+		return notEnrolled
 	}
 	if m := b.move; m != nil {
 		switch {

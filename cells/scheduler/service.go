@@ -61,6 +61,9 @@ type Options struct {
 	ReconcileInterval time.Duration
 	// DiscoverInterval is how often new hosts are mapped. 0: never.
 	DiscoverInterval time.Duration
+	// DiscoverPatterns are shell patterns of the names of hosts that are mapped although no person
+	// enrolled them. They get no servers with user data.
+	DiscoverPatterns []string
 
 	// Observer receives builds and corrections; nil costs nothing.
 	Observer Observer

@@ -354,7 +354,7 @@ func (w *world) discover() scheduler.DiscoverReport {
 	w.beat()
 	cells, err := w.store.Cells(ctx)
 	w.must(err)
-	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells)
+	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, scheduler.DiscoverOptions{})
 	w.must(err)
 	return report
 }

@@ -176,7 +176,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
 		},
-		Aliases: aliases, DiscoverHosts: c.DiscoverHostsInterval, Connections: connectionsOf(cfg), Logger: log,
+		Aliases: aliases, DiscoverHosts: c.DiscoverHostsInterval, DiscoverPatterns: c.DiscoverHostsPattern, Connections: connectionsOf(cfg), Logger: log,
 	}, nil
 }
 

@@ -3,14 +3,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 )
@@ -21,34 +27,43 @@ type hostView struct {
 	Node string `json:"hypervisor_hostname,omitempty"`
 	UUID string `json:"node_uuid,omitempty"`
 	Cell string `json:"cell"`
+	// Problem is why the node gets no new servers there.
+	Problem string `json:"problem,omitempty"`
+	// Unmapped says that the node is not mapped there.
+	Unmapped bool `json:"unmapped,omitempty"`
 }
 
 func newDiscoverHosts() *cobra.Command {
 	var opts manageOptions
+	var named []string
 	cmd := &cobra.Command{
 		Use: "discover-hosts [CELL]", Aliases: []string{"discover_hosts"}, Short: "Map hosts that registered with their cells", Args: cobra.MaximumNArgs(1),
 		Long: "Map hosts that registered with their cells, so that servers can be scheduled to them. The compute API does this every\n" +
-			"[compute_api] discover_hosts_interval; this command does it now. The exit code is 1 if a cell did not answer, or if a host is\n" +
-			"mapped to another cell.",
+			"[compute_api] discover_hosts_interval; this command does it now. Mapped are hosts that are enrolled, that match\n" +
+			"[compute_api] discover_hosts_pattern, or whose cell has auth = \"noauth\". With --host a host is mapped because you name it: it\n" +
+			"counts as enrolled then, with the nodes that it reports now, and gets servers with user data. The exit code is 1 if a cell did\n" +
+			"not answer, or if a host was not mapped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
 				if err != nil {
 					return err
 				}
+				options := scheduler.DiscoverOptions{Patterns: cfg.ComputeAPI.DiscoverHostsPattern, Hosts: named, By: requester()}
 				if len(args) == 1 {
 					one, err := findCell(cmd.Context(), store, args[0])
 					if err != nil {
 						return err
 					}
-					known = []apidb.Cell{one}
+					options.Cell = one.UUID
 				}
-				report, err := scheduler.Discover(cmd.Context(), store, newGatherer(cfg), known)
+				report, err := scheduler.Discover(cmd.Context(), store, newGatherer(cfg), known, options)
 				return errors.Join(opts.showDiscovered(cmd.OutOrStdout(), report, known), err, discoveryError(report))
 			})
 		},
 	}
 	opts.addFlags(cmd)
+	cmd.Flags().StringSliceVar(&named, "host", nil, "map the host `NAME`, whatever its name is, and count it as enrolled (repeatable)")
 	return cmd
 }
 
@@ -68,6 +83,13 @@ func discoveryError(report scheduler.DiscoverReport) error {
 	var all []error
 	for _, c := range report.Down {
 		all = append(all, fmt.Errorf("cell %s does not answer, so its hosts were not mapped; run this again when it answers", c.Name))
+	}
+	for _, c := range report.NotEnrolled {
+		all = append(all, fmt.Errorf("node %s of host %s was not mapped: %w; enrol the host (compute-agent cells manage add-host %[2]s), or map it as it is "+
+			"(compute-agent cells manage discover-hosts --host %[2]s)", c.Node.Name, c.Node.Host, c.Err))
+	}
+	for _, host := range report.Missing {
+		all = append(all, fmt.Errorf("no cell has a host %s that could be mapped: its agent has not reported a node ([cell_client] url)", host))
 	}
 	for _, c := range report.Conflicts {
 		all = append(all, fmt.Errorf("node %s of host %s: %w; if the host has moved, unmap it (compute-agent cells manage delete-host %s), "+
@@ -91,18 +113,36 @@ func hostViews(nodes []apidb.Node, known []apidb.Cell) []hostView {
 func printHosts(w io.Writer, views []hostView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "HOST\tNODE\tUUID\tCELL")
+	var problems []hostView
 	for _, v := range views {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Host, v.Node, v.UUID, v.Cell)
+		if v.Problem != "" {
+			problems = append(problems, v)
+		}
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i, v := range problems {
+		title := ""
+		if i == 0 {
+			title = "\nNodes that get no new servers:\n"
+		}
+		if _, err := fmt.Fprintf(w, "%s  node %s of host %s (cell %s): %s\n", title, v.UUID, v.Host, v.Cell, v.Problem); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newListHosts() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "List the hosts and their cells", Args: cobra.NoArgs,
+		Long: "List the hosts and their cells, and the nodes that get no new servers: those that are not mapped, and those that several hosts\n" +
+			"report. The cells are asked for them; one that does not answer is left out.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
 				if err != nil {
 					return err
@@ -112,6 +152,10 @@ func newListHosts() *cobra.Command {
 					return err
 				}
 				views := hostViews(nodes, known)
+				views, down := withProblems(cmd.Context(), newGatherer(cfg), known, views)
+				for _, c := range down {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Cell %s does not answer, so its problems are not listed.\n", c)
+				}
 				switch {
 				case opts.json():
 					return printJSON(cmd.OutOrStdout(), views)
@@ -130,22 +174,101 @@ func newListHosts() *cobra.Command {
 	return cmd
 }
 
+// withProblems adds to mapped nodes why they get no new servers, and adds nodes that are not mapped,
+// as their cells know it. down are the names of cells that could not be asked.
+func withProblems(ctx context.Context, g *gather.Gatherer, known []apidb.Cell, views []hostView) (all []hostView, down []string) {
+	known = slices.DeleteFunc(slices.Clone(known), apidb.Cell.IsCell0)
+	at := map[hostView]int{}
+	for i, v := range views {
+		at[hostView{Host: v.Host, UUID: v.UUID, Cell: v.Cell}] = i
+	}
+	for _, a := range gather.All(ctx, g, known, func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) }) {
+		if a.Err != nil {
+			down = append(down, a.Cell.Name)
+		}
+		for _, n := range a.Value.Nodes {
+			add := func(host string, problem string) {
+				i, mapped := at[hostView{Host: host, UUID: n.UUID, Cell: a.Cell.Name}]
+				if !mapped {
+					views = append(views, hostView{Host: host, Node: n.Name, UUID: n.UUID, Cell: a.Cell.Name, Unmapped: true})
+					i = len(views) - 1
+				}
+				views[i].Problem = strings.TrimPrefix(views[i].Problem+"; "+problem, "; ")
+			}
+			if n.Problem != "" {
+				add(n.Host, n.Problem)
+			}
+			for _, claim := range n.Claims {
+				add(claim.Host, "host "+n.Host+" has it")
+				if claim.Named || !n.Named {
+					add(n.Host, "host "+claim.Host+" reports it too")
+				}
+			}
+		}
+	}
+	return views, down
+}
+
 func newDeleteHost() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "delete-host HOST", Aliases: []string{"delete_host"}, Short: "Unmap a host", Args: cobra.ExactArgs(1),
-		Long: "Unmap a host, so that no new servers are scheduled to it. Its servers stay. A host whose agent still reports to its cell is\n" +
-			"mapped again at the next discovery: stop the agent first.",
+		Long: "Unmap a host, so that no new servers are scheduled to it, and free its nodes for other hosts: those that it does not report, or\n" +
+			"all, if its agent is down. Its servers stay. A host whose agent still reports to its cell is mapped again at the next\n" +
+			"discovery if it is enrolled, matches [compute_api] discover_hosts_pattern, or is in a cell with auth = \"noauth\". To refuse a host\n" +
+			"for good, use evict-host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
-				if err := store.DeleteHost(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s.\n", args[0])
-				return err
-			})
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error { return deleteHost(cmd, store, cfg, args[0]) })
 		},
 	}
 	opts.addFlags(cmd)
 	return cmd
+}
+
+func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host string) error {
+	ctx := cmd.Context()
+	hosts, err := store.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	known, err := store.Cells(ctx)
+	if err != nil {
+		return err
+	}
+	if err := store.DeleteHost(ctx, host); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s. If its agent still reports, it is mapped again only if it is enrolled, matches\n"+
+		"[compute_api] discover_hosts_pattern, or is in a cell with auth = \"noauth\". To refuse it for good: compute-agent cells manage evict-host %[1]s\n", host); err != nil {
+		return err
+	}
+	var cell apidb.Cell
+	for _, h := range hosts {
+		for _, c := range known {
+			if h.Host == host && h.CellUUID == c.UUID {
+				cell = c
+			}
+		}
+	}
+	up := false
+	_, err = gather.One(ctx, newGatherer(cfg), cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		services, err := c.Services(ctx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		for _, s := range services {
+			up = up || s.Host == host && s.Up
+		}
+		return struct{}{}, c.NodesState(ctx, cellwire.NodesRequest{Host: host})
+	})
+	switch {
+	case err != nil:
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Cell %s did not free its nodes for other hosts: %v. When it answers, delete the service of the host: openstack compute service delete\n",
+			cell.Name, err)
+	case up:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Its agent reports: the nodes that it reports stay its own in cell %s until it stops.\n", cell.Name)
+	default:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Freed its nodes in cell %s for other hosts.\n", cell.Name)
+	}
+	return err
 }
