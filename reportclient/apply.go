@@ -149,7 +149,7 @@ func (r *run) skipDependents(op Operation, err error) {
 	case CreateProvider, UpdateProvider:
 		r.failed[op.UUID] = err
 	default:
-		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) {
+		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrHostRefused) {
 			r.failed[op.UUID] = err // the generation may be wrong
 		}
 	}

@@ -170,6 +170,10 @@ func explainRefusal(failed *RequestError) error {
 	case http.StatusUnauthorized:
 		advice = "check the agent's credentials"
 	case http.StatusForbidden:
+		if errors.Is(failed.Kind, ErrHostRefused) {
+			advice = "Placement knows this agent as a host, and its message names the rule: a reshape moves what consumers have within the trees of the host"
+			break
+		}
 		advice = "give the agent's user the role service (openstack role add --user USER --project service service), which Placement asks " +
 			"for by default, or change the policy rule placement:reshaper:reshape"
 	case http.StatusBadRequest:

@@ -80,6 +80,9 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 		if err != nil {
 			return signs{}, fmt.Errorf("checking whether the reshape of consumer %s happened: %w", consumer.UUID, err)
 		}
+		if now.Elsewhere {
+			continue // another client has moved it: a sign of neither
+		}
 		found.note(now.Resources.Equal(consumer.After), now.Resources.Equal(consumer.Before))
 	}
 	return found, nil

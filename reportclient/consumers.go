@@ -28,10 +28,13 @@ type Consumer struct {
 	// clock if the answer has its time.
 	Written time.Time
 	Age     time.Duration
+	// Elsewhere says that all it holds is on other hosts, and that Placement does not let this host
+	// see what that is.
+	Elsewhere bool
 }
 
 // Gone reports whether the consumer holds nothing.
-func (c Consumer) Gone() bool { return len(c.Resources) == 0 }
+func (c Consumer) Gone() bool { return len(c.Resources) == 0 && !c.Elsewhere }
 
 // Held is one resource provider of a compute node, with its allocations by consumer.
 type Held struct {
@@ -133,12 +136,16 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 }
 
 // Consumer reads all that a consumer holds. One that Placement does not know comes back as one that
-// holds nothing, without an owner and a generation: Placement makes no difference there.
+// holds nothing, without an owner and a generation: Placement makes no difference there. Of one on
+// other hosts a Placement that knows hosts says nothing else: see [Consumer].
 //
 // The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on.
 // One GET.
 func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	in, err := c.placement.Allocations(ctx, uuid)
+	if errors.Is(err, ErrHostRefused) {
+		return Consumer{UUID: uuid, Elsewhere: true}, nil
+	}
 	if err != nil {
 		return Consumer{}, err
 	}
@@ -193,6 +200,21 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 		return false, fmt.Errorf("%w: consumer %s has no generation, so a concurrent change would not be detected", ErrUnexpected, consumer.UUID)
 	}
 	return true, c.putAllocations(ctx, consumer, rest)
+}
+
+// Ours are those of some providers that Placement lets this host read as its own. Cost: one GET for
+// each. It is for a Placement that knows hosts; another one shows all.
+func (c *Client) Ours(ctx context.Context, providers []string) ([]string, error) {
+	var ours []string
+	for _, uuid := range slices.Sorted(slices.Values(providers)) {
+		switch _, err := c.Usages(ctx, uuid); {
+		case err == nil:
+			ours = append(ours, uuid)
+		case !errors.Is(err, ErrHostRefused) && !errors.Is(err, ErrNotFound):
+			return nil, err
+		}
+	}
+	return ours, nil
 }
 
 // CreateAllocations creates the allocations of a consumer that has none: its generation must be

@@ -21,6 +21,7 @@ var (
 	ErrDuplicate            = placementclient.ErrDuplicate
 	ErrNotFound             = placementclient.ErrNotFound
 	ErrRefused              = placementclient.ErrRefused
+	ErrHostRefused          = placementclient.ErrHostRefused
 	ErrInvalid              = placementclient.ErrInvalid
 	ErrUnavailable          = placementclient.ErrUnavailable
 	ErrUnexpected           = placementclient.ErrUnexpected

@@ -20,6 +20,8 @@ const (
 	CauseUnavailable Cause = "placement-unavailable"
 	// CauseCredentials: Placement refuses the agent's credentials, or it has none.
 	CauseCredentials Cause = "credentials-refused"
+	// CauseHost: Placement knows the agent as a host, and does not allow that host what it does.
+	CauseHost Cause = "host-refused"
 	// CauseIdentity: Placement has this name or uuid for another node.
 	CauseIdentity Cause = "identity-refused"
 	// CauseTooOld: Placement does not know the microversion that the agent needs.
@@ -64,6 +66,8 @@ func kindOf(err error) Cause {
 		return CauseIdentity
 	case errors.Is(err, reportclient.ErrRefused):
 		return CauseCredentials
+	case errors.Is(err, reportclient.ErrHostRefused):
+		return CauseHost
 	case errors.Is(err, reportclient.ErrTooOld):
 		return CauseTooOld
 	case errors.Is(err, reportclient.ErrUnavailable):

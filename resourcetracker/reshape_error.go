@@ -85,7 +85,7 @@ func refusedBy(err error) error {
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
 		return &ReshapeError{
 			Problem: "Placement did not carry out the reshape", Err: err,
-			Hint: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper; if it is about inventory or " +
+			Hint: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper, or a host's certificate; if it is about inventory or " +
 				"capacity: `compute-agent plan --reshape` shows the request",
 		}
 	}

@@ -432,7 +432,9 @@ func hint(err error) string {
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
-		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement requires the role service or admin; `compute-agent doctor` tests them"
+		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement requires the role service or admin, or a host's certificate or token; `compute-agent doctor` tests them"
+	case errors.Is(err, reportclient.ErrHostRefused):
+		return "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md"
 	case errors.Is(err, reportclient.ErrTooOld):
 		return "the agent and this Placement have no microversion in common: upgrade the older one"
 	case errors.Is(err, reportclient.ErrUnavailable):

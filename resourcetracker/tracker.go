@@ -350,7 +350,7 @@ func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string
 }
 
 func aboutPlacement(err error) bool {
-	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
+	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrHostRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
 		if errors.Is(err, kind) {
 			return true
 		}

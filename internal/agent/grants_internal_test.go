@@ -21,12 +21,16 @@ type contested struct {
 	writes     int
 	held       providertree.ProviderResources
 	reads      int
+	ours       []string // all that a Placement which knows hosts lets it remove; nil: everything
+	elsewhere  bool
 }
+
+func (c *contested) Ours(context.Context, []string) ([]string, error) { return c.ours, nil }
 
 func (c *contested) Consumer(_ context.Context, uuid string) (reportclient.Consumer, error) {
 	c.reads++
 	generation := c.generation
-	return reportclient.Consumer{UUID: uuid, ConsumerAllocations: providertree.ConsumerAllocations{Generation: &generation, Resources: c.held}}, nil
+	return reportclient.Consumer{UUID: uuid, Elsewhere: c.elsewhere, ConsumerAllocations: providertree.ConsumerAllocations{Generation: &generation, Resources: c.held}}, nil
 }
 
 func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consumer, ours []string) (bool, error) {
@@ -39,6 +43,13 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 		return false, nil
 	case *consumer.Generation != c.generation:
 		return true, fmt.Errorf("PUT: %w", reportclient.ErrConflict)
+	case c.ours != nil && len(ours) > len(c.ours):
+		return true, fmt.Errorf("PUT: %w", reportclient.ErrHostRefused)
+	case c.ours != nil:
+		for _, uuid := range ours {
+			delete(c.held, uuid)
+		}
+		return len(ours) > 0, nil
 	case len(ours) != len(c.held):
 		return true, errors.New("a part was kept")
 	}
@@ -62,6 +73,23 @@ func TestRemovingAllocations(t *testing.T) {
 	nothing := &contested{}
 	if err := (grants{nothing}).Remove(t.Context(), "u"); err != nil || nothing.reads != 1 {
 		t.Errorf("%v after %d reads", err, nothing.reads)
+	}
+}
+
+// TestRemovingTheHostsPart: where Placement does not let a host remove what a server has on another
+// one, the rest goes. Of a server that is on other hosts only, nothing is removed, and there is no
+// guest to build.
+func TestRemovingTheHostsPart(t *testing.T) {
+	c := &contested{ours: []string{"p"}, held: providertree.ProviderResources{"p": {"VCPU": 1}, "other": {"VCPU": 1}}}
+	if err := (grants{c}).Remove(t.Context(), "u"); err != nil || len(c.held) != 1 || c.held["other"] == nil {
+		t.Errorf("%v, holds %v", err, c.held)
+	}
+	away := &contested{elsewhere: true}
+	if err := (grants{away}).Remove(t.Context(), "u"); err != nil {
+		t.Error(err)
+	}
+	if got, err := (grants{away}).Granted(t.Context(), "u"); err == nil {
+		t.Errorf("granted %v", got)
 	}
 }
 

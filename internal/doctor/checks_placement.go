@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 const (
@@ -52,6 +53,8 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 		return e.unreachable(p.base, p.authErr, why, look, e.startPlacement)
 	case p.auth == http.StatusUnauthorized:
 		return e.unauthorized(c, why)
+	case p.auth == http.StatusForbidden && errors.Is(p.refused, placementclient.ErrHostRefused):
+		return bad(fmt.Sprintf("Placement does not take this host for %s (403): %v", e.Config.Agent.Host, p.refused), why, e.showCertificate(c))
 	case p.auth == http.StatusForbidden:
 		return e.forbidden(p.who, why)
 	case p.auth != http.StatusOK:
@@ -62,6 +65,9 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	}
 	if c.Auth == config.AuthKeystone {
 		return fine("%s, microversions up to %s, as %s (roles: %s)", p.base, p.max, p.who.User, strings.Join(p.who.Roles, ", "))
+	}
+	if c.Auth == config.AuthCertificate {
+		return fine("%s, microversions up to %s, with the certificate of the host", p.base, p.max)
 	}
 	return fine("%s, microversions up to %s", p.base, p.max)
 }
@@ -98,7 +104,20 @@ func (e *Env) forbidden(who keystone.Identity, why string) []Result {
 	return bad(found, why, fmt.Sprintf("openstack role add --user %s --project %s service", user, project))
 }
 
+// showCertificate is the command that shows whose certificate the agent has, or who its token is
+// for.
+func (e *Env) showCertificate(c config.PlacementClient) string {
+	if c.CertFile == "" {
+		return e.command("editor %s", e.Config.File())
+	}
+	return e.command("openssl x509 -noout -subject -enddate -ext subjectAltName -in %s", c.CertFile)
+}
+
 func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
+	if c.Auth == config.AuthCertificate {
+		return bad("Placement does not take the host's certificate (401): it has expired, or the host is on the deny list, or Placement has another placement_tls.host_ca_file",
+			why, e.showCertificate(c))
+	}
 	if c.Auth == config.AuthNoauth {
 		return bad("Placement requires a token (401), but placement_client.auth is \"noauth\"", why, e.command("editor %s", e.Config.File()))
 	}

@@ -35,7 +35,8 @@ type probe struct {
 	max      string
 	isAPI    bool // the document is Placement's
 	authErr  error
-	auth     int // status of the query
+	auth     int   // status of the query
+	refused  error // the answer to it, if it is an error
 	took     time.Duration
 	date     time.Time // from the answer; zero if it has none
 	received time.Time // this host's time of the answer
@@ -83,6 +84,7 @@ func probePlacement(ctx context.Context, e *Env) probe {
 	if p.status == http.StatusOK && p.isAPI {
 		_, err := client.Providers(ctx, url.Values{"name": {e.Config.Agent.Host}})
 		p.auth, p.authErr = answered(err)
+		p.refused = err
 	}
 	return p
 }

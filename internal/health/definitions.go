@@ -52,6 +52,7 @@ const (
 	PlacementUnexpected  Code = "placement-unexpected"
 	PlacementTooOld      Code = "placement-too-old"
 	CredentialsRefused   Code = "credentials-refused"
+	HostRefused          Code = "placement-refuses-host"
 	IdentityRefused      Code = "identity-refused"
 	ReshapeRefused       Code = "reshape-refused"
 	ReshapeHeld          Code = "reshape-held"
@@ -241,7 +242,12 @@ var definitions = []Definition{
 	{
 		Code: CredentialsRefused, Severity: Critical, Title: "Placement rejects the agent's credentials",
 		Meaning: stale,
-		Hint:    "check the credentials in [placement_client]; Placement requires the role admin or service",
+		Hint:    "check the credentials in [placement_client]; Placement requires the role admin or service, or a host's certificate or token",
+	},
+	{
+		Code: HostRefused, Severity: Critical, Title: "Placement knows this host, and does not allow what the agent writes or reads",
+		Meaning: stale,
+		Hint:    "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md",
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",

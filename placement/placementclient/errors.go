@@ -37,6 +37,9 @@ var (
 	// ErrRefused: 401 or 403, or there are no credentials. Trying again does not help until someone
 	// fixes it.
 	ErrRefused = errors.New("placement rejects the credentials")
+	// ErrHostRefused: 403, because we are a host and what was asked for is not that host's own, or
+	// because the rules for hosts do not allow it. The credentials are good.
+	ErrHostRefused = errors.New("placement does not allow this to the host")
 	// ErrInvalid: 400. What we sent is wrong for this Placement.
 	ErrInvalid = errors.New("placement rejects the request as invalid")
 	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408
@@ -165,6 +168,9 @@ func (e *Error) refused(content []byte) {
 		e.Kind = ErrInvalid
 	case http.StatusUnauthorized, http.StatusForbidden:
 		e.Kind = ErrRefused
+		if wire.ErrorCode(e.Code) == wire.CodeHost {
+			e.Kind = ErrHostRefused
+		}
 	case http.StatusNotFound:
 		e.Kind = ErrNotFound
 	case http.StatusNotAcceptable:

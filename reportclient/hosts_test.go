@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reportclient_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// ofHost is a client with the token of a host.
+func ofHost(t *testing.T, url, name string) *reportclient.Client {
+	t.Helper()
+	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: url, Logger: zerolog.Nop(), Authorize: func(_ context.Context, h http.Header) error {
+		h.Set("X-Auth-Token", "of "+name)
+		return nil
+	}}})
+	ok(t, err)
+	return client
+}
+
+// TestAsHost: with the token of a host, which has no other role, an agent does all that it does for
+// its own tree. Of what is elsewhere it learns that it is elsewhere.
+func TestAsHost(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	sum := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
+	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+sum("of cn2")+" host cn2\n"), 0o600))
+	url := bundled(t, placement.Auth{Strategy: placement.Token, TokenFile: tokens})
+	client := ofHost(t, url, "cn1")
+	ctx := t.Context()
+
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST"), child(cn1, gpu0, "cn1_gpu"),
+		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4})))
+	sharedStorage(t, url)
+	tree, err := client.TreeOf(ctx, id(cn1))
+	ok(t, err)
+	root, _ := tree.Provider(id(cn1))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(cn1)+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation": %d, "aggregates": [%q]}`, root.Generation, id(aggregate)))
+	claim(t, url, alice, resources{cn1: {"VCPU": 2}, gpu0: {"CUSTOM_GPU": 1}})
+	claim(t, url, bob, resources{gpu0: {"CUSTOM_GPU": 2}, nfs: {"DISK_GB": 10}})
+	claim(t, url, moving, resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}})
+	claim(t, url, carol, resources{elsewhere: {"VCPU": 1}})
+
+	client.Recheck()
+	seen, err := client.Tree(ctx, id(cn1), "cn1")
+	ok(t, err)
+	if !seen.Exists(id(nfs)) {
+		t.Error("the sharing provider is not seen")
+	}
+	held, err := client.Holdings(ctx, id(cn1))
+	ok(t, err)
+	if d := cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(held.Consumers))); d != "" {
+		t.Error(d)
+	}
+	away, err := client.Consumer(ctx, id(carol))
+	if err != nil || !away.Elsewhere || away.Gone() {
+		t.Errorf("a consumer on another host: %+v, %v", away, err)
+	}
+	if ours, err := client.Ours(ctx, slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil || !slices.Equal(ours, []string{id(cn1)}) {
+		t.Errorf("ours are %v, %v", ours, err)
+	}
+	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(moving)], slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("what is on another host was removed: %v", err)
+	}
+	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(moving)], []string{id(cn1)}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(bob)], []string{id(gpu0), id(nfs)}); err != nil {
+		t.Errorf("a server with a volume on the share is deleted: %v", err)
+	}
+	healed := reportclient.Consumer{UUID: id(38), ConsumerAllocations: providertree.ConsumerAllocations{
+		ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 1}}.byUUID(),
+	}}
+	ok(t, client.CreateAllocations(ctx, healed))
+	healed.UUID, healed.Resources = id(39), resources{elsewhere: {"VCPU": 1}}.byUUID()
+	if err := client.CreateAllocations(ctx, healed); !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("allocations on another host: %v", err)
+	}
+	if _, err := client.TreeOf(ctx, id(elsewhere)); !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("another host's tree: %v", err)
+	}
+	if _, found, err := client.FindByName(ctx, "cn1.example.com"); found || err != nil {
+		t.Errorf("a name of its own: %t, %v", found, err)
+	}
+
+	// A write that is not allowed does not keep the others from being made.
+	client.Recheck()
+	err = apply(t, client, traits(cn1, "CUSTOM_OTHER"), func(t *testing.T, tr *providertree.Tree) {
+		_, err := tr.AddAggregates(id(gpu0), id(aggregate))
+		ok(t, err)
+	})
+	if !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("an aggregate: %v", err)
+	}
+	if tree, err = client.TreeOf(ctx, id(cn1)); err != nil || !tree.HasTraits(id(cn1), "CUSTOM_OTHER") {
+		t.Errorf("the traits were not written: %v", err)
+	}
+	if _, err := ofHost(t, url, "cn2").Tree(ctx, id(cn1), "cn1"); !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("another host's token: %v", err)
+	}
+}
