@@ -61,20 +61,22 @@ func EnrolNode(ctx context.Context, store apidb.Store, host string, node Node) (
 	})
 }
 
-// Evict refuses a host from now on, until it is invited again. Evicting it again only changes the
-// reason, if there is one. apidb.ErrNotFound for a host without an enrolment.
-func Evict(ctx context.Context, store apidb.Store, host, reason string, now time.Time) (apidb.Enrolment, error) {
+// Evict refuses a host from now on, until it is invited again. A host that was never invited, whose
+// agent has other credentials, needs its cell; apidb.ErrNotFound without one. Evicting it again
+// only changes the reason, if there is one.
+func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string, now time.Time) (apidb.Enrolment, error) {
+	reason = strings.Join(strings.Fields(reason), " ")
 	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
-		reason = strings.Join(strings.Fields(reason), " ")
-		switch e.State {
-		case "":
-			return fmt.Errorf("the enrolment of host %s: %w", host, apidb.ErrNotFound)
-		case apidb.Evicted:
+		switch {
+		case e.State == "" && cellUUID == "":
+			return fmt.Errorf("host %s: %w", host, apidb.ErrNotFound)
+		case e.State == apidb.Evicted:
 			if reason != "" {
 				e.Reason = reason
 			}
 			return nil
-		case apidb.Invited, apidb.Enrolled:
+		case e.State == "":
+			e.CellUUID = cellUUID
 		}
 		deny(e, now)
 		e.State, e.EvictedAt, e.Reason, e.Token = apidb.Evicted, now, reason, apidb.TokenDigest{}

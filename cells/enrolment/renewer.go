@@ -24,8 +24,6 @@ type RenewerConfig struct {
 	Renew func(ctx context.Context, csr []byte, nodes []Node) (*Answer, error)
 	// Nodes are the compute nodes of the host, as far as they are known.
 	Nodes func() []Node
-	// Renewed gets the outcome of each attempt, for metrics; nil costs nothing.
-	Renewed func(error)
 	// Jitter is a number in [0,1); rand.Float64 when nil.
 	Jitter func() float64
 	Logger zerolog.Logger
@@ -46,6 +44,8 @@ type RenewerStatus struct {
 	Refused bool
 	// RefusedNodes says which nodes of the host its certificate does not have, and why.
 	RefusedNodes []string
+	// Succeeded and Failed count attempts.
+	Succeeded, Failed int64
 }
 
 // Renewer renews the certificate of a host at a third of its life. Run owns its goroutine.
@@ -109,9 +109,6 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
-		if r.config.Renewed != nil {
-			r.config.Renewed(err)
-		}
 		r.mu.Lock()
 		r.outcome(err)
 		r.mu.Unlock()
@@ -131,7 +128,7 @@ func (r *Renewer) refresh() {
 	if err != nil {
 		if text := err.Error(); r.status.Error != text {
 			r.config.Logger.Error().Err(err).Msg("The certificate of this host cannot be read. Cell and Placement do not let the agent in until it can.")
-			r.status = RenewerStatus{Error: text}
+			r.status = RenewerStatus{Error: text, Succeeded: r.status.Succeeded, Failed: r.status.Failed}
 		}
 		r.key = ""
 		return
@@ -141,7 +138,7 @@ func (r *Renewer) refresh() {
 		third := id.Expires.Sub(id.Since) / 3
 		r.status = RenewerStatus{
 			Host: id.Name, Nodes: id.Nodes, Since: id.Since, Expires: id.Expires, Renews: r.config.Renew != nil,
-			Next: id.Since.Add(third - time.Duration(r.config.Jitter()*float64(third)/10)), RefusedNodes: r.status.RefusedNodes,
+			Next: id.Since.Add(third - time.Duration(r.config.Jitter()*float64(third)/10)), RefusedNodes: r.status.RefusedNodes, Succeeded: r.status.Succeeded, Failed: r.status.Failed,
 		}
 		if r.status.Renews {
 			r.config.Logger.Info().Str("host", id.Name).Strs("nodes", id.Nodes).Time("expires", id.Expires).Time("renewal", r.status.Next).Msg("The certificate of this host.")
@@ -192,9 +189,11 @@ func (r *Renewer) renew(ctx context.Context) error {
 // outcome notes how an attempt ended, and when the next one is. r.mu is held.
 func (r *Renewer) outcome(err error) {
 	if err == nil {
+		r.status.Succeeded++
 		r.refresh()
 		return
 	}
+	r.status.Failed++
 	refused := new(Refusal)
 	final := errors.As(err, &refused) && refused.Final()
 	if r.status.Error != err.Error() {

@@ -315,7 +315,7 @@ func TestRenewRefused(t *testing.T) {
 	must(t, err)
 	h1 := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
 	evicted, again := w.joined("evicted"), w.joined("again")
-	_, err = enrolment.Evict(t.Context(), w.store, "evicted", "sold  to\nothers", w.now())
+	_, err = enrolment.Evict(t.Context(), w.store, "evicted", "", "sold  to\nothers", w.now())
 	must(t, err)
 	w.invite("again", true)
 	w.joined("h1")
@@ -369,7 +369,7 @@ func TestEnrolledAgain(t *testing.T) {
 	if !errors.Is(err, enrolment.ErrAgain) {
 		t.Errorf("without --again: %v", err)
 	}
-	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
+	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("evicting a host that was never invited: %v", err)
 	}
 }

@@ -40,7 +40,7 @@ func newCells() *cobra.Command {
 }
 
 func newCellsAPI() *cobra.Command {
-	opts := options{uses: []string{"compute_api", "keystone", "placement_client"}}
+	opts := options{uses: []string{"compute_api", "keystone", "placement_client", "enrolment"}}
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
@@ -119,6 +119,10 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	service := served{
 		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",
 		watched: watchComputeAPI(cfg, api), serve: api.Serve,
+	}
+	if service.serve, err = withEnrolment(ctx, cfg, api, made, log); err != nil {
+		_ = l.Close()
+		return err
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

@@ -31,6 +31,8 @@ type hostView struct {
 	Problem string `json:"problem,omitempty"`
 	// Unmapped says that the node is not mapped there.
 	Unmapped bool `json:"unmapped,omitempty"`
+	// Enrolment is nil for a host that was never invited.
+	Enrolment *enrolmentView `json:"enrolment,omitempty"`
 }
 
 func newDiscoverHosts() *cobra.Command {
@@ -151,6 +153,10 @@ func newListHosts() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				enrolments, err := store.Enrolments(cmd.Context())
+				if err != nil {
+					return err
+				}
 				views := hostViews(nodes, known)
 				views, down := withProblems(cmd.Context(), newGatherer(cfg), known, views)
 				for _, c := range down {
@@ -158,15 +164,20 @@ func newListHosts() *cobra.Command {
 				}
 				switch {
 				case opts.json():
-					return printJSON(cmd.OutOrStdout(), views)
-				case len(views) == 0:
+					return printJSON(cmd.OutOrStdout(), withEnrolments(views, enrolments, known))
+				case len(views) == 0 && len(enrolments) == 0:
 					_, err := fmt.Fprintln(
 						cmd.OutOrStdout(),
 						"No host is mapped. Agents register with their cells ([cell_client]); `compute-agent cells manage discover-hosts` maps them.",
 					)
 					return err
 				}
-				return printHosts(cmd.OutOrStdout(), views)
+				if len(views) > 0 {
+					if err := printHosts(cmd.OutOrStdout(), views); err != nil {
+						return err
+					}
+				}
+				return printEnrolments(cmd.OutOrStdout(), enrolments, known, len(views) > 0)
 			})
 		},
 	}

@@ -157,6 +157,7 @@ func newRoot() *cobra.Command {
 		newRefresh(),
 		newReshape(),
 		newAdopt(),
+		newJoin(),
 		newDisable(),
 		newEnable(),
 		newNode(),

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
@@ -48,7 +49,8 @@ type Options struct {
 
 // Agent is the daemon. Create it with [New] and call Run once. Each part owns its state, and is in
 // the file of its type: self (identity.go), settings (reload.go), drivers (drivers.go,
-// reconfigure.go), conditions (conditions.go), absence (absence.go), cell (cell.go).
+// reconfigure.go), conditions (conditions.go), absence (absence.go), cell (cell.go), renewer
+// (renewal.go).
 type Agent struct {
 	opts      Options
 	log       zerolog.Logger
@@ -66,7 +68,8 @@ type Agent struct {
 	conditions conditions
 	absence    absence
 	ready      atomic.Bool
-	cell       *cellService // nil: none is configured
+	cell       *cellService       // nil: none is configured
+	renewer    *enrolment.Renewer // nil: this host has no certificate
 }
 
 // New validates the options without starting anything.
@@ -88,6 +91,7 @@ func New(opts Options) (*Agent, error) {
 	if a.cell, err = a.newCell(opts.Config.CellClient); err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
+	a.renewer = a.newRenewer(opts.Config)
 	a.telemetry.Watch(a.measured)
 	a.claims.Recorded = a.owners
 	return a, nil
@@ -136,6 +140,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		group.Go(func() error { a.serveMetrics(ctx, web); return nil })
 	}
 	group.Go(func() error { a.serveCell(ctx); return nil })
+	group.Go(func() error { a.renewCertificate(ctx); return nil })
 	group.Go(func() error { a.runDrivers(ctx, group); stopWatching(); return nil })
 	group.Go(func() error { a.opts.Notify.Watchdog(watch, a.lastBeat, a.log); return nil })
 	group.Go(func() error { a.keepStatus(ctx); return nil })

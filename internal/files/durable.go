@@ -94,3 +94,35 @@ func place(path string, content []byte, mode os.FileMode, move func(from, to str
 	}
 	return OS{}.SyncDir(dir)
 }
+
+// ReplaceFor is ReplaceMode for a file of another user, in a directory of that user, as root does.
+// It follows no symbolic link that is there.
+func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) (err error) {
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chown(uid, gid)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // it means nothing, and the next write replaces it
+		return err
+	}
+	return OS{}.SyncDir(dir)
+}

@@ -29,6 +29,14 @@ const (
 	GuestUnknown     Code = "guest-unknown-to-cell"
 )
 
+// The conditions of the certificate of this host.
+const (
+	CertificateExpires Code = "certificate-expires"
+	CertificateExpired Code = "certificate-expired"
+	RenewalRefused     Code = "renewal-refused"
+	NodeNotEnrolled    Code = "node-not-enrolled"
+)
+
 // The conditions of a driver and its process.
 const (
 	DriverDisabled     Code = "driver-disabled"
@@ -151,6 +159,26 @@ var definitions = []Definition{
 		Code: GuestUnknown, Severity: Warning, Title: "guests that the agent created are unknown to the cell",
 		Meaning: "They keep running, and the agent never deletes them. The resources they use may be missing from Placement.",
 		Hint:    "check that the cell uses the correct, complete database; delete a guest that is not needed with the hypervisor's own tools",
+	},
+	{
+		Code: CertificateExpires, Severity: Warning, Title: "the certificate of this host has not been renewed",
+		Meaning: "It is still good. Once it has expired, cell and Placement reject the agent; guests keep running.",
+		Hint:    "check that [enrolment_client] url is correct and that the enrolment service runs; the agent retries. A certificate without [enrolment_client] is renewed by the site: replace the files, they are read again",
+	},
+	{
+		Code: CertificateExpired, Severity: Critical, Title: "the certificate of this host has expired, expires soon, or cannot be read",
+		Meaning: "Without it, cell and Placement reject the agent: nothing is reported for this host, and its servers are neither created nor deleted. Guests keep running.",
+		Hint:    "if the enrolment service answers again, the agent renews an expired certificate, too; otherwise `compute-agent cells manage add-host HOST --again` on the machine of the compute API makes a token for `compute-agent join --again` here",
+	},
+	{
+		Code: RenewalRefused, Severity: Critical, Title: "the enrolment service refuses to renew the certificate of this host",
+		Meaning: "The host is evicted, was invited again, or another machine uses its identity. Cell and Placement reject the agent, at the latest when the certificate expires. Guests keep running.",
+		Hint:    "if this is unexpected, find out why first: the identity of this host may have been copied. `compute-agent cells manage add-host HOST --again` on the machine of the compute API makes a token for `compute-agent join --again` here",
+	},
+	{
+		Code: NodeNotEnrolled, Severity: Warning, Title: "the certificate of this host does not have all of its nodes",
+		Meaning: "Cell and Placement reject what the agent reports for these nodes. All other nodes are reported, and guests keep running.",
+		Hint:    "if they belong to this host, run on the machine of the compute API: compute-agent cells manage enrol-node HOST UUID",
 	},
 	{
 		Code: DriverDisabled, Severity: Info, Title: "the driver was removed from the configuration",

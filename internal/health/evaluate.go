@@ -108,6 +108,9 @@ func (b *findingList) agent(f Facts) {
 	if f.Status.Cell != nil {
 		b.cell(f.Now, *f.Status.Cell)
 	}
+	if f.Status.Identity != nil {
+		b.identity(f.Now, *f.Status.Identity)
+	}
 }
 
 // refusedNodes are the nodes that get no new servers, each with why, as far as the cell says.

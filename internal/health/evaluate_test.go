@@ -73,6 +73,12 @@ func TestFindings(t *testing.T) {
 				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}}
 		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		"its certificate is not renewed": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Identity = &Identity{Since: noon.Add(-13 * time.Hour), Expires: noon.Add(11 * time.Hour), Renews: true, RefusedNodes: []string{"u1"}}
+		}, []string{"agent certificate-expires: valid until 2030-01-02T23:00:00Z", "agent node-not-enrolled:  u1"}},
+		"it is evicted": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Identity = &Identity{Since: noon.Add(-24 * time.Hour), Expires: noon, Renews: true, Refused: true, Error: "evicted"}
+		}, []string{"agent certificate-expired: valid until 2030-01-02T12:00:00Z: evicted", "agent renewal-refused: evicted"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},

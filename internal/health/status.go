@@ -30,6 +30,8 @@ type Status struct {
 	Disabled []disabled.Reason `json:"disabled,omitempty"`
 	// Cell is nil if no cell is configured.
 	Cell *Cell `json:"cell,omitempty"`
+	// Identity is nil if this host has no certificate.
+	Identity *Identity `json:"identity,omitempty"`
 }
 
 // Placement is the Placement service as the agent sees it.

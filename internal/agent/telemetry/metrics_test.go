@@ -101,6 +101,7 @@ func (s *scene) day() {
 	s.Watch(func() health.Status {
 		return health.Status{
 			Started: s.now.Add(-time.Hour), Placement: health.Placement{Requests: 9},
+			Identity:   &health.Identity{Host: "cn1", Expires: time.Unix(1_900_000_000, 0), Renewed: 4, Failed: 1},
 			Cell:       &health.Cell{Status: worker.Status{Up: true, Servers: 7, Waiting: 1, Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 5, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 3}}}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []health.Driver{{

@@ -50,6 +50,8 @@ var (
 	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not accepted yet. Only with a cell.")
 	descSpawns     = desc("spawns_total", "Calls of a driver to create a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
 	descDestroys   = desc("destroys_total", "Calls of a driver to destroy a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
+	descExpiry     = desc("certificate_expiry_time_seconds", "When the certificate of this host expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with a certificate.")
+	descRenewals   = desc("certificate_renewals_total", "Attempts to renew the certificate of this host, by outcome: succeeded or failed. Only with a certificate.", "outcome")
 	descRetries    = desc("placement_request_retries_total", "Retries of requests to Placement.")
 	descStarted    = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
 )
@@ -63,7 +65,7 @@ var pluginStates = []host.State{
 // Describe implements [prometheus.Collector].
 func (w *statusCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory, descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
-		descCellUp, descServers, descReports, descSpawns, descDestroys} {
+		descCellUp, descServers, descReports, descSpawns, descDestroys, descExpiry, descRenewals} {
 		out <- d
 	}
 }
@@ -89,6 +91,15 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 		count(descSpawns, float64(c.Spawns.Failed), "failed")
 		count(descDestroys, float64(c.Destroys.Succeeded), "succeeded")
 		count(descDestroys, float64(c.Destroys.Failed), "failed")
+	}
+	if id := s.Identity; id != nil {
+		expiry := 0.0
+		if !id.Expires.IsZero() {
+			expiry = float64(id.Expires.Unix())
+		}
+		gauge(descExpiry, expiry)
+		count(descRenewals, float64(id.Renewed), "succeeded")
+		count(descRenewals, float64(id.Failed), "failed")
 	}
 	for _, d := range s.Drivers {
 		for _, state := range pluginStates {

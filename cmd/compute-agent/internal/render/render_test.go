@@ -222,6 +222,9 @@ func TestStatus(t *testing.T) {
 		Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, Waiting: 1,
 		Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 14, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 1}},
 	}}
+	celled.Identity = &health.Identity{
+		Host: "cn1", Nodes: []string{"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55"}, Since: now.Add(-4 * time.Hour), Expires: now.Add(20 * time.Hour), Renews: true, NextRenewal: now.Add(4 * time.Hour),
+	}
 	cellAway := good
 	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
 	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {

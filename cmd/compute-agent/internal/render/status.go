@@ -35,6 +35,7 @@ func Status(w io.Writer, s health.Status, now time.Time) error {
 	}
 	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
 	p.cell(s.Cell, now)
+	p.identity(s.Identity, now)
 	p.reasons("  disabled    ", s.Disabled)
 	p.conditions(s.Conditions, now)
 	explained := health.Worst(s.Conditions).Worse(health.Info)
@@ -66,6 +67,21 @@ func (p *printer) cell(c *health.Cell, now time.Time) {
 		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
 	if c.Up && len(c.Nodes) == 0 {
 		p.line("              no nodes: no driver of this host manages instances, so no servers are scheduled here")
+	}
+}
+
+// identity prints the certificate of the host. What is wrong with it is a condition.
+func (p *printer) identity(id *health.Identity, now time.Time) {
+	if id == nil || id.Expires.IsZero() {
+		return
+	}
+	until := "expires " + ahead(id.Expires, now)
+	if id.Renews {
+		until += ", renewed " + ahead(id.NextRenewal, now)
+	}
+	p.line("  identity    host %s; %s", id.Host, until)
+	for _, n := range id.Nodes {
+		p.line("              node %s", n)
 	}
 }
 

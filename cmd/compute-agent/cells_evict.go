@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// enrolmentView is the enrolment of a host, as printed.
+type enrolmentView struct {
+	State   apidb.EnrolmentState `json:"state"`
+	Cell    string               `json:"cell"`
+	Nodes   []enrolment.Node     `json:"nodes"`
+	Invited time.Time            `json:"invited,omitzero"`
+	By      string               `json:"invited_by,omitempty"`
+	Until   time.Time            `json:"invited_until,omitzero"`
+	Joined  time.Time            `json:"joined,omitzero"`
+	From    string               `json:"joined_from,omitempty"`
+	// Issued and Expires are those of the last certificate.
+	Issued  time.Time `json:"certificate_issued,omitzero"`
+	Expires time.Time `json:"certificate_expires,omitzero"`
+	Serial  string    `json:"certificate_serial,omitempty"`
+	Denied  time.Time `json:"denied_before,omitzero"`
+	Evicted time.Time `json:"evicted,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+func enrolmentViewOf(e apidb.Enrolment, known []apidb.Cell) *enrolmentView {
+	v := &enrolmentView{
+		State: e.State, Cell: cellNamed(e.CellUUID, known), Nodes: nodesOf(e), Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
+		Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial, Denied: e.DeniedBefore, Evicted: e.EvictedAt, Reason: e.Reason,
+	}
+	if e.State == apidb.Invited {
+		v.Until = e.InvitedUntil
+	}
+	return v
+}
+
+// cellNamed is the name of a cell, or its uuid if it is gone.
+func cellNamed(uuid string, known []apidb.Cell) string {
+	for _, c := range known {
+		if c.UUID == uuid {
+			return c.Name
+		}
+	}
+	return uuid
+}
+
+// withEnrolments adds the enrolments to the views of hosts; hosts without a mapped node follow.
+func withEnrolments(views []hostView, enrolments []apidb.Enrolment, known []apidb.Cell) []hostView {
+	for _, e := range enrolments {
+		found := false
+		for i := range views {
+			if views[i].Host == e.Host {
+				views[i].Enrolment, found = enrolmentViewOf(e, known), true
+			}
+		}
+		if !found {
+			views = append(views, hostView{Host: e.Host, Cell: cellNamed(e.CellUUID, known), Enrolment: enrolmentViewOf(e, known)})
+		}
+	}
+	return views
+}
+
+// printEnrolments prints the enrolments as a table, below another one if there is one.
+func printEnrolments(w io.Writer, enrolments []apidb.Enrolment, known []apidb.Cell, below bool) error {
+	if len(enrolments) == 0 {
+		return nil
+	}
+	if below {
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "HOST\tENROLMENT\tCELL\tNODES\tCERTIFICATE UNTIL\tNOTE")
+	for _, e := range enrolments {
+		until, note := "-", ""
+		if !e.ExpiresAt.IsZero() {
+			until = e.ExpiresAt.UTC().Format(time.RFC3339)
+		}
+		switch e.State {
+		case apidb.Invited:
+			note = "token until " + e.InvitedUntil.UTC().Format(time.RFC3339)
+		case apidb.Evicted:
+			note = strings.TrimSuffix("since "+e.EvictedAt.UTC().Format(time.RFC3339)+": "+e.Reason, ": ")
+		case apidb.Enrolled:
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", e.Host, e.State, cellNamed(e.CellUUID, known), len(e.Nodes), until, note)
+	}
+	return t.Flush()
+}
+
+// evictionView is the answer of evict-host, as printed.
+type evictionView struct {
+	Host    string    `json:"host"`
+	Reason  string    `json:"reason,omitempty"`
+	Evicted time.Time `json:"evicted"`
+	// DenyList is the line of the deny list.
+	DenyList string `json:"deny_list_line"`
+	// DenyURL is where servers get the list; "": no enrolment service is configured.
+	DenyURL  string           `json:"deny_list_url,omitempty"`
+	Nodes    []nodeView       `json:"nodes"`
+	Services []evictedService `json:"services"`
+	Servers  []exposedServer  `json:"servers"`
+	// Failed are cells that did not answer.
+	Failed []string `json:"failed,omitempty"`
+}
+
+// nodeView is a compute node, whose uuid is that of its provider tree in Placement.
+type nodeView struct {
+	UUID string `json:"uuid"`
+	Name string `json:"hypervisor_hostname,omitempty"`
+}
+
+// evictedService is a service of the host in a cell.
+type evictedService struct {
+	Cell       string `json:"cell"`
+	UUID       string `json:"uuid"`
+	ForcedDown bool   `json:"forced_down"`
+	Disabled   bool   `json:"disabled"`
+}
+
+// exposedServer is a server that is or was on the host, and what the host may have read of it.
+type exposedServer struct {
+	UUID    string `json:"uuid"`
+	Name    string `json:"name"`
+	Project string `json:"project_id"`
+	Cell    string `json:"cell"`
+	// Where is "here", "moved" to another host, or "deleted".
+	Where        string   `json:"where"`
+	UserData     bool     `json:"user_data"`
+	MetadataKeys []string `json:"metadata_keys"`
+	KeyPair      string   `json:"key_name,omitempty"`
+	Image        string   `json:"image,omitempty"`
+}
+
+func newEvictHost() *cobra.Command {
+	var opts manageOptions
+	var reason string
+	cmd := &cobra.Command{
+		Use: "evict-host HOST", Aliases: []string{"evict_host"}, Short: "Refuse a host that is stolen or lost, and list what it may have read", Args: cobra.ExactArgs(1),
+		Long: "Refuse a host from now on: its certificate is not renewed, and is on the deny list, which Placement and cells follow. In its\n" +
+			"cells its service is forced down and disabled, so that nothing new is scheduled to it, and its servers can be evacuated. Then\n" +
+			"list what the host may have read: the servers that are or were on it. Running it again completes what a cell that was down has\n" +
+			"missed; the exit code is 1 then.\n\n" +
+			"`cells manage add-host HOST --again` invites the host again.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+				view, err := evict(cmd.Context(), store, cfg, args[0], reason)
+				if err != nil {
+					return err
+				}
+				if err := printed(cmd, &opts.options, view, printEviction); err != nil {
+					return err
+				}
+				if len(view.Failed) > 0 {
+					return fmt.Errorf("host %s is refused, but not all cells answered: run the command again when they do", view.Host)
+				}
+				return nil
+			})
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for people, shown wherever the host is refused")
+	return cmd
+}
+
+// evict evicts a host, first where it counts: in the API database.
+func evict(ctx context.Context, store apidb.Store, cfg *config.Config, host, reason string) (evictionView, error) {
+	view := evictionView{Host: host, Nodes: []nodeView{}, Services: []evictedService{}, Servers: []exposedServer{}}
+	known, err := store.Cells(ctx)
+	if err != nil {
+		return view, err
+	}
+	nodes, err := store.Nodes(ctx)
+	if err != nil {
+		return view, err
+	}
+	cell := ""
+	for _, n := range nodes {
+		if n.Host == host {
+			cell = n.CellUUID
+			view.Nodes = append(view.Nodes, nodeView{n.UUID, n.Name})
+		}
+	}
+	e, err := enrolment.Evict(ctx, store, host, cell, reason, time.Now())
+	if errors.Is(err, apidb.ErrNotFound) {
+		return view, fmt.Errorf("%w: it was neither invited nor mapped to a cell; `compute-agent cells manage list-hosts` lists all", err)
+	}
+	if err != nil {
+		return view, err
+	}
+	for _, n := range e.Nodes {
+		if !slices.ContainsFunc(view.Nodes, func(has nodeView) bool { return has.UUID == n.UUID }) {
+			view.Nodes = append(view.Nodes, nodeView{n.UUID, n.Name})
+		}
+	}
+	denial, _ := e.Denial()
+	list, err := pki.NewDenyList([]pki.Denial{denial})
+	if err != nil {
+		return view, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(list.Text())), "\n")
+	view.Evicted, view.Reason, view.DenyList = e.EvictedAt, e.Reason, lines[len(lines)-1]
+	if url, err := enrolmentURL(cfg.Enrolment); err == nil {
+		view.DenyURL = strings.TrimSuffix(url, "/") + "/v1/denied"
+	}
+	type found struct {
+		services []evictedService
+		servers  []exposedServer
+	}
+	for _, a := range gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (f found, err error) {
+		if f.services, err = shutOut(ctx, c, host, e.Reason); err == nil {
+			f.servers, err = exposed(ctx, c, host)
+		}
+		return f, err
+	}) {
+		if a.Err != nil {
+			view.Failed = append(view.Failed, fmt.Sprintf("%s: %v", a.Cell.Name, a.Err))
+			continue
+		}
+		for _, s := range a.Value.services {
+			s.Cell = a.Cell.Name
+			view.Services = append(view.Services, s)
+		}
+		for _, s := range a.Value.servers {
+			s.Cell = a.Cell.Name
+			view.Servers = append(view.Servers, s)
+		}
+	}
+	return view, nil
+}
+
+// shutOut forces the services of a host in a cell down, and disables them.
+func shutOut(ctx context.Context, c *cellclient.Client, host, reason string) (out []evictedService, err error) {
+	all, err := c.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	yes, why := true, strings.TrimSuffix("evicted: "+reason, ": ")
+	if runes := []rune(why); len(runes) > maxServiceReason {
+		why = string(runes[:maxServiceReason])
+	}
+	for _, s := range all {
+		if s.Host != host {
+			continue
+		}
+		s, err = c.PatchService(ctx, s.UUID, cellwire.ServicePatch{Disabled: &yes, DisabledReason: &why, ForcedDown: &yes})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, evictedService{UUID: s.UUID, ForcedDown: s.ForcedDown, Disabled: s.Disabled})
+	}
+	return out, nil
+}
+
+const (
+	// maxServiceReason is how long the reason of a disabled service may be, as in Nova.
+	maxServiceReason = 255
+	// exposedPage is how many servers and migrations are asked for at a time.
+	exposedPage = 500
+)
+
+// exposed are the servers of a cell that are or were on a host.
+func exposed(ctx context.Context, c *cellclient.Client, host string) ([]exposedServer, error) {
+	servers := map[string]exposedServer{}
+	collect := func(q cellwire.ServerQuery) error {
+		q.Deleted, q.Limit, q.Sort = cellwire.DeletedAny, exposedPage, []cellwire.SortKey{{Key: "created_at"}}
+		for {
+			page, err := c.Servers(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, row := range page.Rows {
+				servers[row.Server.UUID] = exposure(row.Server, host)
+				q.After = row.Key
+			}
+			if !page.More || len(page.Rows) == 0 {
+				return nil
+			}
+		}
+	}
+	if err := collect(cellwire.ServerQuery{Hosts: []string{host}}); err != nil {
+		return nil, err
+	}
+	var moved []string
+	for q := (cellwire.MigrationQuery{Host: host, Limit: exposedPage}); ; {
+		page, err := c.Migrations(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i, m := range page {
+			if _, has := servers[m.ServerUUID]; !has {
+				moved = append(moved, m.ServerUUID)
+			}
+			q.After = &page[i]
+		}
+		if len(page) < exposedPage {
+			break
+		}
+	}
+	slices.Sort(moved)
+	for some := range slices.Chunk(slices.Compact(moved), exposedPage) {
+		if err := collect(cellwire.ServerQuery{UUIDs: some}); err != nil {
+			return nil, err
+		}
+	}
+	return slices.SortedFunc(maps.Values(servers), func(a, b exposedServer) int {
+		return strings.Compare(a.Project+"\x00"+a.Name+"\x00"+a.UUID, b.Project+"\x00"+b.Name+"\x00"+b.UUID)
+	}), nil
+}
+
+func exposure(s cellwire.Server, host string) exposedServer {
+	where := "here"
+	switch {
+	case s.Deleted:
+		where = "deleted"
+	case s.Host != host:
+		where = "moved"
+	}
+	return exposedServer{
+		UUID: s.UUID, Name: s.Name, Project: s.ProjectID, Where: where, UserData: s.UserData != "",
+		MetadataKeys: slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(s.Metadata)))), KeyPair: s.KeyName, Image: s.ImageRef,
+	}
+}
+
+func printEviction(w io.Writer, v evictionView) error {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	say("Evicted host %s at %s%s. Its certificate is not renewed.", v.Host, v.Evicted.UTC().Format(time.RFC3339), strings.TrimSuffix(": "+v.Reason, ": "))
+	if v.DenyURL != "" {
+		say("Placement, cells and compute APIs that follow %s refuse it within a minute.", v.DenyURL)
+	}
+	say("In the deny list file of a server that does not follow a list, write:\n\n  %s\n", v.DenyList)
+	for _, s := range v.Services {
+		say("In cell %s its service %s is forced down and disabled: nothing new is sent there.", s.Cell, s.UUID)
+	}
+	for _, f := range v.Failed {
+		say("Not done: %s", f)
+	}
+	say("Its provider trees in Placement, all that it could change there with its certificate:")
+	for _, n := range v.Nodes {
+		say("  %s", strings.TrimSpace(n.UUID+" "+n.Name))
+	}
+	if len(v.Nodes) == 0 {
+		say("  none")
+	}
+	if len(v.Servers) == 0 {
+		say("\nNo server is or was on it: it has read nothing of users.")
+		return nil
+	}
+	say("\nServers that are or were on it, and what it may have read of them:\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "PROJECT\tNAME\tUUID\tWHERE\tUSER DATA\tMETADATA\tKEY PAIR\tIMAGE")
+	none := func(text string) string {
+		if text == "" {
+			return "-"
+		}
+		return text
+	}
+	for _, s := range v.Servers {
+		data := "no"
+		if s.UserData {
+			data = "yes"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Project, s.Name, s.UUID, s.Where, data, none(strings.Join(s.MetadataKeys, ",")), none(s.KeyPair), none(s.Image))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	say("\nThe owners have to rotate: secrets in user data and metadata, host keys and secrets on the disks of these servers. Key pairs are\n" +
+		"public keys: they need no change. Evacuate the servers that are still here: openstack server evacuate UUID.")
+	return nil
+}

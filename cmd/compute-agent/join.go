@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// joinOptions are the flags of join.
+type joinOptions struct {
+	options
+	dir, user                             string
+	api, tokenFile                        string
+	again                                 bool
+	csr, certificate, caFile              string
+	host, cellURL, placementURL, placesCA string
+}
+
+func newJoin() *cobra.Command {
+	var o joinOptions
+	cmd := &cobra.Command{
+		Use: "join", Short: "Get a certificate for this host, and the configuration to use it", Args: cobra.NoArgs,
+		Long: "Make a key, get a certificate for it from the enrolment service of the compute API, and write both to identity.pem in the\n" +
+			"agent's state directory, with the CA that the host trusts, and the settings of [cell_client], [placement_client] and\n" +
+			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent cells manage add-host` prints the token. The agent renews the\n" +
+			"certificate. If the command fails without an answer, run it again with the same token: the service answers the same key again.\n\n" +
+			"For a CA of the site's own, --csr writes a request for a certificate instead, and --certificate installs what that CA signed;\n" +
+			"such a certificate is renewed in the same way.\n\n" +
+			"The exit code is 3 if the host has joined already, and 1 if the service refuses the token.",
+		Example: "  compute-agent join --api https://api.example:8775 --token-file /root/join.token\n" +
+			"  compute-agent join --csr host.csr\n" +
+			"  compute-agent join --certificate host.pem --ca-file ca.pem --cell-url https://cell1.example:8780 --placement-url https://placement.example:8778",
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "config-dir", filepath.Dir(config.DefaultFile), "`DIR` of compute-agent.toml")
+	f.StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
+	f.StringVar(&o.user, "user", "compute-agent", "`USER` of the agent, if there is no state directory yet; for root")
+	f.BoolVar(&o.again, "again", false, "join again, and replace the identity that the host has")
+	f.StringVar(&o.api, "api", "", "`URL` of the enrolment service")
+	f.StringVar(&o.tokenFile, "token-file", "", "`FILE` of the join token, which other users must not be able to read")
+	f.StringVar(&o.csr, "csr", "", "write a request for a certificate to `FILE` instead, for a CA of the site's own")
+	f.StringVar(&o.host, "host", "", "`NAME` of the host, for --csr and --certificate (default agent.host)")
+	f.StringVar(&o.certificate, "certificate", "", "install the certificate in `FILE`, for the key of --csr")
+	f.StringVar(&o.caFile, "ca-file", "", "`FILE` of the CAs that the host is to trust, for --certificate")
+	f.StringVar(&o.cellURL, "cell-url", "", "`URL` of the host's cell, for --certificate")
+	f.StringVar(&o.placementURL, "placement-url", "", "`URL` of Placement, for --certificate")
+	f.StringVar(&o.placesCA, "placement-ca-file", "", "`FILE` of the CAs to trust at Placement, for --certificate (default: --ca-file)")
+	return cmd
+}
+
+// usage checks which flags go together.
+func (o *joinOptions) usage() error {
+	ways := 0
+	for _, way := range []string{o.api, o.csr, o.certificate} {
+		if way != "" {
+			ways++
+		}
+	}
+	var err error
+	switch {
+	case ways != 1:
+		err = errors.New("one of --api, --csr and --certificate is required")
+	case (o.api == "") != (o.tokenFile == ""):
+		err = errors.New("--api and --token-file are required together: the address of the enrolment service, and the token for it")
+	case (o.certificate == "") != (o.caFile == ""):
+		err = errors.New("--certificate and --ca-file are required together: the certificate, and the CA that the host is to trust")
+	case o.certificate == "" && o.cellURL+o.placementURL+o.placesCA != "":
+		err = errors.New("--cell-url, --placement-url and --placement-ca-file are for --certificate: otherwise the enrolment service gives them")
+	default:
+		return nil
+	}
+	return &exitError{exitUsage, err}
+}
+
+// run joins, in one of the three ways.
+func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
+	if err := o.usage(); err != nil {
+		return err
+	}
+	o.file = filepath.Join(o.dir, filepath.Base(config.DefaultFile))
+	cfg, err := o.load()
+	if err != nil {
+		return err
+	}
+	host := enrolment.Host{StateDir: cfg.Agent.StateDir, ConfigDir: o.dir}
+	if host.UID, host.GID, err = enrolment.AgentOwner(host.StateDir, o.agentUser); err != nil {
+		return fmt.Errorf("the user of the agent: %w", err)
+	}
+	if o.host == "" {
+		o.host = cfg.Agent.Host
+	}
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	switch {
+	case o.csr != "":
+		return o.request(host, say)
+	case o.certificate != "":
+		return o.install(host, say)
+	}
+	text, err := files.ReadSecret(o.tokenFile)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	token, err := enrolment.ParseToken(text)
+	if err != nil {
+		return fmt.Errorf("--token-file: %s: %w", o.tokenFile, err)
+	}
+	if err := enrolment.CheckURL(o.api); err != nil {
+		return &exitError{exitUsage, fmt.Errorf("--api: %w", err)}
+	}
+	key, err := host.Begin(o.again)
+	if err != nil {
+		return refusedJoin(err)
+	}
+	csr, err := pki.NewRequest(key, o.host)
+	if err != nil {
+		return err
+	}
+	nodes := knownNodes(cfg, o.dir)
+	say("Joining at %s.", o.api)
+	answer, err := joinPatiently(ctx, o.api, token, csr, nodes, say)
+	if err != nil {
+		if refused := new(enrolment.Refusal); errors.As(err, &refused) && refused.Final() {
+			err = errors.Join(err, host.Abandon())
+		}
+		return fmt.Errorf("the host has not joined: %w", err)
+	}
+	say("This is host %s of cell %s; the certificate is good until %s.", answer.Host, answer.Cell.Name, answer.Expires.UTC().Format(time.RFC3339))
+	switch {
+	case len(answer.Nodes) == 0:
+		say("It has no compute nodes yet: those that the agent names first become its own.")
+	default:
+		for _, n := range answer.Nodes {
+			say("It is for compute node %s.", strings.TrimSpace(n.UUID+" "+n.Name))
+		}
+	}
+	if answer.Placement.URL == "" {
+		say("The compute API does not say where Placement is ([enrolment] placement_url): configure [placement_client] yourself.")
+	}
+	return o.finish(host, enrolment.FromAnswer(answer, o.api), say)
+}
+
+// finish writes the files of a host that has joined, if the agent can start with them.
+func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, say func(string, ...any)) error {
+	check := options{file: o.file, stateDir: o.stateDir}
+	for _, s := range host.Settings(j) {
+		check.extra = append(check.extra, config.Override{Key: s.Key, Value: s.Value, Flag: "compute-agent join"})
+	}
+	if _, err := check.load(); err != nil {
+		return &exitError{exitConfig, fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, and run the command again", o.file, err)}
+	}
+	if err := host.Finish(j, time.Now(), func(path string) { say("Wrote %s.", path) }); err != nil {
+		return fmt.Errorf("%w; run the command again to finish the join", err)
+	}
+	say("The host has joined. Start the agent: systemctl restart compute-agent")
+	return nil
+}
+
+// request makes a key and writes a request for a certificate.
+func (o *joinOptions) request(host enrolment.Host, say func(string, ...any)) error {
+	if err := pki.CheckName(o.host); err != nil {
+		return &exitError{exitUsage, fmt.Errorf("--host: %w", err)}
+	}
+	key, err := host.Begin(o.again)
+	if err != nil {
+		return refusedJoin(err)
+	}
+	csr, err := pki.NewRequest(key, o.host)
+	if err != nil {
+		return err
+	}
+	if err := files.ReplaceMode(o.csr, csr, 0o644); err != nil {
+		return fmt.Errorf("--csr: %w", err)
+	}
+	say("Wrote %s: a request for the certificate of host %s. The key is in %s, and stays there.", o.csr, o.host, filepath.Join(host.StateDir, enrolment.PendingKeyFile))
+	say("The CA has to sign it for %s as a client (extended key usage clientAuth), and not as a server. Then run: compute-agent join --certificate FILE --ca-file FILE", o.host)
+	return nil
+}
+
+// install writes a certificate that a CA of the site's own has signed.
+func (o *joinOptions) install(host enrolment.Host, say func(string, ...any)) error {
+	j := enrolment.Joined{Host: o.host, Cell: o.cellURL, Placement: o.placementURL}
+	for _, f := range []struct {
+		flag, path string
+		into       *[]byte
+	}{{"certificate", o.certificate, &j.Certificates}, {"ca-file", o.caFile, &j.CA}, {"placement-ca-file", o.placesCA, &j.PlacementCA}} {
+		if f.path == "" {
+			continue
+		}
+		content, err := files.Read(f.path)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
+		}
+		*f.into = content.Data
+	}
+	return o.finish(host, j, say)
+}
+
+// refusedJoin is the error of a host that has joined.
+func refusedJoin(err error) error {
+	if errors.Is(err, enrolment.ErrJoined) {
+		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets another identity, and this one is replaced", err)}
+	}
+	return err
+}
+
+const (
+	joinAttempts = 5
+	joinPause    = time.Second
+)
+
+// joinPatiently repeats a join without an answer, which may have been lost.
+func joinPatiently(ctx context.Context, api string, token enrolment.Token, csr []byte, nodes []enrolment.Node, say func(string, ...any)) (*enrolment.Answer, error) {
+	pause := joinPause
+	for attempt := 1; ; attempt++ {
+		answer, err := enrolment.Join(ctx, api, token, csr, nodes)
+		refused := new(enrolment.Refusal)
+		if err == nil || attempt == joinAttempts || errors.Is(err, enrolment.ErrOtherCA) || errors.As(err, &refused) && refused.Final() {
+			return answer, err
+		}
+		say("No answer: %v. Trying again in %v.", err, pause)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// knownNodes are the compute nodes that the agent of this host has reported, and its identity.
+func knownNodes(cfg *config.Config, dir string) []enrolment.Node {
+	var nodes []enrolment.Node
+	for id, owner := range statedir.New(cfg.Agent.StateDir).Owners(zerolog.Nop()) {
+		node := enrolment.Node{UUID: id, Name: owner.Node}
+		if pki.CheckName(node.Name) != nil {
+			node.Name = ""
+		}
+		nodes = append(nodes, node)
+	}
+	if id, err := resourcetracker.FindIdentity(cfg.Agent.StateDir, dir); err == nil && id != "" && len(nodes) == 0 {
+		nodes = append(nodes, enrolment.Node{UUID: id})
+	}
+	return nodes
+}
+
+// agentUser looks up the user of the agent.
+func (o *joinOptions) agentUser() (uid, gid int, err error) {
+	u, err := user.Lookup(o.user)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w; --user names another one", err)
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	return uid, gid, err
+}
