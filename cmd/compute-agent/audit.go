@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 func newAudit() *cobra.Command {
@@ -150,8 +151,8 @@ func showChanges(w io.Writer, r *auditlog.Record) error {
 		if r.Outcome == auditlog.Unknown {
 			note = " (outcome unknown)"
 		}
-		_, err := fmt.Fprintf(w, "%s  %s  %s  %s  %s%s\n", r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Who(), what, c.String(), note)
-		if err != nil {
+		line := fmt.Sprintf("%s  %s  %s  %s  %s%s", r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Who(), what, c.String(), note)
+		if _, err := fmt.Fprintln(w, textutil.Printable(line)); err != nil {
 			return err
 		}
 	}

@@ -134,6 +134,8 @@ func (c *Change) difference() string {
 		return "removed" + listed(", was ", was)
 	case after == nil:
 		return "removed " + shown(before)
+	case c.Kind == KindTraits || c.Kind == KindAggregates: // those that went, those that came
+		return "removed " + shown(before) + ", added " + shown(after)
 	case !wasFields || !isFields:
 		return shown(before) + " → " + shown(after)
 	}
