@@ -168,6 +168,8 @@ func newRoot() *cobra.Command {
 		newPlugin(),
 		newPlacement(),
 		newCells(),
+		newCA(),
+		newToken(),
 		newVersion(),
 	)
 	for _, c := range allCommands(root) {

@@ -95,7 +95,10 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 	}
 	defer func() { _ = server.Close() }()
 	log.Info().Str("address", listener.Addr().String()).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement is serving.")
-	service := served{what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]", watched: watchPlacement(cfg, server), serve: besideDenyList(made.Denied, server.Serve)}
+	service := served{
+		what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]",
+		watched: watchPlacement(cfg, server), serve: besideDenyList(made.Denied, server.Serve),
+	}
 	if err := service.run(ctx, listener, notify, log); err != nil {
 		return err
 	}

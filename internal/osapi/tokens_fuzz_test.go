@@ -13,6 +13,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
+// salted is the digest of a token with a salt in hexadecimal digits, as a token file has it.
+func salted(salt, token string) string {
+	raw, err := hex.DecodeString(salt)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(append(raw, token...))
+	return "sha256$" + salt + "$" + hex.EncodeToString(sum[:])
+}
+
 // FuzzReadTokens reads token files of any content: what is accepted knows the tokens that its lines
 // name, with their roles, and no others; an error says in which line, and never shows a sum.
 func FuzzReadTokens(f *testing.F) {
@@ -27,6 +37,11 @@ func FuzzReadTokens(f *testing.F) {
 	f.Add(known+" admin nova service more", "x")
 	f.Add(strings.Repeat(known+" a b\n", 1001), "secret")
 	f.Add(strings.Repeat("x", 1<<17), "x")
+	salt := strings.Repeat("5a", 16)
+	f.Add(salted(salt, "secret")+" service nova\n"+known+" reader someone\n", "secret")
+	f.Add(salted(salt[2:], "secret")+" service nova\n", "secret")
+	f.Add("sha256$"+salt+" service nova\n", "secret")
+	f.Add("sha256$$"+known+" service nova\n", "secret")
 	f.Add("\x00\xff \xfe", "\x00")
 	f.Fuzz(func(t *testing.T, content, token string) {
 		auth, err := osapi.ReadTokens(strings.NewReader(content), "tokens")
@@ -42,7 +57,13 @@ func FuzzReadTokens(f *testing.F) {
 		named := false
 		for line := range strings.Lines(content) {
 			fields := strings.Fields(line)
-			named = named || len(fields) > 0 && strings.EqualFold(fields[0], hex.EncodeToString(sum[:]))
+			if len(fields) == 0 {
+				continue
+			}
+			if parts := strings.Split(fields[0], "$"); len(parts) == 3 && parts[0] == "sha256" {
+				named = named || strings.EqualFold("sha256$"+parts[1]+"$"+parts[2], salted(parts[1], token))
+			}
+			named = named || strings.EqualFold(fields[0], hex.EncodeToString(sum[:]))
 		}
 		who, err := auth.Authenticate(r)
 		if accepted := err == nil; accepted != (named && token != "") {

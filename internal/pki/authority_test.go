@@ -312,6 +312,23 @@ func TestRequestsOfKeys(t *testing.T) {
 	}
 }
 
+func TestKeysAreReadBack(t *testing.T) {
+	key, text, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := pki.ParseKey(text); err != nil || !key.Public().(*ecdsa.PublicKey).Equal(again.Public()) {
+		t.Error(err)
+	}
+	for name, bad := range map[string][]byte{
+		"nothing": nil, "a certificate": newAuthority(t, time.Now()).PEM(), "no key in it": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}),
+	} {
+		if _, err := pki.ParseKey(bad); !errors.Is(err, pki.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestRequestsThatAreRefused(t *testing.T) {
 	key, keyPEM, err := pki.NewKey()
 	if err != nil {

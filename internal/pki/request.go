@@ -36,6 +36,23 @@ func NewKey() (crypto.Signer, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
+// ParseKey reads a key as NewKey makes it.
+func ParseKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, fmt.Errorf("%w: it is not a PRIVATE KEY in PEM", ErrInvalid)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the key: %w", ErrInvalid, err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%w: the key of type %T does not sign", ErrInvalid, key)
+	}
+	return signer, checkKey(signer.Public())
+}
+
 // NewRequest makes a request for a certificate (PKCS #10), in PEM. The name is for people that sign
 // it; see [Authority.Sign].
 func NewRequest(key crypto.Signer, name string) ([]byte, error) {

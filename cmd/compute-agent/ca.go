@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+func newCA() *cobra.Command {
+	cmd := group("ca", "Manage the certificates of hosts and services, and the deny list",
+		newCAInit(), newCAIssue(), newCASign(), newCAShow(), newCARevoke(), newCAAllow(), newCADenyList())
+	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, and the list of the hosts that all servers refuse. Hosts get\n" +
+		"their certificates from the enrolment service of the compute API; `ca issue` is for services, and `ca sign` for hosts without it."
+	return cmd
+}
+
+func newCAInit() *cobra.Command {
+	var dir, name string
+	cmd := &cobra.Command{
+		Use: "init", Short: "Create a CA", Args: cobra.NoArgs,
+		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which is valid for 10 years and signs certificates of hosts and\n" +
+			"services only. Keep the directory off hypervisors, and back it up.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ca, err := pki.InitAuthority(dir, name, time.Now())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Created the CA %q, valid until %s.\nCertificate  %s\nKey          %s\nFingerprint  %s\n",
+				name, ca.Certificate().NotAfter.UTC().Format(time.DateOnly), filepath.Join(dir, pki.CACertificateFile), filepath.Join(dir, pki.CAKeyFile), ca.Fingerprint())
+			return err
+		},
+	}
+	addCADir(cmd, &dir)
+	cmd.Flags().StringVar(&name, "name", "compute-agent-ca", "`NAME` of the CA in certificates")
+	return cmd
+}
+
+// addCADir adds --dir, which is required with others.
+func addCADir(cmd *cobra.Command, dir *string, others ...string) {
+	cmd.Flags().StringVar(dir, "dir", "", "`DIR` of the CA (required)")
+	required(cmd, append(others, "dir")...)
+}
+
+// required has a command refuse to run without flags.
+func required(cmd *cobra.Command, flags ...string) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range flags {
+			if !cmd.Flags().Changed(name) {
+				return &exitError{exitUsage, fmt.Errorf("--%s is required; see: %s --help", name, cmd.CommandPath())}
+			}
+		}
+		return nil
+	}
+}
+
+func newCAIssue() *cobra.Command {
+	var dir, out, service string
+	var names []string
+	var addresses []net.IP
+	var client bool
+	var lifetime time.Duration
+	cmd := &cobra.Command{
+		Use: "issue", Short: "Issue the certificate of a service", Args: cobra.NoArgs,
+		Long: "Issue the certificate of a service, such as Placement or a cell: NAME.pem and NAME.key in a directory. Run it again to renew the\n" +
+			"certificate: the key is kept, and servers reload the file. Remove NAME.key first for a new key.\n\n" +
+			"The compute API also shows its certificate to cells: issue it with --client.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(names)+len(addresses) == 0 && !client {
+				return &exitError{exitUsage, errors.New("neither --dns nor --ip is given, so that clients could not verify the service")}
+			}
+			if err := pki.CheckName(service); err != nil {
+				return &exitError{exitUsage, fmt.Errorf("--service: %w", err)}
+			}
+			ca, err := pki.OpenAuthority(dir)
+			if err != nil {
+				return err
+			}
+			certFile, keyFile := filepath.Join(out, service+".pem"), filepath.Join(out, service+".key")
+			key, err := serviceKey(keyFile)
+			if err != nil {
+				return err
+			}
+			csr, err := pki.NewRequest(key, service)
+			if err != nil {
+				return err
+			}
+			certificate, err := signed(ca, csr, pki.Identity{Kind: pki.Service, Name: service, Names: names},
+				pki.SignOptions{Lifetime: lifetime, Now: time.Now(), Addresses: addresses, Client: client})
+			if err != nil {
+				return err
+			}
+			if err := files.ReplaceMode(certFile, certificate, 0o644); err != nil {
+				return err
+			}
+			return showCertificates(cmd.OutOrStdout(), certificate, false, "Issued "+certFile+", with the key "+keyFile+".\n")
+		},
+	}
+	addCADir(cmd, &dir, "service")
+	cmd.Flags().StringVar(&service, "service", "", "`NAME` of the service, such as placement, compute-api or cell1 (required)")
+	cmd.Flags().StringSliceVar(&names, "dns", nil, "DNS `NAME` at which clients reach it; may be repeated")
+	cmd.Flags().IPSliceVar(&addresses, "ip", nil, "`ADDRESS` at which clients reach it; may be repeated")
+	cmd.Flags().BoolVar(&client, "client", false, "let the service show it as a client, too: the compute API does to cells")
+	cmd.Flags().DurationVar(&lifetime, "lifetime", 90*24*time.Hour, "how long it is valid")
+	cmd.Flags().StringVar(&out, "out", ".", "`DIR` of the certificate and the key")
+	return cmd
+}
+
+// serviceKey is the key of a file, or a new one, which it writes.
+func serviceKey(path string) (crypto.Signer, error) {
+	has, err := files.Read(path)
+	if err == nil {
+		if err := has.Private(); err != nil {
+			return nil, fmt.Errorf("the key %w", err)
+		}
+		key, err := pki.ParseKey(has.Data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; remove it to get a new one", path, err)
+		}
+		return key, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	key, text, err := pki.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return key, files.Create(path, text, 0o600)
+}
+
+// signed signs a request in PEM.
+func signed(ca *pki.Authority, csr []byte, id pki.Identity, o pki.SignOptions) ([]byte, error) {
+	request, err := pki.ParseRequest(csr)
+	if err != nil {
+		return nil, err
+	}
+	return ca.Sign(request, id, o)
+}
+
+func newCASign() *cobra.Command {
+	var opts denyOptions
+	var dir, csrFile, host, out string
+	var nodes []string
+	var lifetime time.Duration
+	cmd := &cobra.Command{
+		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
+		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is for the host and the compute\n" +
+			"nodes that are given here, and nothing of the request is used but its key. Of a host on the deny list it is valid from the time of\n" +
+			"the denial on, so that servers accept it, unlike those of before.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			id, err := hostIdentity(host, nodes)
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			ca, err := pki.OpenAuthority(dir)
+			if err != nil {
+				return err
+			}
+			denial, denied, err := opts.denial(host)
+			if err != nil {
+				return err
+			}
+			csr, err := files.Read(csrFile)
+			if err != nil {
+				return err
+			}
+			certificate, err := signed(ca, csr.Data, id, pki.SignOptions{Lifetime: lifetime, Now: time.Now(), NotBefore: denial.Before})
+			if err != nil {
+				return fmt.Errorf("%s: %w", csrFile, err)
+			}
+			if denied {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is on the deny list. Servers accept this certificate, and none from before %s, and no tokens.\n",
+					host, denial.Before.Format(time.RFC3339))
+			}
+			if out == "" {
+				_, err := cmd.OutOrStdout().Write(certificate)
+				return err
+			}
+			if err := files.ReplaceMode(out, certificate, 0o644); err != nil {
+				return err
+			}
+			return showCertificates(cmd.OutOrStdout(), certificate, false, "Signed "+out+".\n")
+		},
+	}
+	addCADir(cmd, &dir, "csr", "host")
+	opts.addFlags(cmd, "deny-list")
+	cmd.Flags().StringVar(&csrFile, "csr", "", "`FILE` of the request, in PEM (required)")
+	cmd.Flags().StringVar(&host, "host", "", "`NAME` of the host (required)")
+	cmd.Flags().StringSliceVar(&nodes, "node", nil, "`UUID` of a compute node of the host; may be repeated")
+	cmd.Flags().DurationVar(&lifetime, "lifetime", 24*time.Hour, "how long it is valid")
+	cmd.Flags().StringVar(&out, "out", "", "`FILE` of the certificate (default: standard output)")
+	return cmd
+}
+
+// hostIdentity is the identity of a host and its nodes.
+func hostIdentity(host string, nodes []string) (pki.Identity, error) {
+	id := pki.Identity{Kind: pki.Host, Name: host, Names: []string{host}}
+	if err := pki.CheckName(host); err != nil {
+		return id, fmt.Errorf("--host: %w", err)
+	}
+	for _, text := range nodes {
+		node, err := uuid.Parse(text)
+		if err != nil {
+			return id, fmt.Errorf("--node: %q is not a UUID", text)
+		}
+		id.Nodes = append(id.Nodes, node.String())
+	}
+	return id, nil
+}
+
+func newCAShow() *cobra.Command {
+	var opts options
+	var dir string
+	cmd := &cobra.Command{
+		Use: "show [FILE]", Short: "Show who certificates are for", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := filepath.Join(dir, pki.CACertificateFile)
+			switch {
+			case len(args) == 1 && dir == "":
+				path = args[0]
+			case len(args) == 1 || dir == "":
+				return &exitError{exitUsage, errors.New("give either the file of a certificate or --dir")}
+			}
+			content, err := files.Read(path)
+			if err != nil {
+				return err
+			}
+			if err := showCertificates(cmd.OutOrStdout(), content.Data, opts.json(), ""); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			return nil
+		},
+	}
+	opts.addOutputFlag(cmd)
+	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` of a CA, to show its certificate")
+	return cmd
+}
+
+// showCertificates prints who the certificates of a PEM are for, below a line.
+func showCertificates(w io.Writer, text []byte, asJSON bool, line string) error {
+	views, err := certificateViews(text, time.Now())
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w, views)
+	}
+	if _, err := io.WriteString(w, line); err != nil {
+		return err
+	}
+	for i, v := range views {
+		if i > 0 {
+			_, _ = fmt.Fprintln(w)
+		}
+		if err := v.print(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
