@@ -37,6 +37,9 @@ type Config struct {
 	// StreamWait bounds how long a request for a stream waits for a host that asks another process
 	// of the cell for work, or none; 3 s when zero.
 	StreamWait time.Duration
+	// RecheckInterval is how often the sender of a request that waits, or of a stream, is checked
+	// again: its certificate expires, and its host may be put on the deny list. 5 s when zero.
+	RecheckInterval time.Duration
 	// Version is this program's, for GET /v1/cell.
 	Version string
 	// Audit receives who changed what; nil keeps nothing.
@@ -73,7 +76,7 @@ func New(c Config) (*Cell, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}, {&c.StreamWait, 3 * time.Second}} {
+	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}, {&c.StreamWait, 3 * time.Second}, {&c.RecheckInterval, 5 * time.Second}} {
 		if *d.value < 0 {
 			return nil, errors.New("report_interval and service_down_time must not be negative")
 		}
@@ -119,7 +122,7 @@ func (c *Cell) notifyHost(host string, err error) {
 // work waits until the host has new work, at most for the requested time.
 func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
 	ctx := x.ctx()
-	recheck := time.NewTicker(recheckInterval)
+	recheck := time.NewTicker(c.config.RecheckInterval)
 	defer recheck.Stop()
 	var over <-chan time.Time
 	if wait > 0 {

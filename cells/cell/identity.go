@@ -147,10 +147,6 @@ func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
 	return who, err
 }
 
-// recheckInterval is how often the sender of a request that waits, or of a stream, is checked
-// again: its certificate expires, and its host may be put on the deny list.
-const recheckInterval = 5 * time.Second
-
 // still returns an error if the sender of a request may not make it any more.
 func (x *exchange) still() error {
 	who, err := x.cell.authorize(x.R, x.call.need)

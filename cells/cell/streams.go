@@ -292,7 +292,7 @@ func (c *Cell) connect(x *exchange, host string, what cellwire.StreamOffer, rule
 	}
 	go func() {
 		defer c.streams.leave(o)
-		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, x.still, o.still)
+		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, c.config.RecheckInterval, x.still, o.still)
 	}()
 	return nil, errAnswered
 }
@@ -357,7 +357,7 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 // relay carries bytes between two ends until both have ended, one is lost or aborted, nothing
 // happens for too long, an end sends too much, one is not let in any more, or the context ends.
 // Then both are closed.
-func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, still ...func() error) {
+func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, every time.Duration, still ...func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(rule.Idle, func() { cancel(gone(fmt.Sprintf("Nothing was sent for %v.", rule.Idle))) })
@@ -381,7 +381,7 @@ func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule,
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		recheck := time.NewTicker(recheckInterval)
+		recheck := time.NewTicker(every)
 		defer recheck.Stop()
 		for {
 			select {

@@ -28,12 +28,16 @@ type streaming struct {
 	api   *cellclient.Client
 }
 
-func newStreaming(t *testing.T) *streaming {
+func newStreaming(t *testing.T, change ...func(*cell.Config)) *streaming {
 	s := &streaming{world: begin(t)}
 	s.now = time.Now()
 	for i := range s.cells {
+		c := cell.Config{Name: "cell1", Store: s.store, Auth: cell.NoAuth(), StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop()}
+		for _, f := range change {
+			f(&c)
+		}
 		var err error
-		if s.cells[i], err = cell.New(cell.Config{Name: "cell1", Store: s.store, Auth: cell.NoAuth(), StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop()}); err != nil {
+		if s.cells[i], err = cell.New(c); err != nil {
 			t.Fatal(err)
 		}
 		web := httptest.NewServer(s.cells[i])

@@ -216,7 +216,7 @@ func TestConflictsAreLoggedOnce(t *testing.T) {
 	if !strings.Contains(w.logged(), `"cell":"cell2"`) || !strings.Contains(w.logged(), "in cell cell1, not cell2") {
 		t.Errorf("the cells are not named:\n%s", w.logged())
 	}
-	if n := strings.Count(w.logged(), "Cannot map a host"); n != 1 {
+	if n := strings.Count(w.logged(), "A node gets no new servers"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, w.logged())
 	}
 }

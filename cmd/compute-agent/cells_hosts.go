@@ -185,8 +185,8 @@ func newListHosts() *cobra.Command {
 	return cmd
 }
 
-// withProblems adds to mapped nodes why they get no new servers, and adds nodes that are not mapped,
-// as their cells know it. down are the names of cells that could not be asked.
+// withProblems adds to mapped nodes why they get no new servers, and adds nodes that are not
+// mapped, as their cells know it. down are the names of cells that could not be asked.
 func withProblems(ctx context.Context, g *gather.Gatherer, known []apidb.Cell, views []hostView) (all []hostView, down []string) {
 	known = slices.DeleteFunc(slices.Clone(known), apidb.Cell.IsCell0)
 	at := map[hostView]int{}
