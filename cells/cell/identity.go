@@ -81,7 +81,9 @@ func MutualTLS(apiNames []string) Auth {
 		who := caller{host: func(string) bool { return false }}
 		switch id.Kind {
 		case pki.Service:
-			who.api = isAPI(id.Name) || slices.ContainsFunc(id.Names, isAPI)
+			if who.api = isAPI(id.Name) || slices.ContainsFunc(id.Names, isAPI); !who.api {
+				return who, forbidden("The certificate is of a service that is no client of a cell ([cell] api_names).")
+			}
 			return who, nil
 		case pki.Host:
 			who.host, who.nodes = func(name string) bool { return name == id.Name }, id.Nodes

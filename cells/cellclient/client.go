@@ -22,7 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
@@ -52,7 +52,7 @@ type Config struct {
 	Authorize func(http.Header) error
 	// Files are those of TLS, for https://. They are read again when they change. The oldest version
 	// of TLS is MinTLS in any case.
-	Files osapi.ClientTLS
+	Files pki.ClientTLS
 	// TLS goes before Files.
 	TLS *tls.Config
 	// Logger is for files that cannot be used when they change.

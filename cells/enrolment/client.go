@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -92,7 +91,7 @@ func (c *Client) Renew(ctx context.Context, csr []byte, nodes []Node) (*Answer, 
 	if err := CheckURL(c.URL); err != nil {
 		return nil, err
 	}
-	pool, err := osapi.CertPool(c.CAFile)
+	pool, err := pki.CertPool(c.CAFile)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -35,7 +34,7 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 		}
 		return denied, nil
 	}
-	transport, err := osapi.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil, func(trust *tls.Config) *http.Transport {
+	transport, err := pki.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil, func(trust *tls.Config) *http.Transport {
 		return &http.Transport{
 			TLSClientConfig: trust, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10, DisableKeepAlives: true,

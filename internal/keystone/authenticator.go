@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 const (
@@ -86,7 +87,7 @@ func NewAuthenticator(cfg AuthenticatorConfig) (*Authenticator, error) {
 		cfg.WWWAuthenticateURI = cfg.AuthURL
 	}
 	if cfg.CAFile != "" && cfg.Transport == nil {
-		made, err := osapi.ClientTLS{CAFile: cfg.CAFile}.Transport(cfg.Logger, cfg.Now, newTransport)
+		made, err := pki.ClientTLS{CAFile: cfg.CAFile}.Transport(cfg.Logger, cfg.Now, newTransport)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}

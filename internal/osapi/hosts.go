@@ -77,7 +77,7 @@ type CAFile struct {
 // come, at most once a second. If it cannot be used then, the old ones stay, and log says so.
 func OpenCAFile(path string, log zerolog.Logger) (*CAFile, error) {
 	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) ([]*x509.Certificate, error) {
-		return certificates(files[0])
+		return pki.Certificates(files[0].Data, path)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("certificates of CAs: %w", err)

@@ -5,15 +5,14 @@ package osapi
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // TLSFiles says how a service is reached by TLS. The zero TLSFiles are
@@ -89,7 +88,7 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	for _, file := range files[2:] {
-		cas, err := certificates(file)
+		cas, err := pki.Certificates(file.Data, file.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -99,45 +98,6 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 		}
 	}
 	return config, nil
-}
-
-// CertPool reads the certificates of the CAs that a client trusts, in PEM. What Go cannot parse is
-// left out, as of the system's: bundles of many CAs have some.
-func CertPool(path string) (*x509.CertPool, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // an operator names it
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, noCertificates(path)
-	}
-	return pool, nil
-}
-
-func noCertificates(path string) error { return fmt.Errorf("%s has no certificates in PEM", path) }
-
-// certificates reads a file of certificates in PEM; all of them must be some.
-func certificates(file files.Content) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for rest := file.Data; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d of %s: %w", len(all)+1, file.Path, err)
-		}
-		all = append(all, certificate)
-	}
-	if len(all) == 0 {
-		return nil, noCertificates(file.Path)
-	}
-	return all, nil
 }
 
 // soon is the remaining validity of a certificate below which a warning is logged.

@@ -17,7 +17,7 @@ import (
 func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) string {
 	t.Helper()
 	process, err := cells.NewCell(t.Context(), cells.CellConfig{
-		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Logger: nopLog,
+		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(), Logger: nopLog,
 	})
 	check(t, err)
 	return serve(t, process.Serve, process.Close)
@@ -84,7 +84,7 @@ func ruleOfCell(i identity, who string, certificates bool) outcome {
 	switch {
 	case i.handshake, i.name == "no credential" && certificates:
 		return noConnection
-	case i.name == "client service", i.user != "" && !api: // known, and nothing to a cell
+	case i.name == "client service", i.user != "" && !api, strings.HasPrefix(i.name, "denied"): // known, and not let in
 		return forbidden
 	case i.unknown:
 		return unknown

@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
-	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -106,7 +106,7 @@ const idleTimeout = 10 * time.Second
 
 // newTransport returns the HTTP transport with TLS and, if configured, a proxy.
 func newTransport(c config.PlacementClient, dialer *net.Dialer, log zerolog.Logger) (http.RoundTripper, error) {
-	files := osapi.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
+	files := pki.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
 	made, err := files.Transport(log, nil, func(trust *tls.Config) *http.Transport {
 		t := &http.Transport{
 			DialContext:         dialer.DialContext,
@@ -129,7 +129,7 @@ func newTransport(c config.PlacementClient, dialer *net.Dialer, log zerolog.Logg
 
 // withKeys names the configuration keys of files that cannot be used.
 func withKeys(err error, keys func(names ...string) string) error {
-	if errors.Is(err, osapi.ErrCertificate) {
+	if errors.Is(err, pki.ErrCertificate) {
 		return fmt.Errorf("%s: %w", keys("cert_file", "key_file"), err)
 	}
 	return fmt.Errorf("%s: %w", keys("ca_file"), err)

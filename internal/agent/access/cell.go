@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // CellCredentials are the credentials of a client of cells.
@@ -35,7 +35,7 @@ func CellOf(c config.CellClient) CellCredentials {
 // need no restart.
 func (c CellCredentials) Cell(url string, log zerolog.Logger) (cellclient.Config, error) {
 	out := cellclient.Config{
-		URL: url, Files: osapi.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, MinVersion: cellclient.MinTLS}, Logger: log,
+		URL: url, Files: pki.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, MinVersion: cellclient.MinTLS}, Logger: log,
 	}
 	if c.TokenFile != "" {
 		out.Authorize = func(h http.Header) error { return putToken(h, c.keys("token_file"), c.TokenFile) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package osapi_test
+package pki_test
 
 import (
 	"bytes"
@@ -20,7 +20,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -98,7 +97,7 @@ func TestClientFollowsItsFiles(t *testing.T) {
 
 	var log bytes.Buffer
 	now := time.Now().Add(time.Hour) // no file was written a moment ago
-	transport, err := osapi.ClientTLS{CAFile: caFile, CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}.
+	transport, err := pki.ClientTLS{CAFile: caFile, CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}.
 		Transport(zerolog.New(&log), func() time.Time { return now }, func(config *tls.Config) *http.Transport {
 			return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}
 		})
@@ -149,13 +148,13 @@ func TestClientFilesThatCannotBeUsed(t *testing.T) {
 	missing, broken := filepath.Join(dir, "missing"), filepath.Join(dir, "broken")
 	write(t, broken, []byte("nothing"))
 	for name, c := range map[string]struct {
-		files osapi.ClientTLS
+		files pki.ClientTLS
 		want  error
 	}{
-		"no CA file":       {osapi.ClientTLS{CAFile: missing}, osapi.ErrCAFile},
-		"a CA file of not": {osapi.ClientTLS{CAFile: broken}, osapi.ErrCAFile},
-		"no certificate":   {osapi.ClientTLS{CertFile: missing, KeyFile: missing}, osapi.ErrCertificate},
-		"a broken one":     {osapi.ClientTLS{CertFile: broken, KeyFile: broken}, osapi.ErrCertificate},
+		"no CA file":       {pki.ClientTLS{CAFile: missing}, pki.ErrCAFile},
+		"a CA file of not": {pki.ClientTLS{CAFile: broken}, pki.ErrCAFile},
+		"no certificate":   {pki.ClientTLS{CertFile: missing, KeyFile: missing}, pki.ErrCertificate},
+		"a broken one":     {pki.ClientTLS{CertFile: broken, KeyFile: broken}, pki.ErrCertificate},
 	} {
 		if _, err := c.files.Transport(zerolog.Nop(), nil, func(*tls.Config) *http.Transport { return &http.Transport{} }); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
