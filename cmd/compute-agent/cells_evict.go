@@ -116,7 +116,8 @@ type evictionView struct {
 	Evicted time.Time `json:"evicted"`
 	// DenyList is the line of the deny list.
 	DenyList string `json:"deny_list_line"`
-	// DenyURL is where servers get the list; "": no enrolment service is configured.
+	// DenyURL is [deny_list] url of servers that follow the list; "": no enrolment service is
+	// configured.
 	DenyURL  string           `json:"deny_list_url,omitempty"`
 	Nodes    []nodeView       `json:"nodes"`
 	Services []evictedService `json:"services"`
@@ -222,7 +223,7 @@ func evict(ctx context.Context, store apidb.Store, cfg *config.Config, host, rea
 	lines := strings.Split(strings.TrimSpace(string(list.Text())), "\n")
 	view.Evicted, view.Reason, view.DenyList = e.EvictedAt, e.Reason, lines[len(lines)-1]
 	if url, err := enrolmentURL(cfg.Enrolment); err == nil {
-		view.DenyURL = strings.TrimSuffix(url, "/") + "/v1/denied"
+		view.DenyURL = url
 	}
 	type found struct {
 		services []evictedService
@@ -347,9 +348,9 @@ func printEviction(w io.Writer, v evictionView) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	say("Evicted host %s at %s%s. Its certificate is not renewed.", v.Host, v.Evicted.UTC().Format(time.RFC3339), strings.TrimSuffix(": "+v.Reason, ": "))
 	if v.DenyURL != "" {
-		say("Placement, cells and compute APIs that follow %s refuse it within a minute.", v.DenyURL)
+		say("Placement and cells with [deny_list] url = %q refuse it within a minute.", v.DenyURL)
 	}
-	say("In the deny list file of a server that does not follow a list, write:\n\n  %s\n", v.DenyList)
+	say("For a Placement or a cell with a [deny_list] file of its own, write there:\n\n  %s\n", v.DenyList)
 	for _, s := range v.Services {
 		say("In cell %s its service %s is forced down and disabled: nothing new is sent there.", s.Cell, s.UUID)
 	}

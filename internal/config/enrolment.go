@@ -4,7 +4,6 @@ package config
 
 import (
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -37,7 +36,7 @@ var enrolmentSections = []section{
 			{"listen", restart, "Address of the service, by TLS 1.3, such as \"0.0.0.0:8775\". Empty means none.",
 				text[Config]{at: func(c *Config) *string { return &c.Enrolment.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
 			{"url", restart, "Address of the service for hosts. Empty means https://, the first of names, and the port of\nlisten.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL }, words: "a URL such as \"https://api.example:8775\"", check: httpsURL}},
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL }, words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
 			{"names", restart, "Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit makes itself. Empty means the name of the machine.",
 				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names }, words: "an array of names and addresses"}},
 			{"ca_dir", restart, "Directory of the CA (`compute-agent ca init`): ca.key and ca.pem. Empty means the directory of\nsystemd credentials of these names.",
@@ -76,21 +75,13 @@ var enrolmentSections = []section{
 		"Where the agent renews the certificate of this host. `compute-agent join` writes this section.",
 		[]key[Config]{
 			{"url", restart, "Address of the enrolment service. Empty means that the agent renews no certificate.",
-				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.URL }, words: "a URL such as \"https://api.example:8775\"", check: httpsURL}},
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.URL }, words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
 			{"ca_file", restart, "File of the PEM certificates to trust there.",
 				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.CAFile }, words: "an absolute path", check: absolutePath}},
 			{"identity_file", restart, "File of the host's key and certificate, which the agent replaces.",
 				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.IdentityFile }, words: "an absolute path", check: absolutePath}},
 		},
 	},
-}
-
-// httpsURL accepts a URL of https, and nothing.
-func httpsURL(s string) *fault {
-	if s != "" && !strings.HasPrefix(s, "https://") {
-		return faultf("write https://", "%s is not an address by TLS", shown(s))
-	}
-	return optionalURL(s)
 }
 
 // enrolment reports what cannot work about enrolment.
