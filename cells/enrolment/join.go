@@ -112,7 +112,6 @@ func (x *exchange) renew() (any, error) {
 	if x.renewals.exceeded(id.Name) {
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", id.Name)
 	}
-	x.renewals.add(id.Name)
 	request, err := decode[RenewRequest](x)
 	if err != nil {
 		return nil, err
@@ -146,6 +145,7 @@ func (x *exchange) renew() (any, error) {
 	if err != nil {
 		return nil, x.renewalRefused(id.Name, taken(err))
 	}
+	x.renewals.add(id.Name)
 	cell, err := x.cellOf(e)
 	if err != nil {
 		return nil, err

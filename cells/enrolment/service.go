@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -50,6 +51,9 @@ type Config struct {
 	Placement PlacementPlace
 	// Denied are hosts that are refused beside those that are evicted; nil: none.
 	Denied *pki.DenyFile
+	// Audit receives who joined and renewed. Store has to be one that notes its changes. None when
+	// nil.
+	Audit *auditlog.Log
 	// Connections are those of all servers of the process.
 	Connections *osapi.Connections
 	// Observer receives every answer; nil costs nothing.
@@ -162,6 +166,9 @@ func (x *exchange) Handle() error {
 		return found.Err
 	}
 	x.Route, x.Routine = found.Path, found.Route.method == http.MethodGet
+	if err := x.audit(found.Route.method); err != nil {
+		return err
+	}
 	answer, err := found.Route.do(x)
 	if err != nil {
 		return err
@@ -179,6 +186,21 @@ func (x *exchange) Handle() error {
 	}
 	header.Set("Content-Type", mediaType)
 	x.Send(http.StatusOK, body)
+	return nil
+}
+
+// audit has the changes of a request recorded before it is answered.
+func (x *exchange) audit(method string) error {
+	log := x.config.Audit
+	if log == nil || !auditlog.Mutating(method) {
+		return nil
+	}
+	if err := log.Refusal(); err != nil {
+		return osapi.Unavailable("The audit log cannot be written to, so that changes are refused.").Because(err)
+	}
+	ctx, trail := log.Begin(x.R.Context(), auditlog.Request(&x.Exchange))
+	x.R = x.R.WithContext(ctx)
+	x.OnAnswer = func(int) { trail.Write(ctx) }
 	return nil
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // withEnrolment returns what serves a compute API, with the enrolment service beside it if one is
@@ -55,7 +56,7 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 	}
 	service, err := enrolment.New(enrolment.Config{
 		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime, RenewalGrace: c.RenewalGrace, Placement: place,
-		Denied: made.Denied, Connections: made.Connections, Logger: log,
+		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Connections: made.Connections, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: [enrolment]: %w", config.ErrInvalid, err)
@@ -141,7 +142,7 @@ type invitationView struct {
 
 func newAddHost() *cobra.Command {
 	var opts manageOptions
-	var cell, caFile, by string
+	var cell, caFile string
 	var nodes []string
 	var ttl time.Duration
 	var again bool
@@ -169,9 +170,6 @@ func newAddHost() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			if err := rememberUser(cmd, &by); err != nil {
-				return err
-			}
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				in, err := findCell(cmd.Context(), store, cell)
 				if err != nil {
@@ -185,7 +183,7 @@ func newAddHost() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				invitation.CellUUID, invitation.By, invitation.Now = in.UUID, by, time.Now()
+				invitation.CellUUID, invitation.By, invitation.Now = in.UUID, sqldb.CommandUser(cmd.Context()), time.Now()
 				e, token, err := enrolment.Invite(cmd.Context(), store, fingerprint, invitation)
 				if err != nil {
 					return invitationRefused(err)
@@ -204,22 +202,7 @@ func newAddHost() *cobra.Command {
 	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is good")
 	cmd.Flags().BoolVar(&again, "again", false, "invite a host that is enrolled or evicted, and refuse the certificates that it has")
 	cmd.Flags().StringVar(&caFile, "ca-file", "", "`FILE` of the certificate of the CA (default ca.pem in enrolment.ca_dir)")
-	addUserFlag(cmd, &by)
 	return cmd
-}
-
-// addUserFlag adds the flag by which a command that a service runs knows its user.
-func addUserFlag(cmd *cobra.Command, by *string) {
-	cmd.Flags().StringVar(by, "by", "", "`USER` who runs the command")
-	cmd.Flags().Lookup("by").Hidden = true
-}
-
-// rememberUser notes who runs the command, unless a service runs it for another process.
-func rememberUser(cmd *cobra.Command, by *string) error {
-	if servingOf(cmd.Context()).cfg != nil && *by != "" {
-		return nil
-	}
-	return cmd.Flags().Set("by", requester())
 }
 
 func printInvitation(w io.Writer, v invitationView) error {
