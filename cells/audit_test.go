@@ -160,7 +160,7 @@ func TestAuditOfCells(t *testing.T) {
 	contains("cell cell1 | admin/admin", "on host h1: disabled false → true, disabled_reason none → stolen")
 	registrations := 0
 	for _, r := range w.records(t) {
-		if r.Method == "PUT" && r.Path == "/v1/hosts/h1" {
+		if r.Method == http.MethodPut && r.Path == "/v1/hosts/h1" {
 			registrations++
 		}
 	}

@@ -25,7 +25,11 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 		record.Host, record.User, record.Project = x.R.PathValue("host"), "", ""
 	} else {
 		if err := log.Refusal(); err != nil {
-			return nil, &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "The cell's audit log cannot be written to, so that changes are refused."}
+			return nil, &cellwire.Error{
+				Status:  http.StatusServiceUnavailable,
+				Code:    cellwire.CodeUnavailable,
+				Message: "The cell's audit log cannot be written to, so that changes are refused.",
+			}
 		}
 		origin := cellwire.OriginOf(x.ctx())
 		record.GlobalRequestID, record.User, record.Project = origin.RequestID, origin.UserID, origin.ProjectID
@@ -42,7 +46,11 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 			if shown == nil {
 				shown = before
 			}
-			note(auditlog.Change{Kind: auditlog.KindServer, ID: shown.UUID, Name: shown.Name, Provider: shown.NodeUUID, ProviderName: shown.Node, Host: shown.Host}, serverOf(before), serverOf(after))
+			note(
+				auditlog.Change{Kind: auditlog.KindServer, ID: shown.UUID, Name: shown.Name, Provider: shown.NodeUUID, ProviderName: shown.Node, Host: shown.Host},
+				serverOf(before),
+				serverOf(after),
+			)
 		},
 		Service: func(before, after *cellwire.Service) {
 			note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: before.Host}, serviceOf(before), serviceOf(after))

@@ -99,7 +99,9 @@ func auditFiles(opts *options) ([]string, error) {
 	}
 	path := cfg.AuditFile()
 	if path == "" {
-		return nil, errors.New("the configuration has no audit log in a file ([audit] file = \"none\"); `journalctl COMPUTE_AGENT_AUDIT=1` shows the journal's, and --file reads a file")
+		return nil, errors.New(
+			"the configuration has no audit log in a file ([audit] file = \"none\"); `journalctl COMPUTE_AGENT_AUDIT=1` shows the journal's, and --file reads a file",
+		)
 	}
 	files, err := auditlog.Files(path)
 	switch {
@@ -124,7 +126,10 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, &exitError{exitUsage, fmt.Errorf("%s: %q is not a time; write 2026-11-23T18:00:00Z, 2026-11-23 18:00 (UTC), 2026-11-23, or 24h for 24 hours ago", flag, text)}
+	return time.Time{}, &exitError{
+		exitUsage,
+		fmt.Errorf("%s: %q is not a time; write 2026-11-23T18:00:00Z, 2026-11-23 18:00 (UTC), 2026-11-23, or 24h for 24 hours ago", flag, text),
+	}
 }
 
 // showRecord prints a record as one line of JSON.

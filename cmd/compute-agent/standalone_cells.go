@@ -66,7 +66,14 @@ func cellSocket(cfg *config.Config, name string) string {
 }
 
 // newStandaloneCompute opens all databases and sockets. Serve serves requests.
-func newStandaloneCompute(ctx context.Context, cfg *config.Config, address string, audit *auditlog.Log, connections *osapi.Connections, log zerolog.Logger) (_ *standaloneCompute, err error) {
+func newStandaloneCompute(
+	ctx context.Context,
+	cfg *config.Config,
+	address string,
+	audit *auditlog.Log,
+	connections *osapi.Connections,
+	log zerolog.Logger,
+) (_ *standaloneCompute, err error) {
 	s := &standaloneCompute{}
 	defer func() {
 		if err != nil {

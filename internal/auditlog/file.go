@@ -164,9 +164,8 @@ func retryEINTR(call func() error) error {
 // one, and removes the last. It returns the size of the new file, which is locked. If files cannot
 // be renamed, the old one is written on.
 func (w *file) rotate(size int64) (int64, error) {
-	w.unrotated = w.shift()
-	if w.unrotated != nil {
-		return size, nil
+	if w.unrotated = w.shift(); w.unrotated != nil {
+		return size, nil //nolint:nilerr // it is logged, and the file is written on
 	}
 	if err := w.close(); err != nil {
 		return 0, err

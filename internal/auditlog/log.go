@@ -231,7 +231,7 @@ func (l *Log) Close() error {
 	if l == nil {
 		return nil
 	}
-	l.writer.close.Do(func() { close(l.closing) })
+	l.close.Do(func() { close(l.closing) })
 	<-l.done
 	return l.closeErr
 }
