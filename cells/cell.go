@@ -93,6 +93,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	if records := cfg.Audit.Collector(); records != nil {
 		c.metrics.MustRegister(records)
 	}
+	c.metrics.WatchDenied(cfg.Denied)
 	c.metrics.Watch(cellMetricSources{
 		Check:    c.handler.Check,
 		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },

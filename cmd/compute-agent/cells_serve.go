@@ -152,6 +152,9 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	if err != nil {
 		return err
 	}
+	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
+		return err
+	}
 	address, err := sqldb.ParseAddress(made.Database)
 	if err != nil {
 		return fmt.Errorf("%w: cell.database: %w", config.ErrInvalid, err)
@@ -184,7 +187,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).Str("version", version.Number()).Msg("The cell is serving.")
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
-		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: process.Serve,
+		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: besideDenyList(made.Denied, process.Serve),
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

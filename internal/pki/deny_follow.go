@@ -27,8 +27,6 @@ const DeniedPath = "/v1/denied"
 var ErrFollowed = errors.New("the deny list is fetched from elsewhere")
 
 const (
-	// followInterval is how often the list is fetched, less up to a fifth of it, so that servers
-	// that start together do not ask together.
 	followInterval = 15 * time.Second
 	// fetchTime bounds one fetch.
 	fetchTime = 10 * time.Second
@@ -40,12 +38,17 @@ type Source struct {
 	URL string
 	// Transport carries the requests.
 	Transport http.RoundTripper
+	// Interval is how often the list is fetched, less up to a fifth of it; 15 s when zero.
+	Interval time.Duration
 }
 
 // FollowDenyFile is OpenDenyFile for a file that Run keeps like the list of an enrolment service.
 // While that cannot be fetched the old list stays. A file that is missing is made, with no host.
 // One that is not such a copy and has hosts is refused: they would be forgotten.
 func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, error) {
+	if from.Interval <= 0 {
+		from.Interval = followInterval
+	}
 	w := &follower{path: path, from: from, log: log.With().Str("url", from.URL).Str("file", path).Logger()}
 	content, err := files.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -100,7 +103,8 @@ func (w *follower) run(ctx context.Context) {
 				Msg("The deny list cannot be fetched. The list of the file stays in effect: hosts that are denied meanwhile are not refused here. Logged once until it works again.")
 		}
 		failing = err != nil
-		pause := time.NewTimer(followInterval - rand.N(followInterval/5))
+		// Servers that start together do not go on asking together.
+		pause := time.NewTimer(w.from.Interval - rand.N(w.from.Interval/5+1))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -161,7 +165,7 @@ func (w *follower) write(list *DenyList) error {
 }
 
 // followedMark begins the first line of a file that is a copy.
-const followedMark = "# Copied every 15 s from "
+const followedMark = "# Copied now and then from "
 
 // text is the list as the file has it.
 func (w *follower) text(list *DenyList) []byte {

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// theft is a site with Placement and a cell, which copy the deny list of an enrolment service.
+type theft struct {
+	t   *testing.T
+	dir string
+	ca  *pki.Authority
+	// list is the deny list of the enrolment service.
+	mu   sync.Mutex
+	list *pki.DenyList
+}
+
+func newTheft(t *testing.T) *theft {
+	s := &theft{t: t, dir: t.TempDir(), list: new(pki.DenyList)}
+	var err error
+	s.ca, err = pki.InitAuthority(filepath.Join(s.dir, "ca"), "ca", time.Now())
+	testproc.Check(t, err)
+	testproc.Check(t, os.WriteFile(s.path("ca.pem"), s.ca.PEM(), 0o600))
+	return s
+}
+
+func (s *theft) path(name string) string { return filepath.Join(s.dir, name) }
+
+// certificate makes a certificate and its key, and returns their files.
+func (s *theft) certificate(id pki.Identity) (certFile, keyFile string) {
+	s.t.Helper()
+	certFile, keyFile = s.path(id.Name+".pem"), s.path(id.Name+".key")
+	key, err := serviceKey(keyFile)
+	testproc.Check(s.t, err)
+	csr, err := pki.NewRequest(key, id.Name)
+	testproc.Check(s.t, err)
+	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
+	if id.Kind == pki.Service {
+		o.Client, o.Addresses = true, []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	text, err := signed(s.ca, csr, id, o)
+	testproc.Check(s.t, err)
+	testproc.Check(s.t, os.WriteFile(certFile, text, 0o600))
+	return certFile, keyFile
+}
+
+// server is the TLS of a service.
+func (s *theft) server(name string) osapi.TLSFiles {
+	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: name})
+	return osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
+}
+
+// client is the TLS of a client.
+func (s *theft) client(id pki.Identity) osapi.ClientTLS {
+	certFile, keyFile := s.certificate(id)
+	return osapi.ClientTLS{CAFile: s.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
+}
+
+// enrolment serves the deny list as the enrolment service does, and returns its URL.
+func (s *theft) enrolment() string {
+	s.t.Helper()
+	config, err := s.server("enrolment").Config(zerolog.Nop(), nil)
+	testproc.Check(s.t, err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.URL.Path == pki.DeniedPath {
+			_, _ = w.Write(s.list.Text())
+		}
+	}))
+	pair, err := tls.LoadX509KeyPair(s.path("enrolment.pem"), s.path("enrolment.key"))
+	testproc.Check(s.t, err)
+	server.TLS = config
+	server.TLS.Certificates = []tls.Certificate{pair}
+	server.StartTLS()
+	s.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (s *theft) revoke(host string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	s.list, err = s.list.With(pki.Denial{Host: host, Before: time.Now(), Reason: "stolen"})
+	testproc.Check(s.t, err)
+}
+
+// follow copies the list of a URL quickly into a file, until the test ends.
+func (s *theft) follow(url, name string) *pki.DenyFile {
+	s.t.Helper()
+	transport, err := osapi.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
+		return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	})
+	testproc.Check(s.t, err)
+	denied, err := pki.FollowDenyFile(s.path(name), pki.Source{URL: url, Transport: transport, Interval: 100 * time.Millisecond}, zerolog.Nop())
+	testproc.Check(s.t, err)
+	s.run(func(ctx context.Context) { denied.Run(ctx) })
+	return denied
+}
+
+// run runs something until the test ends, and waits for it then.
+func (s *theft) run(f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() { f(ctx) })
+	s.t.Cleanup(func() { cancel(); group.Wait() })
+}
+
+func (s *theft) listen() net.Listener {
+	s.t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", "127.0.0.1:0")
+	testproc.Check(s.t, err)
+	return l
+}
+
+// newCell serves a cell, and returns its URL.
+func (s *theft) newCell(denied *pki.DenyFile) string {
+	s.t.Helper()
+	files := s.server("cell1")
+	files.ClientCAFile = s.path("ca.pem")
+	c, err := cells.NewCell(s.t.Context(), cells.CellConfig{
+		Name: "cell1", Database: s.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied, TLS: files, Logger: zerolog.Nop(),
+	})
+	testproc.Check(s.t, err)
+	s.t.Cleanup(func() { testproc.Check(s.t, c.Close()) })
+	l := s.listen()
+	s.run(func(ctx context.Context) {
+		if err := c.Serve(ctx, l); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return "https://" + l.Addr().String()
+}
+
+func (s *theft) cellClient(url string, id pki.Identity) *cellclient.Client {
+	s.t.Helper()
+	c, err := cellclient.New(cellclient.Config{URL: url, Cell: "cell1", Files: s.client(id)})
+	testproc.Check(s.t, err)
+	s.t.Cleanup(c.CloseIdle)
+	return c
+}
+
+// TestRevokedHostIsCutOffAtACell: what a host does when it is revoked ends, on connections that
+// are open: a request that waits for work, and a stream. Another host is not affected.
+func TestRevokedHostIsCutOffAtACell(t *testing.T) {
+	s := newTheft(t)
+	url := s.newCell(s.follow(s.enrolment(), "denied"))
+	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
+	defer cancel()
+	const node, server = "90de0000-0000-4000-8000-000000000417", "5e000000-0000-4000-8000-000000000001"
+	stolen := s.cellClient(url, pki.Identity{Kind: pki.Host, Name: "h417", Nodes: []string{node}})
+	honest := s.cellClient(url, pki.Identity{Kind: pki.Host, Name: "h1"})
+	api := s.cellClient(url, pki.Identity{Kind: pki.Service, Name: "compute-api"})
+
+	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "h417", Abilities: []string{plugins.AbilityConsole}}}}
+	_, err := stolen.Report(ctx, "h417", report)
+	testproc.Check(t, err)
+	_, err = api.Insert(ctx, cellwire.Server{
+		UUID: server, ProjectID: "p", Name: "one", Host: "h417", Node: "h417", NodeUUID: node, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		CreatedAt: time.Now(),
+	})
+	testproc.Check(t, err)
+	_, err = api.Release(ctx, server)
+	testproc.Check(t, err)
+
+	// A stream is open, and a request waits for work.
+	opened := make(chan *cellwire.Stream, 1)
+	go func() {
+		end, err := api.OpenStream(ctx, server, cellwire.PurposeConsole, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- end
+	}()
+	var work cellwire.Work
+	for len(work.Streams) == 0 {
+		work, err = stolen.Work(ctx, "h417", work.Revision, work.Epoch, time.Minute)
+		testproc.Check(t, err)
+	}
+	end, err := stolen.AcceptStream(ctx, "h417", work.Streams[0].ID)
+	testproc.Check(t, err)
+	far := <-opened
+	if far == nil {
+		t.FailNow()
+	}
+	_, err = io.WriteString(end, "hello")
+	testproc.Check(t, err)
+	_, err = io.ReadFull(far, make([]byte, 5))
+	testproc.Check(t, err)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := stolen.Work(ctx, "h417", work.Revision, work.Epoch, time.Minute)
+		waiting <- err
+	}()
+
+	s.revoke("h417")
+	if _, err := io.ReadAll(far); err == nil || ctx.Err() != nil {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if err := <-waiting; !refused(err) {
+		t.Errorf("the request that waited: %v", err)
+	}
+	if _, err := stolen.Report(ctx, "h417", report); !refused(err) {
+		t.Errorf("another request on the connection: %v", err)
+	}
+	if _, err := honest.Report(ctx, "h1", cellwire.HostReport{Version: "1"}); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+}
+
+// refused reports whether an error is the cell's refusal of a host.
+func refused(err error) bool {
+	var e *cellwire.Error
+	return errors.As(err, &e) && (e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized) && strings.Contains(e.Message, "deny list")
+}
+
+// TestRevokedHostIsCutOffAtPlacement: a connection of the host that is open is of no use to it.
+func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
+	s := newTheft(t)
+	_, line, err := osapi.NewToken([]string{"admin"}, "admin", "")
+	testproc.Check(t, err)
+	testproc.Check(t, os.WriteFile(s.path("tokens"), []byte(line), 0o600))
+	files := s.server("placement")
+	files.HostCAFile = s.path("ca.pem")
+	p, err := placement.New(t.Context(), placement.Config{
+		StateDir: s.path("placement"), Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.path("tokens")}, TLS: files,
+		Denied: s.follow(s.enrolment(), "denied"), Logger: zerolog.Nop(),
+	})
+	testproc.Check(t, err)
+	defer func() { testproc.Check(t, p.Close()) }()
+	l := s.listen()
+	s.run(func(ctx context.Context) {
+		if err := p.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	connections := 0
+	transport, err := s.client(pki.Identity{Kind: pki.Host, Name: "h417"}).Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
+		return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			connections++
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}}
+	})
+	testproc.Check(t, err)
+	ask := func() (status int, text string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/resource_providers?name=h417", http.NoBody)
+		testproc.Check(t, err)
+		resp, err := transport.RoundTrip(req)
+		testproc.Check(t, err)
+		body, err := io.ReadAll(resp.Body)
+		testproc.Check(t, errors.Join(err, resp.Body.Close()))
+		return resp.StatusCode, string(body)
+	}
+	if status, text := ask(); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	s.revoke("h417")
+	for end := time.Now().Add(testproc.Patience); ; {
+		status, text := ask()
+		if status == http.StatusUnauthorized && strings.Contains(text, "deny list") {
+			break
+		}
+		if status != http.StatusOK || time.Now().After(end) {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	if connections != 1 {
+		t.Errorf("%d connections", connections)
+	}
+}
+
+// TestConfiguredDenyList: a service with [deny_list] url has a copy of the list as soon as it
+// runs, and keeps it when it starts without the enrolment service.
+func TestConfiguredDenyList(t *testing.T) {
+	s := newTheft(t)
+	s.revoke("h417")
+	c := config.DenyList{File: s.path("denied"), URL: s.enrolment(), CAFile: s.path("ca.pem")}
+	denied, err := openDenyList(c, zerolog.Nop())
+	testproc.Check(t, err)
+	err = besideDenyList(denied, func(ctx context.Context, _ net.Listener) error {
+		for end := time.Now().Add(testproc.Patience); denied.Get().Check("h417", time.Time{}) == nil; {
+			if time.Now().After(end) {
+				return errors.New("h417 is let in")
+			}
+		}
+		return ctx.Err()
+	})(t.Context(), nil)
+	testproc.Check(t, err)
+	c.URL = "https://127.0.0.1:1"
+	if denied, err = openDenyList(c, zerolog.Nop()); err != nil || denied.Get().Check("h417", time.Time{}) == nil {
+		t.Errorf("h417 is let in while the service is down: %v", err)
+	}
+	testproc.Check(t, os.WriteFile(s.path("other.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE"}), 0o600))
+	for name, bad := range map[string]config.DenyList{
+		"no CA":          {File: c.File, URL: c.URL, CAFile: s.path("missing")},
+		"a broken CA":    {File: c.File, URL: c.URL, CAFile: s.path("other.pem")},
+		"no file":        {File: s.path("missing")},
+		"no such folder": {File: s.path("missing/denied"), URL: c.URL},
+	} {
+		if _, err := openDenyList(bad, zerolog.Nop()); !errors.Is(err, config.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
