@@ -78,9 +78,9 @@ func (s *theft) server(name string) osapi.TLSFiles {
 }
 
 // client is the TLS of a client.
-func (s *theft) client(id pki.Identity) osapi.ClientTLS {
+func (s *theft) client(id pki.Identity) pki.ClientTLS {
 	certFile, keyFile := s.certificate(id)
-	return osapi.ClientTLS{CAFile: s.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
+	return pki.ClientTLS{CAFile: s.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
 }
 
 // enrolment serves the deny list as the enrolment service does, and returns its URL.
@@ -116,7 +116,7 @@ func (s *theft) revoke(host string) {
 // follow copies the list of a URL quickly into a file, until the test ends.
 func (s *theft) follow(url, name string) *pki.DenyFile {
 	s.t.Helper()
-	transport, err := osapi.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
+	transport, err := pki.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
 		return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
 	})
 	testproc.Check(s.t, err)
