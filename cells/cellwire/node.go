@@ -72,7 +72,7 @@ func (a NodesAnswer) TakesState() bool {
 type NodesRequest struct {
 	// Problems are all nodes that it does not use, by uuid, and why: those of before that are not
 	// among them have none any more. Nil: they stay as they are.
-	Problems map[string]string `json:"problems,omitempty"`
+	Problems map[string]string `json:"problems,omitzero"`
 	// Forgotten are nodes that it has forgotten, as the cell asked it to.
 	Forgotten []string `json:"forgotten,omitempty"`
 	// Host has all its nodes freed that it does not report, or all if its agent does not live, for

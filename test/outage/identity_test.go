@@ -61,7 +61,7 @@ func TestTokens(t *testing.T) {
 	}
 	testIdentities(t, proofs{
 		cell: []string{`cell.auth = "token"`, "cell.token_file = " + quoted(file("known", known.String()))},
-		api:  []string{"compute_api.cell_token_file = " + quoted(file("api", token("compute-api")))},
+		api:  []string{"compute_api.cell_token_file = " + quoted(file("api", token("compute-api"))), `compute_api.discover_hosts_pattern = ["*"]`},
 		agent: func(host string) []string {
 			return []string{"cell_client.token_file = " + quoted(file(host, token(host)))}
 		},
@@ -92,7 +92,7 @@ func TestMutualTLS(t *testing.T) {
 		tls: true,
 		cell: append([]string{`cell.auth = "mtls"`, "cell.peer_ca_file = " + quoted(ca), `cell.api_names = ["compute-api"]`},
 			keysOf(authority, "cell", "cell.")...),
-		api: append([]string{"compute_api.cell_ca_file = " + quoted(ca)}, own...),
+		api: append([]string{"compute_api.cell_ca_file = " + quoted(ca), `compute_api.discover_hosts_pattern = ["*"]`}, own...),
 		agent: func(host string) []string {
 			return append([]string{"cell_client.ca_file = " + quoted(ca)}, keysOf(authority, host, "cell_client.")...)
 		},

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// anyToken takes each client for the compute API and the agent of the host in its request.
+type anyToken struct{}
+
+func (anyToken) Authenticate(r *http.Request) (osapi.Principal, error) {
+	return osapi.Principal{User: r.PathValue("host"), Roles: []string{cell.RoleAPI, cell.RoleAgent}}, nil
+}
+
+// withTokens is a world of cells without hosts that ask for tokens.
+func withTokens(t *testing.T, cells int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+	t.Helper()
+	w := begin(t, make([]int, cells), options...)
+	for _, s := range w.sites[1:] {
+		var err error
+		s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.Tokens(anyToken{}), Now: w.clock, Logger: zerolog.Nop()})
+		w.must(err)
+		s.link.to = s.server
+	}
+	return w
+}
+
+// add adds a host to a cell.
+func (w *world) add(site int, host string) *agent {
+	w.t.Helper()
+	a := newAgent(w, w.sites[site], host)
+	w.sites[site].agents = append(w.sites[site].agents, a)
+	return a
+}
+
+// discoverWith has all hosts show life, and discovers them.
+func (w *world) discoverWith(o scheduler.DiscoverOptions) scheduler.DiscoverReport {
+	w.t.Helper()
+	w.beat()
+	cells, err := w.store.Cells(ctx)
+	w.must(err)
+	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, o)
+	w.must(err)
+	return report
+}
+
+// problems are what a host is answered about its nodes.
+func (a *agent) problems() []cellwire.NodeProblem {
+	a.w.t.Helper()
+	state, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
+	a.w.must(err)
+	return state.Problems
+}
+
+func (w *world) enrolled(site int, host string, state apidb.EnrolmentState, nodes ...string) {
+	w.t.Helper()
+	_, err := w.store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+		e.State, e.CellUUID, e.Nodes = state, w.sites[site].cell.UUID, nil
+		for _, n := range nodes {
+			e.Nodes = append(e.Nodes, apidb.EnrolledNode{UUID: n})
+		}
+		return nil
+	})
+	w.must(err)
+}
+
+// TestWhichHostsAreMapped: in cells that ask who a host is, those that are enrolled, or match a
+// pattern, or are named by a person; its agent learns why one is not.
+func TestWhichHostsAreMapped(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(w *world, a *agent)
+		o       scheduler.DiscoverOptions
+		mapped  bool
+		says    string
+	}{
+		"nothing speaks for it":      {says: "not enrolled"},
+		"its name matches":           {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
+		"its name does not match":    {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}}, says: "discover_hosts_pattern"},
+		"a person names it":          {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
+		"a person names another one": {o: scheduler.DiscoverOptions{Hosts: []string{"h2"}}, says: "not enrolled"},
+		"enrolled":                   {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) }, mapped: true},
+		"enrolled with its node":     {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) }, mapped: true},
+		"enrolled for another node": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled, "5e000000-0000-4000-8000-000000000001") },
+			o: scheduler.DiscoverOptions{Patterns: []string{"*"}}, says: "other nodes"},
+		"enrolled in another cell": {prepare: func(w *world, _ *agent) { w.enrolled(2, "h1", apidb.Enrolled) }, says: "cell2"},
+		"invited":                  {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Invited) }, says: "not enrolled"},
+		"evicted": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Evicted, a.node) },
+			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
+		"the node is enrolled for another host": {prepare: func(w *world, a *agent) { w.enrolled(1, "h2", apidb.Enrolled, a.node) },
+			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "enrolled for host h2"},
+		"the host is mapped": {prepare: func(w *world, a *agent) {
+			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1", CellUUID: w.sites[1].cell.UUID}}))
+		}, mapped: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := withTokens(t, 2)
+			a := w.add(1, "h1")
+			if c.prepare != nil {
+				c.prepare(w, a)
+			}
+			report := w.discoverWith(c.o)
+			if mapped := len(report.Mapped) == 1; mapped != c.mapped || len(report.Conflicts)+len(report.NotEnrolled) == 0 != c.mapped {
+				t.Errorf("%+v", report)
+			}
+			got := a.problems()
+			if c.mapped != (len(got) == 0) || !c.mapped && (got[0].Code != cellwire.NodeNotMapped || !strings.Contains(got[0].Message, c.says)) {
+				t.Errorf("its agent is answered %+v", got)
+			}
+			if missing := len(c.o.Hosts) > 0 && !c.mapped; missing != (len(report.Missing) == 1) {
+				t.Errorf("missing: %v", report.Missing)
+			}
+		})
+	}
+}
+
+// TestANodeOfTwoCells: a node that hosts of two cells report gets no new servers, until one stops,
+// or it is enrolled for one of them.
+func TestANodeOfTwoCells(t *testing.T) {
+	w := withTokens(t, 2)
+	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+	owner, thief := w.add(1, "h1"), w.add(2, "h2")
+	own := thief.node
+	w.discoverWith(all)
+	thief.node = owner.node
+	boot := func() cellwire.Server {
+		w.pass(time.Minute)
+		w.beat()
+		uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = "h1" })
+		w.schedule()
+		return w.row(uuid)
+	}
+	if report := w.discoverWith(all); len(report.Conflicts) != 2 || !errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
+		t.Errorf("%+v", report)
+	}
+	for _, a := range []*agent{owner, thief} {
+		if got := a.problems(); len(got) != 1 || !strings.Contains(got[0].Message, "reports node") {
+			t.Errorf("host %s is answered %+v", a.host, got)
+		}
+	}
+	if row := boot(); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, "1 reported by several hosts") {
+		t.Errorf("contested: %+v", row)
+	}
+	w.enrolled(1, "h1", apidb.Enrolled, owner.node)
+	if report := w.discoverWith(all); len(report.Conflicts) != 1 || report.Conflicts[0].Node.Host != "h2" {
+		t.Errorf("enrolled: %+v", report)
+	}
+	if row := boot(); row.Host != "h1" {
+		t.Errorf("enrolled for its host: %+v", row)
+	}
+	w.enrolled(1, "h1", apidb.Enrolled)
+	w.discoverWith(all)
+	if row := boot(); row.Host != "" {
+		t.Errorf("contested again: %+v", row)
+	}
+	thief.node = own
+	if report := w.discoverWith(all); len(report.Conflicts) != 0 || len(owner.problems())+len(thief.problems()) != 0 {
+		t.Errorf("one has stopped: %+v", report)
+	}
+	if row := boot(); row.Host != "h1" {
+		t.Errorf("one has stopped: %+v", row)
+	}
+}
+
+// TestUserDataNeedsAPerson: a server with user data is not put on a host that a pattern found, and
+// its fault says so; one without is.
+func TestUserDataNeedsAPerson(t *testing.T) {
+	w := withTokens(t, 1, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = []string{"h*"} })
+	w.add(1, "h1")
+	w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"h*"}})
+	boot := func(userData string) cellwire.Server {
+		w.pass(time.Minute)
+		w.beat()
+		uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.UserData = userData })
+		w.schedule()
+		return w.row(uuid)
+	}
+	if row := boot(""); row.Host != "h1" {
+		t.Errorf("without user data: %+v", row)
+	}
+	const why = "1 on hosts that are not enrolled by a person, and the server has user data"
+	if row := boot("c2VjcmV0"); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, why) {
+		t.Errorf("with user data: %+v", row)
+	}
+	w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"h*"}, Hosts: []string{"h1"}, By: "operator"})
+	if row := boot("c2VjcmV0"); row.Host != "h1" {
+		t.Errorf("a person has named the host: %+v", row)
+	}
+	all, err := w.store.Enrolments(ctx)
+	w.must(err)
+	if len(all) != 1 || all[0].State != apidb.Enrolled || all[0].CreatedBy != "operator" || len(all[0].Nodes) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestForgottenNodesAreUnmapped: a node that its host does not report for a day is unmapped, and
+// the cell forgets it then; its host stays mapped.
+func TestForgottenNodesAreUnmapped(t *testing.T) {
+	w := withTokens(t, 1)
+	a := w.add(1, "h1")
+	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+	w.discoverWith(all)
+	former := a.node
+	a.node = "5e000000-0000-4000-8000-000000000001"
+	w.beat()
+	w.pass(25 * time.Hour)
+	s := w.sites[1]
+	_, err := s.store.ForgetNodes(ctx, s.server.Moment())
+	w.must(err)
+	if report := w.discoverWith(all); len(report.Forgotten) != 1 || report.Forgotten[0] != former || len(report.Mapped) != 1 {
+		t.Errorf("%+v", report)
+	}
+	nodes, err := w.store.Nodes(ctx)
+	w.must(err)
+	if len(nodes) != 1 || nodes[0].UUID != a.node {
+		t.Errorf("%+v", nodes)
+	}
+	if report := w.discoverWith(all); len(report.Forgotten)+len(report.Mapped) != 0 {
+		t.Errorf("again: %+v", report)
+	}
+}
