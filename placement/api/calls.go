@@ -11,6 +11,8 @@ type Call struct {
 	Path string
 	// Action is what the policy must allow; "" where the handler decides, or for everybody.
 	Action Action
+	// Hosts says what a host may do with it, for documentation; "" for nothing.
+	Hosts string
 }
 
 // Calls are all calls of the API, by path.
@@ -18,7 +20,7 @@ func Calls() []Call {
 	var all []Call
 	for _, r := range routes {
 		for _, e := range r.endpoints {
-			all = append(all, Call{Method: e.method, Path: strings.TrimSuffix(r.path, "{$}"), Action: e.action})
+			all = append(all, Call{Method: e.method, Path: strings.TrimSuffix(r.path, "{$}"), Action: e.action, Hosts: e.host.String()})
 		}
 	}
 	return all

@@ -124,8 +124,8 @@ func drawWrite(t *rapid.T, d placementtest.Dump) call {
 	return call{method: "POST", path: "/allocations", body: jsonOf(consumers)}
 }
 
-// fromHost1 says what is wrong with a change that h1 made, by what a dump shows and without the code
-// under test: nothing of others may have changed.
+// fromHost1 says what is wrong with a change that h1 made, by what a dump shows and without the
+// code under test: nothing of others may have changed.
 func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 	own := func(d placementtest.Dump, uuid string) bool {
 		root := d.Providers[d.Providers[uuid].Root].Name
@@ -262,9 +262,9 @@ func add(to map[string]int64, amounts providertree.Resources) {
 	}
 }
 
-// TestRandomWritesOfAHost: whatever a host sends, an independent check of what changed finds nothing
-// of others; and what was refused changed nothing. An admin writes meanwhile, so that the states are
-// those of a cloud with many owners.
+// TestRandomWritesOfAHost: whatever a host sends, an independent check of what changed finds
+// nothing of others; and what was refused changed nothing. An admin writes meanwhile, so that the
+// states are those of a cloud with many owners.
 func TestRandomWritesOfAHost(t *testing.T) {
 	allowed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -300,7 +300,8 @@ func TestRandomWritesOfAHost(t *testing.T) {
 	}
 }
 
-// FuzzHosts sends any request as a host. What others have stays, and what it reads is not about them.
+// FuzzHosts sends any request as a host. What others have stays, and what it reads is not about
+// them.
 func FuzzHosts(f *testing.F) {
 	for _, c := range []call{
 		{method: "PUT", path: "/allocations/" + onBoth, body: holding(allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1")},

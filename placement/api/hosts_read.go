@@ -24,6 +24,21 @@ const (
 	hostAllocates          // the same, about allocations
 )
 
+// String describes the rule, for documentation.
+func (r hostRule) String() string {
+	return [...]string{
+		notForHosts:   "",
+		hostNames:     "yes",
+		hostList:      "by `in_tree` or `uuid` of its own, by a name of its own, or those that share with its providers",
+		hostOwn:       "its own",
+		hostShared:    "its own, and those that share with its providers",
+		hostConsumer:  "consumers that have allocations in its trees, or none at all",
+		hostCreates:   "yes (`placement:hosts:names`)",
+		hostWrites:    "its own",
+		hostAllocates: "in its own trees (`placement:hosts:allocations`, `placement:hosts:heal`)",
+	}[r]
+}
+
 // admitHost judges a request of a host before its handler runs. What the handler reads after that
 // is the snapshot that was judged.
 func (x *exchange) admitHost(h *hostRequest, rule hostRule) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -19,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 // What is in Placement in the tests of hosts: a tree of h1 with a provider below its root, one of
@@ -229,6 +231,29 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 	}
 }
 
+// TestHostsInTheDocumentation: the page has each call with what a host may do with it, and the
+// rules with their defaults.
+func TestHostsInTheDocumentation(t *testing.T) {
+	text := "| call | for a host |\n|---|---|\n"
+	for _, c := range api.Calls() {
+		hosts := c.Hosts
+		if hosts == "" {
+			hosts = "no"
+		}
+		text += fmt.Sprintf("| `%s %s` | %s |\n", c.Method, c.Path, hosts)
+	}
+	golden.Section(t, "../../docs/identity.md", "<!-- calls of hosts: begin -->", "<!-- calls of hosts: end -->", text)
+	page, err := os.ReadFile("../../docs/identity.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for action, rule := range api.HostRules() {
+		if row := fmt.Sprintf("| `%s` | `%s` |", action, rule); !strings.Contains(string(page), row) {
+			t.Errorf("docs/identity.md has no row %s", row)
+		}
+	}
+}
+
 // TestWhatAHostReads: lists that can only hold what the host may read, and no others.
 func TestWhatAHostReads(t *testing.T) {
 	h, _ := hostsWorld(t)
@@ -433,5 +458,100 @@ func TestRulesForHosts(t *testing.T) {
 			c.call.status = c.want
 			c.call.as(c.as).do(t, h)
 		})
+	}
+}
+
+// TestBoundsOfAHost: a host cannot fill Placement. What it has used up comes back with time, and is
+// its own: another host is not affected.
+func TestBoundsOfAHost(t *testing.T) {
+	now := clock
+	h, _ := hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
+	name := func(i int) call { return call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", i), status: 201} }
+	refused := func(c call, as string) {
+		t.Helper()
+		c.status = 403
+		if detail := errorOf(t, c.as(as).do(t, h)).Detail; !strings.Contains(detail, "more") {
+			t.Errorf("%s %s: %s", c.method, c.path, detail)
+		}
+	}
+	for i := range 1000 {
+		name(i).as("h1").do(t, h)
+	}
+	refused(name(1000), "h1")
+	name(1001).as("h2").do(t, h)
+	now = now.Add(time.Minute)
+	name(1000).as("h1").do(t, h)
+	refused(name(1002), "h1")
+
+	child := func(i int) call {
+		return call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h2_%d","parent_provider_uuid":%q}`, i, root2), status: 200}
+	}
+	for i := range 1999 {
+		child(i).as("h2").do(t, h)
+	}
+	refused(child(1999), "h2")
+
+	root := func(i int) call {
+		return call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h3.d%d"}`, i), status: 200}
+	}
+	for i := range 100 {
+		root(i).as("h3").do(t, h)
+	}
+	refused(root(100), "h3")
+}
+
+// TestHealingIsBounded: so is the number of consumers that a host gives allocations.
+func TestHealingIsBounded(t *testing.T) {
+	h, _ := hostsWorld(t)
+	batch := func(from, n int) string {
+		parts := make([]string, n)
+		for i := range parts {
+			parts[i] = fmt.Sprintf(`"60000000-0000-4000-8000-%012d":%s`, from+i, holding(allocated(root1, "VCPU", 1), "null"))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	}
+	calls(t, h,
+		call{method: "PUT", path: "/resource_providers/" + root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`, status: 200}.as("h1"),
+		call{method: "POST", path: "/allocations", body: batch(0, 5000), status: 204}.as("h1"),
+		call{method: "POST", path: "/allocations", body: batch(5000, 1), status: 403}.as("h1"),
+		call{method: "POST", path: "/allocations", body: batch(5000, 1), version: "1.39", status: 204},
+	)
+}
+
+// TestAHostRenamesNoClass: in the form that the call had before 1.7, either.
+func TestAHostRenamesNoClass(t *testing.T) {
+	h, _ := hostsWorld(t)
+	calls(t, h,
+		call{method: "PUT", path: "/resource_classes/CUSTOM_A", status: 201}.as("h1"),
+		call{method: "PUT", path: "/resource_classes/CUSTOM_A", body: `{"name":"CUSTOM_B"}`, version: "1.6", status: 403}.as("h1"),
+	)
+}
+
+// BenchmarkHosts is what the rules for hosts cost: writes of a service user and of a host, in a
+// cloud of 1,000 hosts.
+func BenchmarkHosts(b *testing.B) {
+	for _, who := range []string{"admin", "h1"} {
+		for _, what := range []string{"inventories", "allocations"} {
+			b.Run(what+"/"+who, func(b *testing.B) {
+				h, l := hostsWorld(b)
+				for i := range 1000 {
+					call{method: "POST", path: "/resource_providers", version: "1.39", body: fmt.Sprintf(`{"name":"other%d"}`, i), status: 200}.do(b, h)
+				}
+				b.ResetTimer()
+				for i := range b.N {
+					b.StopTimer()
+					p, _ := l.Current().Provider(root1)
+					c, _ := l.Current().Consumer(onHost1)
+					write := call{method: "PUT", version: "1.39", path: "/resource_providers/" + root1 + "/inventories", status: 200, headers: []string{"X-Auth-Token: " + who},
+						body: fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":%d},"MEMORY_MB":{"total":100}}}`, p.Generation, 100+i%2)}
+					if what == "allocations" {
+						write.path, write.status = "/allocations/"+onHost1, 204
+						write.body = holding(allocated(root1, "VCPU", 2, numa1, "MEMORY_MB", 64, share1, "DISK_GB", 10), fmt.Sprint(c.Generation))
+					}
+					b.StartTimer()
+					write.do(b, h)
+				}
+			})
+		}
 	}
 }

@@ -53,7 +53,7 @@ const reshaperPath = "/reshaper"
 // routes are all calls of the API.
 var routes = []route{
 	{"/{$}", []endpoint{
-		{method: http.MethodGet, handle: showVersions},
+		{method: http.MethodGet, host: hostNames, handle: showVersions},
 	}},
 	{"/resource_providers", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList, handle: listProviders},

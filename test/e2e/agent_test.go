@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ type site struct {
 	dir    string
 	config string
 	url    string
+	env    []string // of its agents
 }
 
 func newSite(t *testing.T, url string) *site {
@@ -63,7 +65,7 @@ nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX", "CUSTOM_FAST"],
 }
 
 func (s *site) run(env ...string) *process {
-	return spawn(s.t, env, "compute-agent", "run", "--config", s.config)
+	return spawn(s.t, append(slices.Clone(s.env), env...), "compute-agent", "run", "--config", s.config)
 }
 
 func (s *site) status() health.Status {

@@ -51,8 +51,8 @@ func busy(gpu string) holding {
 
 var renamed = map[string]string{"CUSTOM_GPU": "VGPU"}
 
-// reshapes are the specification's examples and variations of them.
-var reshapes = []struct {
+// scenario is one host whose machine gets other layouts.
+type scenario struct {
 	name string
 	// steps are what the driver is configured to, one start after the other; claims come after the
 	// first.
@@ -65,7 +65,10 @@ var reshapes = []struct {
 	// tooOld: a Placement older than March 2025 refuses it, since it checks the capacity of
 	// unchanged allocations too.
 	tooOld bool
-}{
+}
+
+// reshapes are the specification's examples and variations of them.
+var reshapes = []scenario{
 	{
 		name:   "VGPU from the root to one child per GPU",
 		steps:  []string{machine("flat"), machine("vgpu-children", `guests = {"`+guest+`" = "gpu_1"}`)},
@@ -126,41 +129,48 @@ func TestReshape(t *testing.T) {
 	for kind, empty := range placements(t) {
 		for _, tc := range reshapes {
 			t.Run(kind+"/"+tc.name, func(t *testing.T) {
-				w := newWorld(t, empty(t))
-				w.write(tc.steps[0], "")
-				w.settle()
-				w.others()
-				w.claim(tc.claims)
-				before := w.look()
-				if kind == "openstack" && tc.tooOld {
-					w.refusedAsTooOld(tc.steps[1:], before)
-					return
-				}
-				for _, step := range tc.steps[1:] {
-					w.write(step, "")
-					if w.settle() == 0 {
-						t.Error("nothing was written")
-					}
-					if diff := cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)); diff != "" {
-						t.Errorf("sums: %s", diff)
-					}
-				}
-				after := w.look()
-				if tc.want != nil {
-					if diff := cmp.Diff(tc.want, after.Holding); diff != "" {
-						t.Errorf("allocations: %s", diff)
-					}
-				}
-				w.checkShape(before, after, tc.inventory)
-
-				if n := w.settle(); n != 0 {
-					t.Errorf("%d writes at the next start", n)
-				}
-				if diff := cmp.Diff(after, w.look()); diff != "" {
-					t.Errorf("the next start changed something: %s", diff)
-				}
+				newWorld(t, empty(t)).goThrough(tc, kind == "openstack" && tc.tooOld)
 			})
 		}
+	}
+}
+
+// goThrough lets agents take the steps of a scenario, and checks what Placement has then. refused
+// says that Placement refuses them.
+func (w *world) goThrough(tc scenario, refused bool) {
+	t := w.t
+	t.Helper()
+	w.write(tc.steps[0], "")
+	w.settle()
+	w.others()
+	w.claim(tc.claims)
+	before := w.look()
+	if refused {
+		w.refusedAsTooOld(tc.steps[1:], before)
+		return
+	}
+	for _, step := range tc.steps[1:] {
+		w.write(step, "")
+		if w.settle() == 0 {
+			t.Error("nothing was written")
+		}
+		if diff := cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)); diff != "" {
+			t.Errorf("sums: %s", diff)
+		}
+	}
+	after := w.look()
+	if tc.want != nil {
+		if diff := cmp.Diff(tc.want, after.Holding); diff != "" {
+			t.Errorf("allocations: %s", diff)
+		}
+	}
+	w.checkShape(before, after, tc.inventory)
+
+	if n := w.settle(); n != 0 {
+		t.Errorf("%d writes at the next start", n)
+	}
+	if diff := cmp.Diff(after, w.look()); diff != "" {
+		t.Errorf("the next start changed something: %s", diff)
 	}
 }
 
