@@ -84,7 +84,7 @@ func (w *auditedWorld) records(t *testing.T) (list []auditlog.Record) {
 	return list
 }
 
-// TestAuditOfCells: the compute API records who asked for what, and changes in its database; the
+// TestAuditOfCells: the compute API records which client requested what, and changes in its database; the
 // cell what its servers, services and hosts became, with the request and the sender of the compute
 // API's client. There are no secrets in it, and a heartbeat, a read and a refused request have no
 // record.
