@@ -27,8 +27,8 @@ type DiscoverOptions struct {
 type DiscoverReport struct {
 	// Mapped are nodes that are mapped now, with their hosts.
 	Mapped []apidb.Node
-	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs to
-	// another cell or host. NotEnrolled are those of hosts that no person enrolled.
+	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs
+	// to another cell or host. NotEnrolled are those of hosts that no person enrolled.
 	Conflicts, NotEnrolled []DiscoverConflict
 	// Forgotten are nodes that were unmapped, because their hosts have not reported them for long.
 	Forgotten []string

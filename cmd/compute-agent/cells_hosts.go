@@ -60,7 +60,7 @@ func newDiscoverHosts() *cobra.Command {
 					options.Cell = one.UUID
 				}
 				report, err := scheduler.Discover(cmd.Context(), store, newGatherer(cfg), known, options)
-				return errors.Join(opts.showDiscovered(cmd.OutOrStdout(), report, known), err, discoveryError(report))
+				return errors.Join(opts.showDiscovered(cmd.OutOrStdout(), report, known), err, discoveryError(report, named))
 			})
 		},
 	}
@@ -81,12 +81,16 @@ func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverRep
 	return printHosts(w, views)
 }
 
-func discoveryError(report scheduler.DiscoverReport) error {
+// discoveryError is why hosts were not mapped, of those that were named, or of all if none was.
+func discoveryError(report scheduler.DiscoverReport, named []string) error {
 	var all []error
 	for _, c := range report.Down {
 		all = append(all, fmt.Errorf("cell %s does not answer, so its hosts were not mapped; run this again when it answers", c.Name))
 	}
 	for _, c := range report.NotEnrolled {
+		if len(named) > 0 && !slices.Contains(named, c.Node.Host) {
+			continue
+		}
 		all = append(all, fmt.Errorf("node %s of host %s was not mapped: %w; enrol the host (compute-agent cells manage add-host %[2]s), or map it as it is "+
 			"(compute-agent cells manage discover-hosts --host %[2]s)", c.Node.Name, c.Node.Host, c.Err))
 	}
