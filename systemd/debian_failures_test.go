@@ -217,7 +217,7 @@ func testCredentials(t *testing.T, m *machine) {
 	m.write(t, "/etc/systemd/system/"+placementUnit+".d/50-token.conf", "[Service]\nLoadCredential=tokens:/etc/compute-agent/credentials/tokens\nExecStart=\n"+
 		"ExecStart=/usr/bin/compute-agent placement serve --state-dir /var/lib/compute-agent-placement --auth token --token-file %d/tokens\n")
 	m.write(t, "/etc/systemd/system/"+agentUnit+".d/50-token.conf", "[Service]\nLoadCredential=placement-token:/etc/compute-agent/credentials/placement-token\n")
-	m.write(t, "/etc/compute-agent/conf.d/50-token.toml", "[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n")
+	m.write(t, "/etc/compute-agent/conf.d/50-token.toml", "[log]\nlevel = \"debug\"\n[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n")
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", placementUnit, agentUnit)
 	m.healthy(t, services[0])
@@ -236,12 +236,32 @@ func testCredentials(t *testing.T, m *machine) {
 		t.Errorf("status: %s", out)
 	}
 	m.run(t, "compute-agent", "tree")
+	m.keepsSecret(t, token)
 	m.remove(t, "/etc/systemd/system/"+placementUnit+".d/50-token.conf")
 	m.remove(t, "/etc/systemd/system/"+agentUnit+".d/50-token.conf")
 	m.remove(t, "/etc/compute-agent/conf.d/50-token.toml")
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", placementUnit, agentUnit)
 	m.healthy(t, services...)
+}
+
+// keepsSecret checks that a secret is not in the journal, nor in the arguments and environments of
+// processes.
+func (m *machine) keepsSecret(t *testing.T, secret string) {
+	t.Helper()
+	m.run(t, "journalctl", "--sync")
+	for where, command := range map[string]string{
+		"the journal":                      "journalctl --boot --no-pager --output=export --all",
+		"the arguments of a process":       "cat /proc/[0-9]*/cmdline",
+		"the environment of a process":     "cat /proc/[0-9]*/environ",
+		"a file that all users can read":   "find /etc/compute-agent /run/compute-agent* /var/lib/compute-agent* -type f -perm -o+r -exec cat {} +",
+		"the listing of a unit's settings": "systemctl show 'compute-agent*'",
+	} {
+		// The pattern does not match itself in the arguments of grep.
+		if out := m.sh(t, command+" 2>/dev/null | grep --text -c '["+secret[:1]+"]"+secret[1:]+"' || true"); strings.TrimSpace(out) != "0" {
+			t.Errorf("a secret is in %s: %s lines", where, strings.TrimSpace(out))
+		}
+	}
 }
 
 // testStop: of services that are stopped nothing is left but their state.

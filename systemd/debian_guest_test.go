@@ -3,6 +3,7 @@
 package systemd_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,12 +18,17 @@ const image = "70a599e0-31e7-49b7-b260-868f441e862b"
 // manage runs `cells manage` as docs/cells.md says.
 const manage = "manage() { runuser -u compute-agent-cells-api -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
 
+// userData is secret: owners of servers put passwords and keys into it.
+const userData = "#!/bin/sh -- the user data of the test"
+
 // The server that testGuest makes, and what testReboot compares.
 var guest struct{ server, allocations string }
 
 // testGuest makes a server with an image, by the compute API, and restarts the agent.
 func testGuest(t *testing.T, m *machine) {
 	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", `
+[log]
+level = "debug"
 [cell_client]
 url = "unix:///run/compute-agent-cell-cell1/cell.sock"
 [drivers.libvirt.config]
@@ -48,7 +54,8 @@ virt_type = "qemu"
 	})
 	m.api(t, "POST", "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 64, "disk": 1}}`)
 	var made struct{ Server struct{ ID string } }
-	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none"}}`)), &made))
+	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
+		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`)), &made))
 	guest.server = made.Server.ID
 	m.becomes(t, "ACTIVE")
 	guest.allocations = m.allocations(t)
@@ -59,6 +66,9 @@ virt_type = "qemu"
 		t.Errorf("the disk is no layer over the image: %s", backing)
 	}
 	before := m.domain(t)
+	for _, text := range []string{userData, base64.StdEncoding.EncodeToString([]byte(userData))} {
+		m.keepsSecret(t, text)
+	}
 
 	m.run(t, "systemctl", "restart", agentUnit)
 	m.healthy(t, services...)

@@ -103,7 +103,7 @@ func TestPeer(t *testing.T) {
 					}
 					_ = got.Body.Close()
 					// Of calls that are allowed, those of an unknown host are answered 404.
-					if allowed := got.StatusCode != 403 && got.StatusCode != 401; allowed != (want == 200) || got.StatusCode >= 500 {
+					if allowed := got.StatusCode != http.StatusForbidden && got.StatusCode != http.StatusUnauthorized; allowed != (want == 200) || got.StatusCode >= 500 {
 						t.Errorf("uid %d, %s: answered %d, want %d", one.uid, target, got.StatusCode, want)
 					}
 				}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -41,12 +42,24 @@ const (
 )
 
 func main() {
+	if err := forbidCoreDumps(); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "compute-agent: a core dump of this process would contain its secrets: %v\n", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	stopReaping := reapOrphans(os.Stderr)
 	code := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stopReaping()
 	os.Exit(code)
+}
+
+// forbidCoreDumps keeps this process, and the drivers that it starts, from writing core dumps,
+// which would contain tokens, passwords and keys.
+func forbidCoreDumps() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("setting RLIMIT_CORE to 0: %w", err)
+	}
+	return nil
 }
 
 // reapOrphans reaps orphaned processes until end is called, if this is the first process of a
