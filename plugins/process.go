@@ -42,7 +42,8 @@ func init() {
 
 // fromAgent is whether the environment had the cookie at the start of the process. Serve removes
 // it: a program that the driver starts is not a plugin.
-var fromAgent = os.Getenv(protocol.CookieKey) == protocol.CookieValue
+// A process that enters a sandbox is not a plugin yet.
+var fromAgent = os.Getenv(protocol.CookieKey) == protocol.CookieValue && os.Args[0] != protocol.SandboxArg
 
 func startedByAgent() bool { return fromAgent }
 

@@ -109,3 +109,73 @@ func testIsolation(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "restart", placementUnit, cell1Unit, apiUnit, agentUnit)
 	m.healthy(t, services...)
 }
+
+// testDriverIsolation: the process of a driver, which has the agent's user, tries to read the
+// agent's secrets: it succeeds without its sandbox only.
+func testDriverIsolation(t *testing.T, m *machine) {
+	const (
+		plugin, file = "/usr/libexec/compute-agent/plugins/compute-driver-probe", "/etc/compute-agent/conf.d/50-probe.toml"
+		dropIn       = "/etc/systemd/system/" + agentUnit + ".d/60-isolation.conf"
+		own          = "/var/lib/compute-agent/drivers/probe"
+		result       = own + "/result"
+	)
+	m.write(t, "/etc/compute-agent/credentials/agent", "the secret of the agent")
+	m.write(t, dropIn, "[Service]\nLoadCredential=secret:/etc/compute-agent/credentials/agent\n")
+	attempts := map[string]struct {
+		script string
+		sealed bool // refused in the sandbox
+	}{
+		"read the system":                   {"cat /etc/os-release /proc/meminfo && ls /usr/lib /sys/devices", false},
+		"read accounts":                     {"cat /etc/passwd", false},
+		"write to its own state":            {"touch " + own + "/new", false},
+		"write to a temporary file":         {"echo x >/tmp/probe && cat /tmp/probe", false},
+		"read the identity of the host":     {"cat /var/lib/compute-agent/compute_id", true},
+		"list directories":                  {"ls / /etc /var/lib/compute-agent", false},
+		"write to the state of the agent":   {"echo x >>/var/lib/compute-agent/probe", true},
+		"read a credential of the agent":    {"cat /run/credentials/compute-agent.service/secret", true},
+		"read the configuration":            {"cat /etc/compute-agent/compute-agent.toml", true},
+		"read the environment of the agent": {"cat /proc/$PPID/environ", true},
+		"read the memory map of the agent":  {"cat /proc/$PPID/maps", true},
+		"open the memory of the agent":      {"exec 3</proc/$PPID/mem", true},
+		"follow a descriptor of the agent":  {"readlink /proc/$PPID/fd/0", true},
+	}
+	var script strings.Builder
+	script.WriteString("#!/bin/sh\n: >" + result + ".new\n")
+	for name, a := range attempts {
+		fmt.Fprintf(&script, "if ( %s ) >/dev/null 2>&1; then echo '%s'; fi >>%s.new\n", a.script, name, result)
+	}
+	fmt.Fprintf(&script, "mv %s.new %s\nexit 1\n", result, result)
+	m.write(t, plugin, script.String())
+	m.run(t, "chmod", "755", plugin)
+	m.run(t, "systemctl", "daemon-reload")
+	for _, sandbox := range []string{"landlock", "none"} {
+		t.Run(sandbox, func(t *testing.T) {
+			m.write(t, file, "[drivers.probe]\nsandbox = \""+sandbox+"\"\n")
+			m.run(t, "rm", "-f", result)
+			_, _ = m.try("systemctl", "restart", agentUnit) // it starts with a driver that does not work, too
+			var done string
+			eventually(t, "the driver's results", func() (err error) {
+				done, err = m.try("cat", result)
+				return err
+			})
+			for name, a := range attempts {
+				if got, want := slices.Contains(strings.Split(done, "\n"), name), sandbox == "none" || !a.sealed; got != want {
+					t.Errorf("a driver can %s: %v, want %v", name, got, want)
+				}
+			}
+			if out := m.sh(t, "tr '\\0' '\\n' </proc/$(systemctl show --value -p MainPID compute-agent)/environ | grep CREDENTIALS"); out == "" {
+				t.Error("the agent has no credentials: nothing was tried")
+			}
+		})
+	}
+	m.remove(t, file)
+	m.remove(t, plugin)
+	m.remove(t, dropIn)
+	m.run(t, "rm", "-f", "/var/lib/compute-agent/probe")
+	m.run(t, "systemctl", "daemon-reload")
+	m.run(t, "systemctl", "restart", agentUnit)
+	m.healthy(t, services[0])
+	if out := m.sh(t, "compute-agent status --output json"); !strings.Contains(out, `"sandbox": "landlock `) && !strings.Contains(out, `"sandbox":"landlock `) {
+		t.Errorf("the status does not show the sandbox:\n%s", out)
+	}
+}

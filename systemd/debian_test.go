@@ -70,6 +70,7 @@ func TestUnits(t *testing.T) {
 		{"start", testStart},
 		{"requests wait while Placement restarts", testRequestsWait},
 		{"isolation", testIsolation},
+		{"isolation of drivers", testDriverIsolation},
 		{"reports read-only", testReportsReadOnly},
 		{"reload", testReload},
 		{"crash", testCrash},

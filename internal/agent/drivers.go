@@ -281,7 +281,7 @@ func Executable(cfg *config.Config, name string) (host.Spec, error) {
 	if err != nil {
 		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
-	return host.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own}, nil
+	return host.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
 }
 
 // spec returns the plugin host's specification of a driver. Nothing is written.

@@ -179,8 +179,8 @@ func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(h.dir, "state", "drivers", "fake", "machines", uuidB+".json")); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(shared); !os.IsNotExist(err) {
-		t.Errorf("the shared directory: %v", err)
+	if left, err := os.ReadDir(shared); err != nil && !os.IsNotExist(err) || len(left) > 0 {
+		t.Errorf("the shared directory has %v, %v", left, err)
 	}
 }
 

@@ -134,12 +134,21 @@ type Driver struct {
 	Env     map[string]string
 	Config  map[string]any // As TOML decodes it; the driver knows its keys.
 
+	Sandbox    string   // SandboxLandlock or SandboxNone.
+	ReadPaths  []string // Absolute; what the sandbox opens in addition.
+	WritePaths []string
 	// UnavailableGrace is how long the driver may not answer until its nodes
 	// are disabled; zero: they never are.
 	UnavailableGrace time.Duration
 	Timeouts         DriverTimeouts
 	Restart          DriverRestart
 }
+
+// Values of Driver.Sandbox.
+const (
+	SandboxLandlock = "landlock"
+	SandboxNone     = "none"
+)
 
 // DriverTimeouts is the table [drivers.NAME.timeouts]: how long this driver may
 // take. Zero is as [plugins] says.

@@ -90,7 +90,7 @@ func TestDefaultsDriverExample(t *testing.T) {
 	}
 	text := "[drivers.libvirt]" + strings.ReplaceAll(example, "\n# ", "\n")
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": text})))
-	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", UnavailableGrace: 10 * time.Minute}
+	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
 	if diff := cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("driver of the example (-want +got):\n%s", diff)
 	}
@@ -182,9 +182,10 @@ reserved = {memory_mb = 512, cpus = 1}
 		Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Args: []string{"--one"},
 		Env:              map[string]string{"A": "main", "B": "host"},
 		Config:           map[string]any{"uri": "qemu:///system", "reserved": map[string]any{"memory_mb": int64(1024), "cpus": int64(1)}},
+		Sandbox:          SandboxLandlock,
 		UnavailableGrace: 10 * time.Minute,
 	}
-	fake := &Driver{Enabled: true, UnavailableGrace: 10 * time.Minute, Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"}, Config: map[string]any{"nodes": int64(2)}}
+	fake := &Driver{Enabled: true, Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute, Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"}, Config: map[string]any{"nodes": int64(2)}}
 	if diff := cmp.Diff(map[string]*Driver{"libvirt": libvirt, "fake": fake}, c.Drivers); diff != "" {
 		t.Errorf("drivers (-want +got):\n%s", diff)
 	}
@@ -384,6 +385,9 @@ password = "two"
 		{Key: "drivers.old.sha256", Old: `""`},
 		{Key: "drivers.old.args", Old: "[]"},
 		{Key: "drivers.old.env", Old: "{}"},
+		{Key: "drivers.old.sandbox", Old: `"landlock"`},
+		{Key: "drivers.old.read_paths", Old: "[]"},
+		{Key: "drivers.old.write_paths", Old: "[]"},
 		{Key: "drivers.old.unavailable_grace", Old: `"10m"`},
 	}
 	if diff := cmp.Diff(want, Diff(before, after), cmpopts.IgnoreFields(Change{}, "Source")); diff != "" {

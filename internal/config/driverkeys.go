@@ -57,6 +57,16 @@ var driverKeys = []key[Driver]{
 	{"env", live, "Environment of the plugin's process, in addition to the few variables that every plugin\ngets.",
 		strs[Driver]{at: func(d *Driver) *map[string]string { return &d.Env }, words: "a table of strings such as {LIBVIRT_DEBUG = \"1\"}", check: variableName}},
 	{
+		"sandbox",
+		live,
+		"\"landlock\": the driver's process, and what it starts, cannot read the agent's state,\ncredentials, files of secrets and memory, and of what the agent's user may write it\nwrites only to /dev, /tmp, /var/tmp, /proc, /sys, its own state directory, the directories\nof guests and the absolute paths in its own configuration. Needs Linux 5.13. \"none\": it\ncan do what the agent can.",
+		choice[Driver]{func(d *Driver) *string { return &d.Sandbox }, SandboxLandlock, []string{SandboxLandlock, SandboxNone}},
+	},
+	{"read_paths", live, "Files and directories that the sandbox lets the driver read in addition, secret or not.",
+		list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }, words: "an array of absolute paths", check: absolutePathRequired}},
+	{"write_paths", live, "Files and directories that the sandbox lets the driver read and write in addition.",
+		list[Driver]{at: func(d *Driver) *[]string { return &d.WritePaths }, words: "an array of absolute paths", check: absolutePathRequired}},
+	{
 		"unavailable_grace",
 		live,
 		"How long the driver may be unavailable (its process is down or does not answer, or the\ndriver is not ready) before its nodes are disabled: their resource providers get the\ntrait COMPUTE_STATUS_DISABLED until the driver answers again. Guests keep running. The\ntime starts at the first failure after the last successful answer.",

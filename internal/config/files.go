@@ -3,6 +3,8 @@
 package config
 
 import (
+	"strings"
+
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +13,18 @@ import (
 
 // namedFile is a file that a configuration key names: a token, password, certificate or key.
 type namedFile struct{ key, path string }
+
+// SecretFiles are the configured files of tokens, passwords, certificates and keys. Those of CAs,
+// which are public, are not among them.
+func (c *Config) SecretFiles() []string {
+	var files []string
+	for _, file := range c.named {
+		if !strings.HasSuffix(file.key, "ca_file") {
+			files = append(files, file.path)
+		}
+	}
+	return files
+}
 
 // MissingFiles returns an error for each configured file of a token, password, certificate or key
 // that does not exist. Load does not check, because services read them later and maybe as another

@@ -55,7 +55,10 @@ type Host struct {
 	sockets string
 	lock    *os.File
 	uid     int
-	dial    []grpc.DialOption // of tests, which count calls
+	// landlock is the version of the kernel's Landlock, 0 for none.
+	landlock int
+	warnOnce sync.Once
+	dial     []grpc.DialOption // of tests, which count calls
 
 	mu       sync.Mutex
 	plugins  map[string]*Plugin
@@ -74,7 +77,7 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
+	h := &Host{opts: opts, uid: os.Geteuid(), landlock: LandlockABI(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
 	}

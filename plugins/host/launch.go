@@ -91,6 +91,9 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		GRPCDialOptions:     append(limits(), h.dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
+			if err := h.confine(p, spec, exe); err != nil {
+				return nil, err
+			}
 			p.runner.use(cmd, environment(h.opts.Environ, spec.Env, append(cmd.Env, protocol.LogLevelKey+"="+log.GetLevel().String())...))
 			return p.runner, nil
 		},
@@ -118,6 +121,28 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		err = fmt.Errorf("%w before the handshake was complete", byItself)
 	}
 	return nil, p.startError(err)
+}
+
+// confine prepares the sandbox of a process.
+func (h *Host) confine(p *process, spec Spec, exe *executable) error {
+	switch {
+	case spec.Sandbox == nil:
+		p.sandbox = "none: the configuration says so"
+		return nil
+	case h.landlock == 0:
+		p.sandbox = "none: Landlock is not available"
+		h.warnOnce.Do(func() {
+			h.opts.Logger.Warn().Msg("Landlock is not available, so drivers are not kept from reading the agent's secrets. " +
+				"Linux has it since 5.13: it must be in the list of the boot parameter lsm=, and the agent must be allowed to call it (SystemCallFilter= of the unit).")
+		})
+		return nil
+	}
+	rules, err := spec.Sandbox.build(h.landlock, exe.file, p.socketDir, spec.HostInfo.StateDir)
+	if err != nil {
+		return fmt.Errorf("preparing the sandbox: %w", err)
+	}
+	p.runner.rules, p.sandbox = rules, fmt.Sprintf("landlock %d", h.landlock)
+	return nil
 }
 
 // checkHandshake returns why a handshake line is invalid; incompatible versions come first.

@@ -63,6 +63,7 @@ type identity struct {
 	Version      string
 	SDK          string
 	SHA256       string
+	Sandbox      string
 	File         fileID
 	Capabilities []string
 }
@@ -76,6 +77,7 @@ type process struct {
 	client    *goplugin.Client
 	runner    *runner
 	socketDir string
+	sandbox   string // what it is, for people
 	socket    string // path, "" if it has none in the file system
 
 	info      *driverv1.InfoResponse
@@ -114,7 +116,7 @@ func (p *process) dial() error {
 func (p *process) Identity() identity {
 	return identity{
 		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100), SDK: printable(p.info.GetSdk(), 100),
-		SHA256: p.runner.exe.digest, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
+		SHA256: p.runner.exe.digest, Sandbox: p.sandbox, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
 

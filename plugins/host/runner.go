@@ -32,11 +32,13 @@ const drainTime = time.Second
 //   - The kernel kills the process when the agent dies. That depends on the thread that started
 //     it, so each process keeps a thread.
 //   - The read of its output has a deadline once it is dead.
+//   - The process enters its sandbox before it executes the plugin.
 type runner struct {
 	exe            *executable
 	args           []string // with argument 0
 	output         *output
 	stdout, stderr *pipe
+	rules          *ruleset      // nil for no sandbox
 	exit           error         // how it ended; valid after done
 	done           chan struct{} // closed when it is reaped and its output was read
 
@@ -110,7 +112,11 @@ func (r *runner) start() error {
 	if r.killed {
 		return errors.New("it was stopped before its start")
 	}
-	if err := r.cmd.Start(); err != nil {
+	start := r.cmd.Start
+	if r.rules != nil {
+		start = func() error { return r.rules.start(r.cmd) }
+	}
+	if err := start(); err != nil {
 		return execError(r.exe.path, err)
 	}
 	r.reaped = make(chan struct{})

@@ -40,6 +40,8 @@ type Spec struct {
 	Config json.RawMessage
 	// HostInfo is passed to the driver with Config.
 	HostInfo plugins.HostInfo
+	// Sandbox restricts the process, if the kernel has Landlock; nil does not.
+	Sandbox *Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool
 	// Timeouts and Restart: zero fields mean the defaults.
@@ -173,6 +175,8 @@ func (s Spec) otherProcess(o Spec) string {
 		return "args"
 	case !maps.Equal(s.Env, o.Env):
 		return "env"
+	case !s.Sandbox.Equal(o.Sandbox):
+		return "sandbox"
 	}
 	return ""
 }

@@ -71,6 +71,7 @@ type Status struct {
 	Path        string    `json:"path"`
 	// The rest describes the running process, or the last one.
 	SHA256       string   `json:"sha256,omitempty"`
+	Sandbox      string   `json:"sandbox,omitempty"`
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`

@@ -92,3 +92,7 @@ func Handshake() goplugin.HandshakeConfig {
 
 // ErrMalformed says that a message breaks the protocol.
 var ErrMalformed = errors.New("malformed message")
+
+// SandboxArg is argument 0 of the agent's own program when it enters a sandbox and then executes a
+// plugin.
+const SandboxArg = "compute-agent-sandbox"

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins/host"
+)
+
+// TestSandboxOfADriver: the agent's directories, its credentials and the files of its secrets are
+// closed to a driver, and the paths of the driver's own configuration are open.
+func TestSandboxOfADriver(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "agent.toml")
+	text := `
+[agent]
+state_dir = "/srv/state"
+runtime_dir = "/run/agent"
+[placement_client]
+auth = "token"
+token_file = "/etc/placement/token"
+ca_file = "/etc/ssl/certs/ca.pem"
+[drivers.one]
+read_paths = ["/srv/state/for-one"]
+write_paths = ["/srv/scratch"]
+[drivers.one.config]
+chroot = "/"
+name = "no path"
+instances = {images_path = "/srv/images", more = ["/srv/a/../b", 7]}
+[drivers.two]
+sandbox = "none"
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Options{File: file, Hostname: func() (string, error) { return "cn1", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
+	want := &host.Sandbox{
+		Secrets: []string{"/etc/compute-agent", "/etc/placement/token", "/run/agent", "/run/credentials/compute-agent.service", "/srv/state"},
+		Write:   []string{"/srv/b", "/srv/images", "/srv/state/machines", "/var/lib/compute-agent-instances", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
+	}
+	got := sandbox(cfg, "one")
+	slices.Sort(want.Secrets)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sandbox (-want +got):\n%s", diff)
+	}
+	if got := sandbox(cfg, "two"); got != nil {
+		t.Errorf("a driver without a sandbox has %+v", got)
+	}
+}

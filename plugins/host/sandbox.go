@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+)
+
+// Sandbox says what of the file system a plugin's process reaches, under Landlock: everything that
+// its user may read, but for secrets; and of what its user may write, these paths. Neither can it
+// read the memory, the environment and the descriptors of the agent and of other plugins. What the
+// process starts is in the same sandbox.
+//
+// Connections to sockets are not restricted.
+type Sandbox struct {
+	// Secrets are files and directories that the process must not read, but for the names in a
+	// directory. They are exempt from Write.
+	Secrets []string
+	// Write are files and directories that it may write to. One that contains secrets is open
+	// without them.
+	Write []string
+	// GrantRead and GrantWrite are what an operator allows in any case, secrets or not.
+	GrantRead, GrantWrite []string
+}
+
+// Equal reports whether both are the same.
+func (s *Sandbox) Equal(o *Sandbox) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return slices.Equal(s.Secrets, o.Secrets) && slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) && slices.Equal(s.GrantWrite, o.GrantWrite)
+}
+
+// writable is what plugins may write to, as far as their user may: devices, temporary files, and
+// the kernel's own files.
+var writable = []string{"/dev", "/tmp", "/var/tmp", "/proc", "/sys"}
+
+// Rights of Landlock, see landlock(7).
+const (
+	readRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+)
+
+// LandlockABI is the version of Landlock that the kernel has, 0 if it has none or if it was not
+// switched on.
+func LandlockABI() int {
+	version, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if failed != 0 {
+		return 0
+	}
+	return int(version)
+}
+
+// allRights are the rights to files that a version of Landlock knows. That to control devices
+// (version 5) is left to the permissions of the devices.
+func allRights(abi int) uint64 {
+	rights := uint64(unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1)
+	if abi >= 2 {
+		rights |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		rights |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	return rights
+}
+
+// ruleset is a set of rules of Landlock in the making.
+type ruleset struct {
+	file *os.File
+	all  uint64
+}
+
+// build makes the rules for one process: exe is its executable, and own what it may write to in
+// addition. The caller closes the ruleset.
+func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err error) {
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights(abi)}
+	fd, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	if failed != 0 {
+		return nil, fmt.Errorf("landlock_create_ruleset: %w", failed)
+	}
+	r = &ruleset{os.NewFile(fd, "landlock"), attr.Handled_access_fs}
+	secrets := resolved(s.Secrets)
+	err = r.allow(int(exe.Fd()), readRights&fileRights)
+	// Names may be listed everywhere: many programs open a directory such as / to begin from there.
+	err = errors.Join(err, r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), r.allowExcept("/", secrets, readRights))
+	for _, path := range resolved(slices.Concat(writable, s.Write, own)) {
+		err = errors.Join(err, r.allowExcept(path, secrets, r.all))
+	}
+	for _, path := range resolved(s.GrantRead) {
+		err = errors.Join(err, r.allowPath(path, readRights))
+	}
+	for _, path := range resolved(s.GrantWrite) {
+		err = errors.Join(err, r.allowPath(path, r.all))
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// resolved are paths without symbolic links, as far as they exist.
+func resolved(paths []string) []string {
+	out := make([]string, 0, len(paths))
+	for _, path := range paths {
+		if path == "" || !filepath.IsAbs(path) {
+			continue
+		}
+		path, rest := filepath.Clean(path), ""
+		for {
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				out = append(out, filepath.Join(real, rest))
+				break
+			}
+			path, rest = filepath.Dir(path), filepath.Join(filepath.Base(path), rest)
+		}
+	}
+	return out
+}
+
+// allowExcept allows what is at a path, except for secrets: of a directory that contains some, the
+// entries that exist now are allowed one by one. Landlock has no rules that deny.
+func (r *ruleset) allowExcept(path string, secrets []string, rights uint64) error {
+	below := false
+	for _, secret := range secrets {
+		if secret == path {
+			return nil
+		}
+		below = below || path == "/" || strings.HasPrefix(secret, path+"/")
+	}
+	if !below {
+		return r.allowPath(path, rights)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil //nolint:nilerr // what the agent cannot list, a plugin cannot either
+	}
+	for _, entry := range entries {
+		if entry.Type()&os.ModeSymlink != 0 {
+			continue // where it leads to, its own path allows or not
+		}
+		if err := r.allowExcept(filepath.Join(path, entry.Name()), secrets, rights); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowPath allows what is at a path, and all below it. What does not exist needs no rule.
+func (r *ruleset) allowPath(path string, rights uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerr // nor can a plugin open it
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("checking %s: %w", path, err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return nil
+	case unix.S_IFDIR:
+	default:
+		rights &= fileRights
+	}
+	if err := r.allow(fd, rights); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *ruleset) allow(fd int, rights uint64) error {
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & r.all, Parent_fd: int32(fd)}
+	if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, r.file.Fd(), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
+		return fmt.Errorf("landlock_add_rule: %w", failed)
+	}
+	return nil
+}
+
+// A process whose argument 0 is protocol.SandboxArg is this program again, which enters a sandbox
+// and then executes a plugin. It has the descriptors
+//
+//	3  the plugin's executable, which was checked
+//	4  the ruleset
+//	5  a pipe, which closes when the plugin is executed, or else gets the number of the error
+//
+// Its other arguments are those of the plugin, from argument 0 on. A thread of the agent cannot
+// enter the sandbox and start the plugin instead: the plugin could then trace that thread, which
+// has all memory of the agent.
+//
+// It is done before the program's own code runs, on the initial thread, which has the signal of the
+// agent's death.
+func init() {
+	if len(os.Args) > 1 && os.Args[0] == protocol.SandboxArg {
+		runtime.LockOSThread()
+		failed := enterSandbox(os.Args[1:])
+		_, _ = unix.Write(5, []byte(strconv.Itoa(int(failed))))
+		os.Exit(1)
+	}
+}
+
+// enterSandbox enters the sandbox and executes the plugin. It returns only if that fails.
+func enterSandbox(args []string) unix.Errno {
+	for fd := 4; fd <= 5; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	if _, _, failed := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); failed != 0 {
+		return failed
+	}
+	if _, _, failed := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, 4, 0, 0); failed != 0 {
+		return failed
+	}
+	failed := unix.EINVAL
+	_ = errors.As(unix.Exec("/proc/self/fd/3", args, os.Environ()), &failed)
+	return failed
+}
+
+// start starts a command in the sandbox whose first extra file is the plugin's executable. As that
+// of [exec.Cmd], its error says why the plugin could not be executed.
+func (r *ruleset) start(cmd *exec.Cmd) error {
+	defer r.close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = read.Close() }()
+	cmd.Path, cmd.Args = "/proc/self/exe", append([]string{protocol.SandboxArg}, cmd.Args...)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, r.file, write)
+	err = cmd.Start()
+	_ = write.Close()
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(read, 16)) // until the plugin is executed, or the process has ended
+	if len(text) == 0 && err == nil {
+		return nil
+	}
+	number, _ := strconv.Atoi(string(text))
+	return errors.Join(fmt.Errorf("entering the sandbox: %w", unix.Errno(number)), err, abandon(cmd))
+}
+
+// abandon ends a command that did not become a plugin.
+func abandon(cmd *exec.Cmd) error {
+	_ = cmd.Process.Kill()
+	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		return err
+	}
+	return nil
+}
+
+func (r *ruleset) close() { _ = r.file.Close() }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// runConfined runs a script as a plugin's process is run, and returns what it wrote.
+func runConfined(t *testing.T, s *Sandbox, abi int, script string, own ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := openOwn(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = exe.file.Close() }()
+	r := newRunner(exe, nil, newOutput(zerolog.Nop()))
+	if s != nil {
+		if r.rules, err = s.build(abi, exe.file, append(own, dir)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.use(exec.Command("/replaced"), os.Environ())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(written)
+}
+
+// TestSandbox: a process in a sandbox, and what it starts, reads everything but secrets, writes
+// only where it may, and does not get at the agent's memory; with each version of Landlock up to
+// that of the kernel.
+func TestSandbox(t *testing.T) {
+	if LandlockABI() == 0 {
+		t.Fatal("the kernel of this machine has no Landlock: boot it with landlock in lsm=")
+	}
+	root := t.TempDir()
+	for _, dir := range []string{"state/drivers/one", "state/other", "etc/agent", "guests/below", "open"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"state/identity", "state/other/f", "state/drivers/one/f", "etc/agent/key", "etc/passwd", "guests/secret", "guests/below/f", "open/f", "state/granted"} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(root, "state"), filepath.Join(root, "open", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "etc"), filepath.Join(root, "config")); err != nil {
+		t.Fatal(err)
+	}
+	at := func(path string) string { return filepath.Join(root, path) }
+	s := &Sandbox{
+		Secrets:   []string{at("state"), at("config/agent"), at("guests/secret"), at("not/there"), "", "relative"},
+		Write:     []string{at("guests"), at("state"), at("none")},
+		GrantRead: []string{at("state/granted")}, GrantWrite: []string{at("open/f")},
+	}
+	agent := fmt.Sprintf("/proc/%d/", os.Getpid())
+	attempts := []struct {
+		name, script string
+		allowed      bool // in the sandbox; without one, all are
+	}{
+		{"read the system", "cat /bin/sh /etc/passwd /proc/meminfo && ls /usr /proc /sys", true},
+		{"read another file", "cat " + at("etc/passwd"), true},
+		{"read a directory with a secret", "cat " + at("guests/below/f"), true},
+		{"read the state", "cat " + at("state/identity"), false},
+		{"list directories", "ls / /etc " + at("state"), true},
+		{"read the state by a link", "cat " + at("open/link/identity"), false},
+		{"read the state of another driver", "cat " + at("state/other/f"), false},
+		{"read a secret whose path has a link", "cat " + at("etc/agent/key"), false},
+		{"read a secret among guests", "cat " + at("guests/secret"), false},
+		{"read in a process that it starts", "sh -c 'cat " + at("state/identity") + "'", false},
+		{"read what was granted", "cat " + at("state/granted"), true},
+		{"write to what was granted", "echo x >>" + at("open/f"), true},
+		{"read and write its own state", "cat " + at("state/drivers/one/f") + " && touch " + at("state/drivers/one/new"), true},
+		{"write to guests", "touch " + at("guests/below/new") + " && mkdir -p " + at("guests/below/d") + " && mv -f " + at("guests/below/new") + " " + at("guests/below/d"), true},
+		{"write to the state", "echo x >>" + at("state/identity"), false},
+		{"remove a secret", "test -e " + at("guests/secret") + " && rm " + at("guests/secret") + " && touch " + at("guests/secret"), false},
+		{"write to a device", "echo >/dev/null", true},
+		{"open the memory of the agent", "exec 3<" + agent + "mem", false},
+		{"see the program of the agent", "readlink " + agent + "exe", false},
+		{"see the descriptors of the agent", "readlink " + agent + "fd/0", false},
+		{"read files as the agent sees them", "cat " + agent + "root" + at("state/identity"), false},
+	}
+	if os.Geteuid() != 0 { // the kernel lets those with CAP_PERFMON
+		attempts = append(attempts, attempts[0])
+		attempts[len(attempts)-1].name, attempts[len(attempts)-1].script, attempts[len(attempts)-1].allowed = "read the environment of the agent", "cat "+agent+"environ", false
+	}
+	var script strings.Builder
+	for _, a := range attempts {
+		fmt.Fprintf(&script, "if ( %s ) >/dev/null; then echo '%s'; fi\n", a.script, a.name)
+	}
+	tmp := slices.Index(writable, "/tmp")
+	defer func(was string) { writable[tmp] = was }(writable[tmp])
+	writable[tmp] = "/none" // the tests' own directories are there
+	for abi := 0; abi <= LandlockABI(); abi++ {
+		t.Run(fmt.Sprintf("version %d", abi), func(t *testing.T) {
+			in := s
+			if abi == 0 {
+				in = nil
+			}
+			done := strings.Split(runConfined(t, in, abi, script.String(), at("state/drivers/one")), "\n")
+			for _, a := range attempts {
+				want := a.allowed || abi == 0
+				if got := slices.Contains(done, a.name); got != want {
+					t.Errorf("%s: %v, want %v", a.name, got, want)
+				}
+			}
+		})
+	}
+	// The threads of the agent that go on are not in the sandbox.
+	for range 100 {
+		if _, err := os.ReadFile(at("state/identity")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
+// the environment do not reach it. A changed sandbox needs a new process.
+func TestSandboxOfAPlugin(t *testing.T) {
+	r := newRig(t)
+	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
+	spec.Sandbox = &Sandbox{Secrets: []string{r.runtime}}
+	p, err := r.start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := p.Status()
+	if want := fmt.Sprintf("landlock %d", LandlockABI()); status.Sandbox != want {
+		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID))
+	if err != nil || strings.Contains(string(environ), "SECRET") {
+		t.Errorf("the environment of the driver: %q, %v", environ, err)
+	}
+	if same := spec.otherProcess(spec); same != "" {
+		t.Errorf("the same spec needs another process: %s", same)
+	}
+	other := spec
+	other.Sandbox = &Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
+	if spec.otherProcess(other) != "sandbox" || spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
+		t.Error("a changed sandbox does not need another process")
+	}
+}
