@@ -45,7 +45,9 @@ type fakeCell struct {
 	away   error // of every call
 	lose   int   // so many answers get lost, after the call was carried out
 	refuse []string
-	old    bool // of before abilities
+	// problems are those of nodes, as newer cells say them.
+	problems []cellwire.NodeProblem
+	old      bool // of before abilities
 
 	offers  []cellwire.StreamOffer
 	offered map[string]bool
@@ -147,7 +149,7 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field abilities"}
 	}
 	c.beats = append(c.beats, r)
-	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Abilities: !c.old}, c.lost()
+	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems, Abilities: !c.old}, c.lost()
 }
 
 func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
