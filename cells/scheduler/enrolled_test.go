@@ -183,7 +183,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	boot := func(userData string) cellwire.Server {
 		w.pass(time.Minute)
 		w.beat()
-		uuid := w.created(func(r *scheduler.CreateRequest) { r.Server.UserData = userData })
+		uuid := w.created(func(r *scheduler.CreateRequest) { r.UserData = userData })
 		w.schedule()
 		return w.row(uuid)
 	}
