@@ -59,10 +59,11 @@ func (v *validator) client() {
 	case p.Auth == AuthNoauth && p.TokenFile != "":
 		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"noauth\": the token would never be sent", "set auth = \"token\", or remove token_file")
 	}
+	v.clientKeystone()
 	if p.Auth == AuthCertificate {
 		v.certificate()
+		return
 	}
-	v.clientKeystone()
 	v.keyPair("placement_client.cert_file", p.CertFile, "placement_client.key_file", p.KeyFile)
 }
 

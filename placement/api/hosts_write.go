@@ -126,7 +126,11 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		}
 	}
 	if is.HasTrait(providertree.TraitSharesViaAggregate) && (was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
-		return w.refuse(HostSharing, "a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it by this rule", providertree.TraitSharesViaAggregate)
+		return w.refuse(
+			HostSharing,
+			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it by this rule",
+			providertree.TraitSharesViaAggregate,
+		)
 	}
 	return w.aggregates(was, is)
 }
@@ -135,7 +139,11 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 func (w *hostWrite) place(was, is *ledger.Provider) error {
 	if is.Parent != "" {
 		if (was == nil || was.Name != is.Name) && !w.below(is.Name) {
-			return w.refuse(HostTree, "the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not", shortened(is.Name))
+			return w.refuse(
+				HostTree,
+				"the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not",
+				shortened(is.Name),
+			)
 		}
 		if (was == nil || was.Root != is.Root) && len(w.after.Tree(is.Root)) > maxHostTree {
 			return w.refuse(HostTree, "its tree would have more than %d providers", maxHostTree)
@@ -249,7 +257,11 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) (heals bool, err er
 		return false, err
 	}
 	if !w.shrinks(was.own, is.own) {
-		return false, w.refuse(HostAllocations, "consumer %s would have more in the trees of this host than before; a host moves allocations in its trees, or removes them", shortened(uuid))
+		return false, w.refuse(
+			HostAllocations,
+			"consumer %s would have more in the trees of this host than before; a host moves allocations in its trees, or removes them",
+			shortened(uuid),
+		)
 	}
 	if b, a := e.Before, e.After; a != nil && b.ID != 0 && (a.Project != b.Project || a.User != b.User || a.Type != b.Type) {
 		return false, w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))

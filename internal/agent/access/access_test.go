@@ -60,7 +60,9 @@ func ask(t *testing.T, a *access.Access) (int, error) {
 	ok(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", http.NoBody)
 	ok(t, err)
-	ok(t, a.Authorize(t.Context(), req.Header))
+	if a.Authorize != nil {
+		ok(t, a.Authorize(t.Context(), req.Header))
+	}
 	resp, err := (&http.Client{Transport: a.Transport}).Do(req)
 	if err != nil {
 		return 0, err
@@ -146,6 +148,19 @@ func TestMutualTLS(t *testing.T) {
 	a.CloseIdle()
 	if _, err := ask(t, a); err != nil || who != "agent-2" {
 		t.Errorf("after the renewal: %v, as %q", err, who)
+	}
+	// A host sends its certificate and no token. After a 401 it connects again, with what is there then.
+	host := made(t, load(t, dir, "auth = \"certificate\"\n"+both))
+	if host.Authorize != nil || host.Reauthorize == nil {
+		t.Error("a host sends a token")
+	}
+	if _, err := ask(t, host); err != nil || who != "agent-2" {
+		t.Errorf("as a host: %v, as %q", err, who)
+	}
+	ca.issue(t, "agent-3", dir+"/client.pem", dir+"/client.key")
+	ok(t, host.Reauthorize(t.Context(), http.Header{}))
+	if _, err := ask(t, host); err != nil || who != "agent-3" {
+		t.Errorf("as a host after a 401: %v, as %q", err, who)
 	}
 	if _, err := ask(t, made(t, load(t, dir, trust))); err == nil {
 		t.Error("it was let in without a certificate")
