@@ -149,7 +149,8 @@ func TestMutualTLS(t *testing.T) {
 	if _, err := ask(t, a); err != nil || who != "agent-2" {
 		t.Errorf("after the renewal: %v, as %q", err, who)
 	}
-	// A host sends its certificate and no token. After a 401 it connects again, with what is there then.
+	// A host sends its certificate and no token. After a 401 it connects again, with what is there
+	// then.
 	host := made(t, load(t, dir, "auth = \"certificate\"\n"+both))
 	if host.Authorize != nil || host.Reauthorize == nil {
 		t.Error("a host sends a token")
