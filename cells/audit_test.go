@@ -84,10 +84,10 @@ func (w *auditedWorld) records(t *testing.T) (list []auditlog.Record) {
 	return list
 }
 
-// TestAuditOfCells: the compute API records which client requested what, and changes in its database; the
-// cell what its servers, services and hosts became, with the request and the sender of the compute
-// API's client. There are no secrets in it, and a heartbeat, a read and a refused request have no
-// record.
+// TestAuditOfCells: the compute API records which client requested what, and changes in its
+// database; the cell what its servers, services and hosts became, with the request and the sender
+// of the compute API's client. There are no secrets in it, and a heartbeat, a read and a refused
+// request have no record.
 func TestAuditOfCells(t *testing.T) {
 	w := newAuditedWorld(t, false)
 	ctx := t.Context()

@@ -4,18 +4,28 @@ package cells
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 )
 
 // families are the metrics of both kinds of processes by name, each with the values of its labels.
 func families(t *testing.T) map[string]map[string][]string {
 	t.Helper()
-	text := metricsText(t, apiDay()) + metricsText(t, cellDay(t))
+	audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(t.TempDir(), "audit.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = audit.Close() }()
+	audited := newAPIMetrics(nil)
+	audited.MustRegister(audit.Collector())
+	text := metricsText(t, apiDay()) + metricsText(t, cellDay(t)) + metricsText(t, audited)
 	out := map[string]map[string][]string{}
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (compute_agent_\w+) `).FindAllStringSubmatch(text, -1) {
 		out[m[1]] = map[string][]string{}
