@@ -61,8 +61,12 @@ type Renewer struct {
 	lacked  bool // a certificate without nodes was to be renewed at once
 }
 
-// look is how often the files are looked at: a host may join again, or the site renew them.
-const look = time.Minute
+const (
+	// look is how often the files are looked at: a host may join again, or the site renew them.
+	look = time.Minute
+	// lookForNodes is how often the drivers are asked for the nodes of a host that has none yet.
+	lookForNodes = 5 * time.Second
+)
 
 // NewRenewer makes a Renewer. It does nothing yet.
 func NewRenewer(c RenewerConfig) *Renewer {
@@ -118,7 +122,11 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 	if !r.status.Renews {
 		return look
 	}
-	return min(max(time.Until(r.status.Next), time.Millisecond), look)
+	pause := look
+	if len(r.status.Nodes) == 0 && !r.lacked {
+		pause = lookForNodes
+	}
+	return min(max(time.Until(r.status.Next), time.Millisecond), pause)
 }
 
 // refresh reads the files. r.mu is held.
