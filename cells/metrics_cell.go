@@ -140,8 +140,12 @@ var (
 	descCellWritable = desc(prefixCell+"database_writable", "1 if the cell's database takes writes as far as is known, 0 if not.")
 	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
 	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
-	descNodes        = desc(prefixCell+"nodes", "Compute nodes: present (reported by their hosts), absent (not any more), contested (that other hosts report too), unused (that the compute API does not use).", "state")
-	descWaiting      = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
+	descNodes        = desc(
+		prefixCell+"nodes",
+		"Compute nodes: present (reported by their hosts), absent (not any more), contested (that other hosts report too), unused (that the compute API does not use).",
+		"state",
+	)
+	descWaiting = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
 )
 
 // other stands for all that has no series of its own.

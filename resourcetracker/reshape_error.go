@@ -84,7 +84,8 @@ func refusedBy(err error) error {
 	unknown := errors.As(err, &answer) && answer.Status == http.StatusUnauthorized
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
 		return &ReshapeError{
-			Problem: "Placement did not carry out the reshape", Err: err,
+			Problem: "Placement did not carry out the reshape",
+			Err:     err,
 			Hint: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper, or a host's certificate; if it is about inventory or " +
 				"capacity: `compute-agent plan --reshape` shows the request",
 		}

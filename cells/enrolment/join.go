@@ -213,7 +213,13 @@ func mayRenew(e apidb.Enrolment, id pki.Identity, key string) error {
 	case e.State == apidb.Invited, id.Issued.Before(e.DeniedBefore):
 		return refusal(http.StatusForbidden, CodeNotEnrolled, "Host %s was invited again, and this certificate is of before. Join with the new token.", id.Name)
 	case key != e.KeyDigest && (key != e.NextKeyDigest || key == ""):
-		return refusal(http.StatusForbidden, CodeKeyUnknown, "Host %s has another key now: its identity was renewed by another machine, or this one is an old copy. %s", id.Name, again)
+		return refusal(
+			http.StatusForbidden,
+			CodeKeyUnknown,
+			"Host %s has another key now: its identity was renewed by another machine, or this one is an old copy. %s",
+			id.Name,
+			again,
+		)
 	}
 	return nil
 }
@@ -281,8 +287,14 @@ func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 // taken is the refusal for a node of another host; other errors are as they are.
 func taken(err error) error {
 	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
-		return refusal(http.StatusConflict, CodeNodeTaken, "Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells manage evict-host %[2]s, "+
-			"compute-agent cells manage delete-host %[2]s.", other.Node, other.Host)
+		return refusal(
+			http.StatusConflict,
+			CodeNodeTaken,
+			"Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells manage evict-host %[2]s, "+
+				"compute-agent cells manage delete-host %[2]s.",
+			other.Node,
+			other.Host,
+		)
 	}
 	return err
 }

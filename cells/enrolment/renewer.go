@@ -145,8 +145,17 @@ func (r *Renewer) refresh() {
 		r.key, r.attempt, r.lacked = id.Key+id.Expires.String(), 0, false
 		third := id.Expires.Sub(id.Since) / 3
 		r.status = RenewerStatus{
-			Host: id.Name, Nodes: id.Nodes, Since: id.Since, Expires: id.Expires, Renews: r.config.Renew != nil,
-			Next: id.Since.Add(third - time.Duration(r.config.Jitter()*float64(third)/10)), RefusedNodes: r.status.RefusedNodes, Succeeded: r.status.Succeeded, Failed: r.status.Failed,
+			Host:    id.Name,
+			Nodes:   id.Nodes,
+			Since:   id.Since,
+			Expires: id.Expires,
+			Renews:  r.config.Renew != nil,
+			Next: id.Since.Add(
+				third - time.Duration(r.config.Jitter()*float64(third)/10),
+			),
+			RefusedNodes: r.status.RefusedNodes,
+			Succeeded:    r.status.Succeeded,
+			Failed:       r.status.Failed,
 		}
 		if r.status.Renews {
 			r.config.Logger.Info().Str("host", id.Name).Strs("nodes", id.Nodes).Time("expires", id.Expires).Time("renewal", r.status.Next).Msg("The certificate of this host.")

@@ -237,7 +237,10 @@ func invitationRefused(err error) error {
 	case errors.Is(err, enrolment.ErrAgain):
 		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets a new token, and the certificates that it has are refused", err)}
 	case errors.As(err, &taken):
-		return &exitError{exitProtect, fmt.Errorf("%w; if the node has moved, evict and delete that host first: compute-agent cells manage evict-host %s, then delete-host %[2]s", err, taken.Host)}
+		return &exitError{
+			exitProtect,
+			fmt.Errorf("%w; if the node has moved, evict and delete that host first: compute-agent cells manage evict-host %s, then delete-host %[2]s", err, taken.Host),
+		}
 	}
 	return err
 }

@@ -278,8 +278,12 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 	})
 	switch {
 	case err != nil:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Cell %s did not free its nodes for other hosts: %v. When it answers, delete the service of the host: openstack compute service delete\n",
-			cell.Name, err)
+		_, err = fmt.Fprintf(
+			cmd.ErrOrStderr(),
+			"Cell %s did not free its nodes for other hosts: %v. When it answers, delete the service of the host: openstack compute service delete\n",
+			cell.Name,
+			err,
+		)
 	case up:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Its agent reports: the nodes that it reports stay its own in cell %s until it stops.\n", cell.Name)
 	default:

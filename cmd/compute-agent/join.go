@@ -165,7 +165,10 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, say func(s
 		check.extra = append(check.extra, config.Override{Key: s.Key, Value: s.Value, Flag: "compute-agent join"})
 	}
 	if _, err := check.load(); err != nil {
-		return &exitError{exitConfig, fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, and run the command again", o.file, err)}
+		return &exitError{
+			exitConfig,
+			fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, and run the command again", o.file, err),
+		}
 	}
 	if err := host.Finish(j, time.Now(), func(path string) { say("Wrote %s.", path) }); err != nil {
 		return fmt.Errorf("%w; run the command again to finish the join", err)

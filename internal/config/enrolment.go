@@ -37,8 +37,12 @@ var enrolmentSections = []section{
 				text[Config]{at: func(c *Config) *string { return &c.Enrolment.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
 			{"url", restart, "Address of the service for hosts. Empty means https://, the first of names, and the port of\nlisten.",
 				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL }, words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
-			{"names", restart, "Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit makes itself. Empty means the name of the machine.",
-				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names }, words: "an array of names and addresses"}},
+			{
+				"names",
+				restart,
+				"Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit makes itself. Empty means the name of the machine.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names }, words: "an array of names and addresses"},
+			},
 			{"ca_dir", restart, "Directory of the CA (`compute-agent ca init`): ca.key and ca.pem. Empty means the directory of\nsystemd credentials of these names.",
 				text[Config]{at: func(c *Config) *string { return &c.Enrolment.CADir }, words: "an absolute path", check: absolutePath}},
 			{

@@ -157,8 +157,13 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 // credentialUnits are the units that use the credentials of sections. Those of a cell are its own
 // process' alone.
 var credentialUnits = map[string]string{
-	"placement_client": "compute-agent.service", "cell_client": "compute-agent.service", "compute_api": "compute-agent-cells-api.service",
-	"placement_tls": "compute-agent-placement.service", "keystone": "compute-agent-placement.service", "cell": "compute-agent-cell@.service", "enrolment": "compute-agent-cells-api.service",
+	"placement_client": "compute-agent.service",
+	"cell_client":      "compute-agent.service",
+	"compute_api":      "compute-agent-cells-api.service",
+	"placement_tls":    "compute-agent-placement.service",
+	"keystone":         "compute-agent-placement.service",
+	"cell":             "compute-agent-cell@.service",
+	"enrolment":        "compute-agent-cells-api.service",
 }
 
 // resolveCredential turns the bare name of a credential into its path.

@@ -79,7 +79,11 @@ func (v *validator) certificate() {
 		}
 	}
 	if strings.HasPrefix(p.URL, "http://") {
-		v.bad("placement_client.url", "is without TLS, but placement_client.auth is \"certificate\"", "use the https:// address of Placement; a certificate can be shown by TLS only")
+		v.bad(
+			"placement_client.url",
+			"is without TLS, but placement_client.auth is \"certificate\"",
+			"use the https:// address of Placement; a certificate can be shown by TLS only",
+		)
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 // checkCPUPower looks whether the agent may switch dedicated CPUs, where it is configured to.
 func checkCPUPower(_ context.Context, e *Env) []Result {
 	const why = "Guests cannot start on dedicated CPUs that are offline, and idle CPUs stay on."
-	if !e.runsDriver(libvirtDriver) {
+	if !e.runsLibvirt() {
 		return skip("the driver libvirt is not enabled")
 	}
 	keys := e.Config.Drivers[libvirtDriver].Config

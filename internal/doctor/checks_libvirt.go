@@ -61,7 +61,7 @@ func (e *Env) createsGuests() bool {
 
 func checkLibvirt(ctx context.Context, e *Env) []Result {
 	const why = "The libvirt driver cannot see the hypervisor."
-	if !e.runsDriver(libvirtDriver) {
+	if !e.runsLibvirt() {
 		return skip("the driver libvirt is not enabled")
 	}
 	uri, _ := e.Config.Drivers[libvirtDriver].Config["uri"].(string)
@@ -167,7 +167,7 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 // checkLibvirtGroup looks for write access that the agent does not need.
 func checkLibvirtGroup(_ context.Context, e *Env) []Result {
 	switch {
-	case !e.runsDriver(libvirtDriver):
+	case !e.runsLibvirt():
 		return skip("the driver libvirt is not enabled")
 	case e.createsGuests():
 		return skip("the driver creates guests, for which it needs write access to libvirt")
@@ -184,7 +184,7 @@ func checkLibvirtGroup(_ context.Context, e *Env) []Result {
 
 func checkKVM(_ context.Context, e *Env) []Result {
 	const why = "QEMU emulates the processor (TCG): guests run many times slower, and the driver reports no hardware virtualisation."
-	if !e.runsDriver(libvirtDriver) {
+	if !e.runsLibvirt() {
 		return skip("the driver libvirt is not enabled")
 	}
 	// The service does not see /dev/kvm (PrivateDevices=), and does not need it.

@@ -212,7 +212,7 @@ func (e *Env) systemd() bool {
 	return err == nil
 }
 
-// runsDriver reports whether a driver is configured and enabled.
-func (e *Env) runsDriver(name string) bool {
-	return slices.Contains(e.Config.EnabledDrivers(), name)
+// runsLibvirt reports whether the libvirt driver is configured and enabled.
+func (e *Env) runsLibvirt() bool {
+	return slices.Contains(e.Config.EnabledDrivers(), libvirtDriver)
 }

@@ -125,7 +125,7 @@ func rule(policy api.Policy, i identity, call api.Call) outcome {
 	if call.Path == "/usages" {
 		call.Action, project = api.ShowUsages, "p"
 	}
-	if call.Method == "PUT" && call.Path == "/resource_classes/{name}" {
+	if call.Method == http.MethodPut && call.Path == "/resource_classes/{name}" {
 		call.Action = api.CreateClass
 	}
 	switch {

@@ -50,10 +50,13 @@ var (
 	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not accepted yet. Only with a cell.")
 	descSpawns     = desc("spawns_total", "Calls of a driver to create a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
 	descDestroys   = desc("destroys_total", "Calls of a driver to destroy a guest, by outcome: succeeded or failed. Only with a cell.", "outcome")
-	descExpiry     = desc("certificate_expiry_time_seconds", "When the certificate of this host expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with a certificate.")
-	descRenewals   = desc("certificate_renewals_total", "Attempts to renew the certificate of this host, by outcome: succeeded or failed. Only with a certificate.", "outcome")
-	descRetries    = desc("placement_request_retries_total", "Retries of requests to Placement.")
-	descStarted    = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
+	descExpiry     = desc(
+		"certificate_expiry_time_seconds",
+		"When the certificate of this host expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with a certificate.",
+	)
+	descRenewals = desc("certificate_renewals_total", "Attempts to renew the certificate of this host, by outcome: succeeded or failed. Only with a certificate.", "outcome")
+	descRetries  = desc("placement_request_retries_total", "Retries of requests to Placement.")
+	descStarted  = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
 )
 
 // pluginStates are all states of a plugin.
