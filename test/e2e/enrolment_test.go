@@ -40,10 +40,10 @@ func newEnrolled(t *testing.T) *enrolled {
 	check(t, err)
 	check(t, os.WriteFile(e.path("token"), []byte("the compute API's\n"), 0o600))
 	check(t, os.WriteFile(e.path("tokens"), fmt.Appendf(nil, "%x admin,service compute-api\n", sha256.Sum256([]byte("the compute API's"))), 0o600))
-	e.service("placement", "[placement_tls]\ncert_file = \"%[1]s/placement.pem\"\nkey_file = \"%[1]s/placement.pem\"\nhost_ca_file = \"%[1]s/ca/ca.pem\"\n"+
-		"[deny_list]\nurl = \"https://%[2]s\"\nca_file = \"%[1]s/ca/ca.pem\"\n")
+	follows := "[deny_list]\nurl = \"https://%[2]s\"\nca_file = \"%[1]s/ca/ca.pem\"\n"
+	e.service("placement", "[placement_tls]\ncert_file = \"%[1]s/placement.pem\"\nkey_file = \"%[1]s/placement.pem\"\nhost_ca_file = \"%[1]s/ca/ca.pem\"\n"+follows)
 	e.service("cell1", "[cell]\nauth = \"mtls\"\npeer_ca_file = \"%[1]s/ca/ca.pem\"\ncert_file = \"%[1]s/cell1.pem\"\nkey_file = \"%[1]s/cell1.pem\"\n"+
-		"report_interval = \"200ms\"\nservice_down_time = \"10s\"\n")
+		"report_interval = \"200ms\"\nservice_down_time = \"10s\"\n"+follows)
 	e.service("compute-api", "[compute_api]\ncell_ca_file = \"%[1]s/ca/ca.pem\"\ncell_cert_file = \"%[1]s/compute-api.pem\"\ncell_key_file = \"%[1]s/compute-api.pem\"\n"+
 		"discover_hosts_interval = \"200ms\"\n[placement_client]\nurl = \"https://"+e.placement+"\"\nauth = \"token\"\ntoken_file = \"%[1]s/token\"\nca_file = \"%[1]s/ca/ca.pem\"\n"+
 		"[enrolment]\nlisten = \"%[2]s\"\nnames = [\"127.0.0.1\"]\nca_dir = \"%[1]s/ca\"\ncertificate_lifetime = \"45s\"\nplacement_url = \"https://"+e.placement+"\"\n")
@@ -109,7 +109,8 @@ dir = %q
 [log]
 format = "json"
 [drivers.fake.config]
-nodes = [{name = %q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}}}]
+nodes = [{name = %q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = {total = 100}}}]
+instances = {}
 `, filepath.Join(dir, "state"), filepath.Join(dir, "run"), binaries.Dir(), name), 0o600))
 	return s
 }
