@@ -61,6 +61,15 @@ type EnrolledNode struct {
 	UUID, Name string
 }
 
+// OwnName is a name that a host gives one of its nodes, or "" if it may not: it may choose its own
+// name, and that with a domain. Others may be those of other hosts: only operators give them.
+func OwnName(host, name string) string {
+	if name == host || strings.HasPrefix(name, host+".") {
+		return name
+	}
+	return ""
+}
+
 // TokenDigest is what is kept of a token: who reads the database has no token.
 type TokenDigest struct {
 	ID, Salt, Digest string
@@ -75,10 +84,14 @@ func (e Enrolment) Denial() (d pki.Denial, denied bool) {
 	return pki.Denial{Host: e.Host, Before: e.DeniedBefore, Reason: reason}, !e.DeniedBefore.IsZero()
 }
 
-// NodeTakenError says that a compute node is that of another host. It is an ErrExists.
-type NodeTakenError struct{ Node, Host string }
+// NodeTakenError says that a compute node is that of another host, or, with a Name, that a name of
+// a certificate is. It is an ErrExists.
+type NodeTakenError struct{ Node, Host, Name string }
 
 func (e *NodeTakenError) Error() string {
+	if e.Name != "" {
+		return fmt.Sprintf("the name %s belongs to host %s", e.Name, e.Host)
+	}
 	return fmt.Sprintf("node %s is that of host %s", e.Node, e.Host)
 }
 
@@ -163,7 +176,8 @@ func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ..
 
 // ChangeEnrolment implements [Store]. change must not use the store: it runs under the write lock,
 // in a database of servers perhaps more than once, each time on what is there. Cost: one fsync, and
-// two look-ups for each node that is new.
+// two look-ups for each node that is new. For a new host, or a new name of a node that is not the
+// host's, it reads the names of all hosts.
 func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
 	err = s.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
 		all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?", "SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
@@ -173,12 +187,15 @@ func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enro
 		if e = (Enrolment{Host: host}); len(all) == 1 {
 			e = all[0]
 		}
-		before := slices.Clone(e.Nodes)
+		before, state := slices.Clone(e.Nodes), e.State
 		if err := change(&e); err != nil {
 			return err
 		}
 		e.Host = host
 		if err := e.valid(); err != nil {
+			return err
+		}
+		if err := checkNames(ctx, tx, e, before, state); err != nil {
 			return err
 		}
 		if err := putEnrolment(ctx, tx, s.kit.Dialect, e); err != nil || slices.Equal(before, e.Nodes) {
@@ -253,7 +270,7 @@ func putNodes(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNod
 				return err
 			}
 			if found && owner != e.Host {
-				return &NodeTakenError{n.UUID, owner}
+				return &NodeTakenError{Node: n.UUID, Host: owner}
 			}
 		}
 	}
@@ -262,6 +279,65 @@ func putNodes(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNod
 		err = insertAll(ctx, tx, "enrolled_nodes (uuid, host, name)", rows)
 	}
 	return err
+}
+
+// checkNames refuses, with a NodeTakenError, new names of nodes that belong to another host:
+// Placement lets a host change the trees of all names in its certificate. They are the names of other hosts,
+// enrolled or mapped, and those of their enrolled nodes, each with any domain. A new host must not
+// have the name of another one's node. An eviction is never refused.
+func checkNames(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNode, state EnrolmentState) error {
+	if e.State == Evicted {
+		return nil
+	}
+	newHost := state == "" || state == Evicted
+	var names []string
+	for _, n := range e.Nodes {
+		if n.Name != "" && n.Name != e.Host && !slices.Contains(before, n) {
+			names = append(names, n.Name)
+		}
+	}
+	if !newHost && len(names) == 0 {
+		return nil
+	}
+	for _, others := range []struct {
+		query string
+		hosts bool
+	}{
+		{"SELECT host, name FROM enrolled_nodes WHERE host <> ? AND name <> ''", false},
+		{"SELECT host, host FROM enrolments WHERE host <> ?", true},
+		{"SELECT host, host FROM host_mappings WHERE host <> ?", true},
+	} {
+		checked := names
+		if !others.hosts && newHost {
+			checked = append(slices.Clone(names), e.Host)
+		}
+		if len(checked) == 0 {
+			continue
+		}
+		var taken *NodeTakenError
+		if err := sqldb.Each(ctx, tx, others.query, []any{e.Host}, func(row sqldb.Row) error {
+			var host, name string
+			err := row.Scan(&host, &name)
+			for _, one := range checked {
+				if err == nil && taken == nil && host != e.Host && sameName(one, name) {
+					taken = &NodeTakenError{Host: host, Name: one}
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if taken != nil {
+			return taken
+		}
+	}
+	return nil
+}
+
+// sameName reports whether two names are one, or one of them is the other with a domain.
+func sameName(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return a == b || !strings.Contains(a, ".") && strings.HasPrefix(b, a+".") || !strings.Contains(b, ".") && strings.HasPrefix(a, b+".")
 }
 
 // freeNodes gives up the nodes of an evicted host, so that another one can have them.

@@ -93,6 +93,27 @@ func testEnrolments(t *testing.T, e engine) {
 		t.Errorf("a node that is mapped to another host: %v", err)
 	}
 	must(t, take("h5", 5))
+	// Nor does it get a name of another host: enrolled, mapped, or of a node of it.
+	name := func(host, name string) error {
+		_, err := s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+			e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Enrolled, []apidb.EnrolledNode{{UUID: node(8), Name: name}}
+			return nil
+		})
+		return err
+	}
+	must(t, name("h7", "bare7"))
+	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: node(9), Name: "mapped", Host: "mapped", CellUUID: cellUUID(1)}}))
+	for other, owner := range map[string]string{"h1": "h1", "H1": "h1", "h1.example.com": "h1", "mapped": "mapped", "mapped.x": "mapped", "bare7": "h7", "bare7.x": "h7"} {
+		if err := name("h6", other); !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Host: owner, Name: other}) {
+			t.Errorf("name %s of %s: %v", other, owner, err)
+		}
+	}
+	if err := name("bare7", ""); !errors.As(err, &taken) || taken.Host != "h7" {
+		t.Errorf("a host with the name of another one's node: %v", err)
+	}
+	evicted := apidb.Enrolment{Host: "bare7", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start}
+	enrol(t, s, evicted)
+	must(t, name("h7", "h7.example.com"))
 }
 
 // testEnrolmentsRefused: what no certificate can say is not stored.

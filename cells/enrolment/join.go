@@ -83,9 +83,7 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 				"compute-agent cells manage evict-host %s.", e.EnrolledAt.UTC().Format(time.RFC3339), e.EnrolledFrom, e.Host)
 		}
 		repeated = e.State == apidb.Enrolled
-		if len(e.Nodes) == 0 {
-			addNodes(e, nodes)
-		}
+		addReported(e, nodes)
 		if refused := notOf(*e, nodes); len(refused) > 0 {
 			return refusal(http.StatusConflict, CodeNodeTaken, "%s", strings.Join(refused, " "))
 		}
@@ -135,9 +133,7 @@ func (x *exchange) renew() (any, error) {
 		if e.NextKeyDigest = csr.digest; csr.digest == e.KeyDigest {
 			e.NextKeyDigest = ""
 		}
-		if len(e.Nodes) == 0 {
-			addNodes(e, nodes)
-		}
+		addReported(e, nodes)
 		refused = notOf(*e, nodes)
 		certificate, err = x.sign(csr.request, e, now)
 		return err
@@ -287,6 +283,9 @@ func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 // taken is the refusal for a node of another host; other errors are as they are.
 func taken(err error) error {
 	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
+		if other.Name != "" {
+			return refusal(http.StatusConflict, CodeNodeTaken, "The name %s of a node belongs to host %s.", other.Name, other.Host)
+		}
 		return refusal(
 			http.StatusConflict,
 			CodeNodeTaken,

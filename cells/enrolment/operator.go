@@ -29,7 +29,8 @@ type Invitation struct {
 }
 
 // Invite makes a token for a host. ErrAgain if it is enrolled or evicted, and Again is not set.
-// The nodes that it had stay its own.
+// The nodes that it had stay its own; names of them that are not of the host only stay if the
+// invitation repeats them.
 func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invitation) (apidb.Enrolment, Token, error) {
 	token := NewToken(fingerprint)
 	digest := token.digest()
@@ -43,6 +44,7 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By, i.Now, i.Now.Add(i.TTL), digest
 		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
 		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{}, "", time.Time{}, time.Time{}, time.Time{}
+		e.Nodes = ownNames(e.Host, e.Nodes)
 		addNodes(e, i.Nodes)
 		return nil
 	})
@@ -92,6 +94,23 @@ func deny(e *apidb.Enrolment, now time.Time) {
 		before = e.DeniedBefore.Add(time.Second)
 	}
 	e.DeniedBefore = before
+}
+
+// ownNames are nodes without names that the host may not choose itself.
+func ownNames(host string, nodes []apidb.EnrolledNode) []apidb.EnrolledNode {
+	own := slices.Clone(nodes)
+	for i, n := range own {
+		own[i].Name = apidb.OwnName(host, n.Name)
+	}
+	return own
+}
+
+// addReported adds the first nodes that a host names itself, if it has none yet.
+func addReported(e *apidb.Enrolment, nodes []Node) {
+	if len(e.Nodes) == 0 {
+		addNodes(e, nodes)
+		e.Nodes = ownNames(e.Host, e.Nodes)
+	}
 }
 
 // addNodes adds nodes, or gives those that are there another name.

@@ -97,6 +97,71 @@ func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
 	}
 }
 
+// TestAHostDoesNotChooseForeignNames: what a host calls its nodes gives it no right to the trees of
+// other hosts. Operators give other names, and none that is another host's.
+func TestAHostDoesNotChooseForeignNames(t *testing.T) {
+	w := newWorld(t, nil)
+	w.joined("victim")
+	foreign := []string{"victim", "victim.example.com", "h417x", "compute-api", "later"}
+	nodes := make([]enrolment.Node, 0, len(foreign)+1)
+	for i, name := range append(foreign, "h417.example.com") {
+		nodes = append(nodes, enrolment.Node{UUID: fmt.Sprintf("cccccccc-0000-4000-8000-%012d", i), Name: name})
+	}
+	check := func(what string, c tls.Certificate) {
+		t.Helper()
+		id := identity(t, c)
+		if len(id.Nodes) != len(nodes) || !slices.Equal(id.Names, []string{"h417", "h417.example.com"}) {
+			t.Errorf("%s: the certificate is for %+v", what, id)
+		}
+		for _, name := range foreign {
+			if id.HasName(name) {
+				t.Errorf("%s: it has the name %s", what, name)
+			}
+		}
+	}
+	thief := w.joined("h417", nodes...)
+	check("join", thief)
+	answer, err := w.renew(thief, newKeyPair(t, "h417"), nodes...)
+	must(t, err)
+	for _, n := range answer.Nodes {
+		if slices.Contains(foreign, n.Name) {
+			t.Errorf("renewed with its nodes: %+v", n)
+		}
+	}
+	late := w.joined("h9")
+	k := newKeyPair(t, "h9")
+	answer, err = w.renew(late, k, enrolment.Node{UUID: nodeA, Name: "victim"})
+	must(t, err)
+	if id := identity(t, w.pair(answer, k)); !slices.Equal(id.Names, []string{"h9"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
+		t.Errorf("a first node with a renewal: %+v", id)
+	}
+
+	// Operators may give other names, but not those of hosts.
+	taken := new(apidb.NodeTakenError)
+	for _, name := range []string{"victim", "victim.example.com", "Victim"} {
+		if _, err := enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: name}); !errors.As(err, &taken) || taken.Host != "victim" {
+			t.Errorf("an operator gives the name %s: %v", name, err)
+		}
+	}
+	_, err = enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: "hypervisor-9"})
+	must(t, err)
+	_, _, err = enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "hypervisor-9", CellUUID: cell1, Now: w.now()})
+	if !errors.As(err, &taken) || taken.Host != "h9" {
+		t.Errorf("a host with the name of another one's node: %v", err)
+	}
+
+	// An earlier name that the host may not choose stays only if the operator repeats it.
+	for _, repeated := range [][]enrolment.Node{{{UUID: nodeB, Name: "hypervisor-9"}}, nil} {
+		k := newKeyPair(t, "h9")
+		answer, err := w.join(w.invite("h9", true, repeated...), k)
+		must(t, err)
+		id := identity(t, w.pair(answer, k))
+		if len(id.Nodes) != 2 || slices.Contains(id.Names, "hypervisor-9") != (repeated != nil) {
+			t.Errorf("invited again with %v: %+v", repeated, id)
+		}
+	}
+}
+
 // TestJoinRefused: wrong tokens, requests and nodes change nothing, and each is named.
 func TestJoinRefused(t *testing.T) {
 	w := newWorld(t, nil)

@@ -217,7 +217,7 @@ func (d *discovery) enrol(ctx context.Context, n cellwire.ComputeNode, cell apid
 			e.State, e.CellUUID, e.CreatedBy, e.CreatedAt, e.EnrolledAt = apidb.Enrolled, cell.UUID, d.o.By, now, now
 		}
 		if !slices.ContainsFunc(e.Nodes, func(known apidb.EnrolledNode) bool { return known.UUID == n.UUID }) {
-			e.Nodes = append(e.Nodes, apidb.EnrolledNode{UUID: n.UUID, Name: n.Name})
+			e.Nodes = append(e.Nodes, apidb.EnrolledNode{UUID: n.UUID, Name: apidb.OwnName(n.Host, n.Name)})
 		}
 		return nil
 	})

@@ -151,7 +151,8 @@ func newAddHost() *cobra.Command {
 		Long: "Invite a host to a cell: print a token, good once, with which `compute-agent join` on the host gets a certificate. The host's\n" +
 			"certificates are for the compute nodes that --node names; without it, for those that the host names first. A node belongs to one\n" +
 			"host. [enrolment] must be configured.\n\n" +
-			"A host that is enrolled or evicted needs --again: it gets a new token, and the certificates that it has are refused at once.",
+			"A host that is enrolled or evicted needs --again: it gets a new token, and the certificates that it has are refused at once.\n" +
+			"Its nodes stay its own; names of nodes other than HOST and HOST.DOMAIN have to be given again with --node.",
 		Example: "  compute-agent cells manage add-host cn1 --cell cell1\n" +
 			"  compute-agent cells manage add-host cn2 --cell cell1 --node 7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55=cn2.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -236,6 +237,8 @@ func invitationRefused(err error) error {
 	switch {
 	case errors.Is(err, enrolment.ErrAgain):
 		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets a new token, and the certificates that it has are refused", err)}
+	case errors.As(err, &taken) && taken.Name != "":
+		return &exitError{exitProtect, fmt.Errorf("%w: a certificate with it could change that host's provider trees in Placement", err)}
 	case errors.As(err, &taken):
 		return &exitError{
 			exitProtect,
