@@ -282,9 +282,9 @@ func putNodes(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNod
 }
 
 // checkNames refuses, with a NodeTakenError, new names of nodes that belong to another host:
-// Placement lets a host change the trees of all names in its certificate. They are the names of other hosts,
-// enrolled or mapped, and those of their enrolled nodes, each with any domain. A new host must not
-// have the name of another one's node. An eviction is never refused.
+// Placement lets a host change the trees of all names in its certificate. They are the names of
+// other hosts, enrolled or mapped, and those of their enrolled nodes, each with any domain. A new
+// host must not have the name of another one's node. An eviction is never refused.
 func checkNames(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNode, state EnrolmentState) error {
 	if e.State == Evicted {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // ErrAgain says that a host has an enrolment already, which inviting it again would end.
@@ -68,6 +69,9 @@ func EnrolNode(ctx context.Context, store apidb.Store, host string, node Node) (
 // only changes the reason, if there is one.
 func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string, now time.Time) (apidb.Enrolment, error) {
 	reason = strings.Join(strings.Fields(reason), " ")
+	if len(reason) > pki.MaxReason {
+		return apidb.Enrolment{}, fmt.Errorf("the reason has %d bytes, more than %d: %w", len(reason), pki.MaxReason, apidb.ErrInvalid)
+	}
 	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
 		switch {
 		case e.State == "" && cellUUID == "":
@@ -87,8 +91,11 @@ func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string
 }
 
 // deny refuses all certificates of before. They begin to be valid at a full second, at the earliest
-// at that of the last denial.
+// at that of the last denial. The clock of the machine that issued the last one may be ahead.
 func deny(e *apidb.Enrolment, now time.Time) {
+	if e.Issued.After(now) {
+		now = e.Issued
+	}
 	before := now.Truncate(time.Second).Add(time.Second)
 	if !before.After(e.DeniedBefore) {
 		before = e.DeniedBefore.Add(time.Second)

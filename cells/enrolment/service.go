@@ -293,7 +293,7 @@ func (x *exchange) denied() (any, error) {
 }
 
 // Denied is the deny list of the API database and of another list, which may be nil. Of two
-// denials of a host the later one counts.
+// denials of a host the later one counts. Reasons that are too long are cut or left out.
 func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.DenyList, error) {
 	all, err := store.Enrolments(ctx)
 	if err != nil {
@@ -308,7 +308,7 @@ func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.
 			denials = append(denials, d)
 		}
 	}
-	return pki.NewDenyList(denials)
+	return pki.NewDenyList(pki.Shortened(denials))
 }
 
 // ca answers GET /v1/ca: the certificate of the CA. Who does not trust it yet compares its

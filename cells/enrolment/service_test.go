@@ -162,6 +162,45 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	}
 }
 
+// TestNoReasonStopsTheDenyList: a text for people does not keep the list from being published.
+func TestNoReasonStopsTheDenyList(t *testing.T) {
+	w := newWorld(t, nil)
+	h1, h2 := w.joined("h1"), w.joined("h2")
+	_, err := enrolment.Evict(t.Context(), w.store, "h1", "", strings.Repeat("x", 501), w.now())
+	if !errors.Is(err, apidb.ErrInvalid) {
+		t.Errorf("a reason of 501 bytes: %v", err)
+	}
+	list, err := enrolment.Denied(t.Context(), w.store, nil)
+	if must(t, err); len(list.Denials()) != 0 {
+		t.Errorf("the refused eviction changed %+v", list.Denials())
+	}
+	_, err = enrolment.Evict(t.Context(), w.store, "h2", "", "short", w.now())
+	must(t, err)
+	_, err = w.store.ChangeEnrolment(t.Context(), "h1", func(e *apidb.Enrolment) error { // an older process
+		e.State, e.DeniedBefore, e.Reason = apidb.Evicted, w.now().Add(time.Second), strings.Repeat("é", 500)
+		return nil
+	})
+	must(t, err)
+	status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil)
+	list, err = pki.ParseDenyList(text, "denied")
+	if must(t, err); status != http.StatusOK || list.CheckIdentity(identity(t, h1)) == nil || list.CheckIdentity(identity(t, h2)) == nil {
+		t.Errorf("status %d, %.200s", status, text)
+	}
+}
+
+// TestEvictionCoversCertificatesOfAFastClock: the machine of the operator may be behind.
+func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
+	w := newWorld(t, nil)
+	w.later.Store(int64(5 * time.Minute))
+	c := w.joined("h1")
+	_, err := enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", time.Now())
+	must(t, err)
+	list, err := enrolment.Denied(t.Context(), w.store, nil)
+	if must(t, err); list.CheckIdentity(identity(t, c)) == nil {
+		t.Errorf("%+v does not refuse a certificate of %v", list.Denials(), identity(t, c).Issued)
+	}
+}
+
 // TestJoinRefused: wrong tokens, requests and nodes change nothing, and each is named.
 func TestJoinRefused(t *testing.T) {
 	w := newWorld(t, nil)

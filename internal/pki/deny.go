@@ -30,8 +30,8 @@ type Denial struct {
 // DenyList is the hosts that are refused. The zero DenyList refuses none. It does not change.
 type DenyList struct{ denials map[string]Denial }
 
-// maxReason bounds the reason of a denial, in bytes.
-const maxReason = 500
+// MaxReason bounds the reason of a denial, in bytes.
+const MaxReason = 500
 
 // maxDenyText bounds the text of a list, in bytes: some 20,000 hosts. A file has a line more.
 const maxDenyText = files.MaxSize - 8<<10
@@ -53,8 +53,8 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 		if y := d.Before.Year(); y < 0 || y > 9999 {
 			return nil, fmt.Errorf("%w: the deny list has the year %d for the host %s", ErrInvalid, y, d.Host)
 		}
-		if d.Reason = oneLine(d.Reason); len(d.Reason) > maxReason {
-			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d", ErrInvalid, d.Host, len(d.Reason), maxReason)
+		if d.Reason = oneLine(d.Reason); len(d.Reason) > MaxReason {
+			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d", ErrInvalid, d.Host, len(d.Reason), MaxReason)
 		}
 		if other, twice := l.denials[d.Host]; !twice || d.Before.After(other.Before) {
 			l.denials[d.Host] = d
@@ -64,6 +64,34 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 		return nil, fmt.Errorf("%w: a deny list of %d hosts and %d bytes, more than %d", ErrInvalid, len(l.denials), size, maxDenyText)
 	}
 	return l, nil
+}
+
+// Shortened are denials that a list can hold: a reason is cut at MaxReason, and all are dropped if
+// the list would be too long. Who publishes a list uses it: no text for people may keep a denial
+// from taking effect.
+func Shortened(denials []Denial) []Denial {
+	out, size := slices.Clone(denials), len(denyHeader)
+	for i, d := range out {
+		out[i].Reason = cut(oneLine(d.Reason), MaxReason)
+		size += len(d.Host) + len(" 2006-01-02T15:04:05Z \n") + len(out[i].Reason)
+	}
+	if size > maxDenyText {
+		for i := range out {
+			out[i].Reason = ""
+		}
+	}
+	return out
+}
+
+// cut is the beginning of a text, of at most some bytes, without half a character.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
 }
 
 // oneLine is a text with single spaces, and without what a terminal would obey.
