@@ -23,15 +23,16 @@ import (
 // join answers POST /v1/join.
 func (x *exchange) join() (any, error) {
 	address := addressOf(x.R.RemoteAddr)
-	if from := network(address); x.failures.exceeded(from) {
-		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
-	}
 	request, err := decode[JoinRequest](x)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := x.joined(request, address)
+	// A good token is let in whatever others of its network did: hosts may share an address.
 	if refused := new(Refusal); errors.As(err, &refused) {
+		if from := network(address); x.failures.exceeded(from) {
+			return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
+		}
 		x.failures.add(network(address))
 		if x.logs.Allow("join " + network(address)) {
 			x.config.Logger.Warn().Str("address", address).Str("code", string(refused.Code)).Str("why", refused.Message).
@@ -62,6 +63,9 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !token.is(e.Token) {
+		return nil, unknown
 	}
 	cell, err := x.cellOf(e) // before anything is changed
 	if err != nil {
@@ -307,7 +311,13 @@ func (x *exchange) sign(request *x509.CertificateRequest, e *apidb.Enrolment, no
 			id.Names = append(id.Names, n.Name)
 		}
 	}
-	text, err := x.config.Authority.Sign(request, id, pki.SignOptions{Lifetime: x.config.Lifetime, Now: now, NotBefore: e.DeniedBefore})
+	notBefore := e.DeniedBefore
+	for _, d := range x.config.Denied.Get().Denials() { // of a file, which does not refuse what is issued now
+		if d.Host == e.Host && d.Before.After(notBefore) && !d.Before.After(now.Add(time.Second)) {
+			notBefore = d.Before
+		}
+	}
+	text, err := x.config.Authority.Sign(request, id, pki.SignOptions{Lifetime: x.config.Lifetime, Now: now, NotBefore: notBefore})
 	if err != nil {
 		return nil, err
 	}

@@ -198,7 +198,11 @@ func (x *exchange) audit(method string) error {
 	if err := log.Refusal(); err != nil {
 		return osapi.Unavailable("The audit log cannot be written to, so that changes are refused.").Because(err)
 	}
-	ctx, trail := log.Begin(x.R.Context(), auditlog.Request(&x.Exchange))
+	record := auditlog.Request(&x.Exchange)
+	if _, id, err := x.client(x.config.Now()); err == nil {
+		record.Host = id.Name
+	}
+	ctx, trail := log.Begin(x.R.Context(), record)
 	x.R = x.R.WithContext(ctx)
 	x.OnAnswer = func(int) { trail.Write(ctx) }
 	return nil

@@ -201,6 +201,18 @@ func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
 	}
 }
 
+// TestJoinAfterRevocationByFile: the certificate begins when the denial of the file ends.
+func TestJoinAfterRevocationByFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(path, []byte("h1 "+time.Now().UTC().Format(time.RFC3339)+" lost\n"), 0o600))
+	file, err := pki.OpenDenyFile(path, zerolog.Nop())
+	must(t, err)
+	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
+	if c := w.joined("h1"); file.Get().CheckIdentity(identity(t, c)) != nil {
+		t.Errorf("the new certificate of %v is refused: %+v", identity(t, c).Issued, file.Get().Denials())
+	}
+}
+
 // TestJoinRefused: wrong tokens, requests and nodes change nothing, and each is named.
 func TestJoinRefused(t *testing.T) {
 	w := newWorld(t, nil)
@@ -325,7 +337,8 @@ func TestATokenIsGoodOnce(t *testing.T) {
 	}
 }
 
-// TestFailedJoinsAreBounded: guesses of one network are refused for a while; other hosts are not.
+// TestFailedJoinsAreBounded: guesses of one network are refused for a while. A host with a good
+// token joins: it may share the address with them.
 func TestFailedJoinsAreBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	token, k := w.invite("h1", false), newKeyPair(t, "h1")
@@ -334,13 +347,15 @@ func TestFailedJoinsAreBounded(t *testing.T) {
 		_, err := w.join(wrong, k)
 		wantRefusal(t, "a wrong token", err, enrolment.CodeTokenUnknown)
 	}
-	_, err := w.join(token, k)
+	_, err := w.join(wrong, k)
 	wantRefusal(t, "after ten", err, enrolment.CodeTooMany)
-	w.later.Add(int64(time.Minute))
 	_, err = w.join(token, k)
 	must(t, err)
-	if n := strings.Count(w.log.String(), "A host was not let join"); n != 1 {
-		t.Errorf("%d failures were logged in a minute", n)
+	w.later.Add(int64(time.Minute))
+	_, err = w.join(wrong, k)
+	wantRefusal(t, "a minute later", err, enrolment.CodeTokenUnknown)
+	if n := strings.Count(w.log.String(), "A host was not let join"); n != 2 {
+		t.Errorf("%d failures were logged in two minutes", n)
 	}
 }
 
