@@ -155,7 +155,7 @@ func TestAuditOfCells(t *testing.T) {
 	contains("cell cell1 | admin/admin", "server "+auditedServer+" of n1 on host h1: task_state none → powering-off")
 	contains("cell cell1 | admin/admin", "/delete", "task_state powering-off → deleting")
 	contains("compute-api | admin/admin", "server "+auditedServer+": requested post metadata")
-	contains("cell cell1 | admin/admin", "metadata {", "sha256:")
+	contains("cell cell1 | admin/admin", "metadata {", "hmac-sha256:")
 	contains("compute-api | admin/admin", "service "+services[0].UUID)
 	contains("cell cell1 | admin/admin", "on host h1: disabled false → true, disabled_reason none → stolen")
 	registrations := 0

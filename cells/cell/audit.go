@@ -3,6 +3,8 @@
 package cell
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -118,12 +120,17 @@ func nodesOf(r cellwire.HostReport) map[string]string {
 	return names
 }
 
-// digests are those of the values of metadata: what owners put there is not for the log.
+// digestKey is of this process: who reads the log cannot guess values by their digests.
+var digestKey = rand.Text()
+
+// digests are those of the values of metadata: what owners put there is not for the log. The same
+// value has the same digest until the process ends.
 func digests(metadata map[string]string) map[string]string {
 	out := make(map[string]string, len(metadata))
 	for key, value := range metadata {
-		sum := sha256.Sum256([]byte(value))
-		out[key] = "sha256:" + hex.EncodeToString(sum[:8])
+		mac := hmac.New(sha256.New, []byte(digestKey))
+		mac.Write([]byte(value)) // it never fails
+		out[key] = "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil)[:8])
 	}
 	return out
 }
