@@ -146,6 +146,8 @@ func (x *exchange) renew() (any, error) {
 		return nil, x.renewalRefused(id.Name, taken(err))
 	}
 	x.renewals.add(id.Name)
+	x.config.Logger.Info().Str("host", e.Host).Str("address", addressOf(x.R.RemoteAddr)).Str("key", client).Str("new_key", csr.digest).
+		Time("expires", e.ExpiresAt).Msg("A host renewed its certificate.")
 	cell, err := x.cellOf(e)
 	if err != nil {
 		return nil, err

@@ -397,6 +397,9 @@ func TestRenew(t *testing.T) {
 	third := newKeyPair(t, "h1")
 	answer, err = w.renew(w.pair(answer, second), third)
 	must(t, err)
+	if n := strings.Count(w.log.String(), `"address":"127.0.0.1"`); n < 3 || strings.Count(w.log.String(), "A host renewed its certificate.") != 3 {
+		t.Errorf("the renewals are not logged with their address: %s", w.log)
+	}
 	// Now a copy of the first identity is of no use, and is noticed.
 	_, err = w.renew(first, newKeyPair(t, "h1"))
 	wantRefusal(t, "an old copy", err, enrolment.CodeKeyUnknown)
