@@ -25,6 +25,9 @@ import (
 // read the memory, the environment and the descriptors of the agent and of other plugins. What the
 // process starts is in the same sandbox.
 //
+// A symbolic link is followed to one of these paths only if root made it where the process cannot
+// write: others the plugin may have made at its last start, to have secrets opened for it.
+//
 // Connections to sockets are not restricted.
 type Sandbox struct {
 	// Secrets are files and directories that the process must not read, but for the names in a
@@ -80,8 +83,9 @@ func allRights(abi int) uint64 {
 
 // ruleset is a set of rules of Landlock in the making.
 type ruleset struct {
-	file *os.File
-	all  uint64
+	file    *os.File
+	all     uint64
+	skipped []string // paths that got no rule because of where they lead
 }
 
 // build makes the rules for one process: exe is its executable, and own what it may write to in
@@ -92,20 +96,30 @@ func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err e
 	if failed != 0 {
 		return nil, fmt.Errorf("landlock_create_ruleset: %w", failed)
 	}
-	r = &ruleset{os.NewFile(fd, "landlock"), attr.Handled_access_fs}
+	r = &ruleset{file: os.NewFile(fd, "landlock"), all: attr.Handled_access_fs}
 	secrets := resolved(s.Secrets)
+	opened := s.opened(own)
 	err = r.allow(int(exe.Fd()), readRights&fileRights)
 	// Names may be listed everywhere: many programs open a directory such as / to begin from there.
 	err = errors.Join(err, r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), r.allowExcept("/", secrets, readRights))
-	for _, path := range resolved(slices.Concat(writable, s.Write, own)) {
-		err = errors.Join(err, r.allowExcept(path, secrets, r.all))
+	for _, path := range absolute(slices.Concat(writable, s.Write, own)) {
+		if real, ok := r.resolve(path, opened); !ok || s.leadsToSecret(path, real) {
+			r.skip(path)
+		} else {
+			err = errors.Join(err, r.allowExcept(real, secrets, r.all))
+		}
 	}
-	for _, path := range resolved(s.GrantRead) {
-		err = errors.Join(err, r.allowPath(path, readRights))
+	grant := func(paths []string, rights uint64) {
+		for _, path := range absolute(paths) {
+			if real, ok := r.resolve(path, opened); ok {
+				err = errors.Join(err, r.allowPath(real, rights))
+			} else {
+				r.skip(path)
+			}
+		}
 	}
-	for _, path := range resolved(s.GrantWrite) {
-		err = errors.Join(err, r.allowPath(path, r.all))
-	}
+	grant(s.GrantRead, readRights)
+	grant(s.GrantWrite, r.all)
 	if err != nil {
 		r.close()
 		return nil, err
@@ -116,11 +130,8 @@ func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err e
 // resolved are paths without symbolic links, as far as they exist.
 func resolved(paths []string) []string {
 	out := make([]string, 0, len(paths))
-	for _, path := range paths {
-		if path == "" || !filepath.IsAbs(path) {
-			continue
-		}
-		path, rest := filepath.Clean(path), ""
+	for _, path := range absolute(paths) {
+		rest := ""
 		for {
 			if real, err := filepath.EvalSymlinks(path); err == nil {
 				out = append(out, filepath.Join(real, rest))
@@ -130,6 +141,91 @@ func resolved(paths []string) []string {
 		}
 	}
 	return out
+}
+
+// absolute are the absolute ones of these paths, cleaned.
+func absolute(paths []string) []string {
+	out := make([]string, 0, len(paths))
+	for _, path := range paths {
+		if filepath.IsAbs(path) {
+			out = append(out, filepath.Clean(path))
+		}
+	}
+	return out
+}
+
+// atOrBelow reports whether a path is one of these, or below one.
+func atOrBelow(path string, dirs ...string) bool {
+	for _, dir := range dirs {
+		if path == dir || dir == "/" || strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// opened are the paths that the process can write to, by their names and by where they lead.
+func (s *Sandbox) opened(own []string) []string {
+	paths := absolute(slices.Concat(writable, s.Write, own, s.GrantWrite))
+	return append(paths, resolved(paths)...)
+}
+
+// leadsToSecret reports whether a path that is not named as one of a secret directory is one.
+func (s *Sandbox) leadsToSecret(path, real string) bool {
+	for _, secret := range absolute(s.Secrets) {
+		is := resolved([]string{secret})[0]
+		if atOrBelow(real, is) && !atOrBelow(path, secret, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxLinks is how many symbolic links a path may have, as for the kernel.
+const maxLinks = 40
+
+// resolve returns a path without symbolic links, as far as it exists. It is false if a link is not
+// to be trusted.
+func (r *ruleset) resolve(path string, opened []string) (string, bool) {
+	real, rest, links := "/", path, 0
+	for rest != "" {
+		var name string
+		if name, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/"); name == "" {
+			continue
+		}
+		next := filepath.Join(real, name)
+		var st unix.Stat_t
+		if err := unix.Lstat(next, &st); err != nil {
+			return filepath.Join(next, rest), true
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			real = next
+			continue
+		}
+		target, err := os.Readlink(next)
+		if links++; err != nil || links > maxLinks || st.Uid != 0 || atOrBelow(real, opened...) || !closed(real) {
+			return "", false
+		}
+		if filepath.IsAbs(target) {
+			real = "/"
+		}
+		rest = target + "/" + rest
+	}
+	return real, true
+}
+
+// closed reports whether only root can replace what root has in a directory.
+func closed(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && st.Uid == 0 && (st.Mode&0o022 == 0 || st.Mode&unix.S_ISVTX != 0)
+}
+
+// skip keeps a path that gets no rule. What all plugins may write to, such as a device that a link
+// in /dev leads to, needs none.
+func (r *ruleset) skip(path string) {
+	if !atOrBelow(resolved([]string{path})[0], resolved(writable)...) {
+		r.skipped = append(r.skipped, path)
+	}
 }
 
 // allowExcept allows what is at a path, except for secrets: of a directory that contains some, the
@@ -160,9 +256,13 @@ func (r *ruleset) allowExcept(path string, secrets []string, rights uint64) erro
 	return nil
 }
 
-// allowPath allows what is at a path, and all below it. What does not exist needs no rule.
+// allowPath allows what is at a path without symbolic links, and all below it. What does not exist,
+// or became a link meanwhile, gets no rule.
 func (r *ruleset) allowPath(path string, rights uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("openat2 of %s: %w; the agent must be allowed to call it (SystemCallFilter= of the unit)", path, err)
+	}
 	if err != nil {
 		return nil //nolint:nilerr // nor can a plugin open it
 	}

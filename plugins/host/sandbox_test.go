@@ -140,6 +140,88 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
+// TestSandboxPlantedLinks: what a driver leaves where one of its paths is configured does not open
+// secrets to it, nor to a process that starts later. Links that root made elsewhere are followed.
+func TestSandboxPlantedLinks(t *testing.T) {
+	root := t.TempDir()
+	at := func(path string) string { return filepath.Join(root, path) }
+	for _, dir := range []string{"state/other", "state/drivers/one", "guests/images", "big", "granted", "links"} {
+		if err := os.MkdirAll(at(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"state/identity.pem", "state/ca.pem", "state/other/key"} {
+		if err := os.WriteFile(at(file), []byte("secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(to, path string) {
+		t.Helper()
+		if err := os.Symlink(at(to), at(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("big", "links/storage")
+	link("state/other", "links/other")
+	tmp := slices.Index(writable, "/tmp")
+	defer func(was string) { writable[tmp] = was }(writable[tmp])
+	writable[tmp] = "/none"
+	s := &Sandbox{
+		Secrets:    []string{at("state"), at("state/identity.pem")},
+		Write:      []string{at("guests"), at("guests/images"), at("guests/base"), at("guests/ca"), at("guests/way/other"), at("links/storage"), at("links/other")},
+		GrantRead:  []string{at("guests/read")},
+		GrantWrite: []string{at("granted"), at("granted/below")},
+	}
+	own := at("state/drivers/one")
+	run := func(script string) string { return runConfined(t, s, LandlockABI(), script, own) }
+	if got := run("cd " + at("guests") + " && rmdir images && ln -s " + at("state/identity.pem") + " images && ln -s " + at("state/other") + " base && ln -s " + at("state/ca.pem") +
+		" ca && ln -s " + at("state") + " way && ln -s " + at("state/other") + " read && ln -s " + at("state") + " " + at("granted/below") + " && echo planted"); got != "planted\n" {
+		t.Fatalf("%q", got)
+	}
+	var script strings.Builder
+	for _, file := range []string{"state/identity.pem", "state/ca.pem", "state/other/key", "guests/images", "guests/base/key", "guests/ca", "granted/below/ca.pem"} {
+		fmt.Fprintf(&script, "cat %[1]s && echo read %[1]s\n ( echo mine >>%[1]s ) && echo wrote %[1]s\n", at(file))
+	}
+	script.WriteString("touch " + at("state/new") + " && echo made\n")
+	if got := run(script.String()); got != "" {
+		t.Errorf("after the links were planted, the driver gets: %s", got)
+	}
+	if os.Geteuid() == 0 {
+		if got := run("touch " + at("links/storage/new") + " && echo ok"); got != "ok\n" {
+			t.Errorf("a link of root is not followed: %q", got)
+		}
+	}
+	// The driver's own directory, if it could be replaced.
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	link("state/other", "state/drivers/one")
+	if err := os.Lchown(own, 65534, 65534); err != nil && os.Geteuid() == 0 {
+		t.Fatal(err)
+	}
+	if got := run("cat " + at("state/other/key")); got != "" {
+		t.Errorf("its own directory is a link: %s", got)
+	}
+	exe, err := openOwn("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = exe.file.Close() }()
+	r, err := s.build(LandlockABI(), exe.file, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	slices.Sort(r.skipped)
+	want := []string{at("granted/below"), at("guests/base"), at("guests/ca"), at("guests/images"), at("guests/read"), at("guests/way/other"), at("links/other"), own}
+	if os.Geteuid() != 0 {
+		want = slices.Insert(want, len(want)-1, at("links/storage"))
+	}
+	if !slices.Equal(r.skipped, want) {
+		t.Errorf("skipped %q, want %q", r.skipped, want)
+	}
+}
+
 // TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
 // the environment do not reach it. A changed sandbox needs a new process.
 func TestSandboxOfAPlugin(t *testing.T) {
