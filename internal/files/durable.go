@@ -79,25 +79,17 @@ func Create(path string, content []byte, mode os.FileMode) error {
 
 // place writes a file beside its path and has it moved there.
 func place(path string, content []byte, mode os.FileMode, move func(from, to string) error) error {
-	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
-	err := OS{}.WriteFile(tmp, content)
-	if err == nil && mode != 0o600 {
-		err = os.Chmod(tmp, mode)
-	}
-	if err == nil {
-		err = move(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // it means nothing, and the next write replaces it
-		return err
-	}
-	return OS{}.SyncDir(dir)
+	return placeFor(path, content, mode, -1, -1, move)
 }
 
-// ReplaceFor is ReplaceMode for a file of another user, in a directory of that user, as root does.
-// It follows no symbolic link that is there.
-func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) (err error) {
+// ReplaceFor is ReplaceMode for a file of another user, as root does it.
+func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) error {
+	return placeFor(path, content, mode, uid, gid, os.Rename)
+}
+
+// placeFor is place for a file of a user and group, -1 for those of the process. The directory may
+// be one that others can write to: it follows no symbolic link there, and uses no file of theirs.
+func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -108,17 +100,17 @@ func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) (er
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil {
+	if err == nil && (uid != -1 || gid != -1) {
 		err = f.Chown(uid, gid)
 	}
-	if err == nil {
+	if err == nil && mode != 0o600 {
 		err = f.Chmod(mode)
 	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
+		err = move(tmp, path)
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it means nothing, and the next write replaces it

@@ -82,9 +82,10 @@ func EditDenyFile(path string, change func(*DenyList) (*DenyList, error)) error 
 }
 
 // lock waits for a lock that ends with the process. The file stays: it may not be removed while
-// another process waits for it.
+// another process waits for it. A symbolic link is not followed: the directory may be a service's,
+// and the process root's.
 func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

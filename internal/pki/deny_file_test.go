@@ -40,6 +40,34 @@ func running(t *testing.T, f *pki.DenyFile) (stop func()) {
 	return func() { cancel(); run.Wait() }
 }
 
+// TestEditDenyFilePlantedLinks: links in the directory of the list lead root nowhere.
+func TestEditDenyFilePlantedLinks(t *testing.T) {
+	dir := t.TempDir()
+	path, victim, made := filepath.Join(dir, "denied"), filepath.Join(dir, "victim"), filepath.Join(dir, "made")
+	if err := os.WriteFile(victim, []byte("victim"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, ".tmp-denied")); err != nil {
+		t.Fatal(err)
+	}
+	revoke(t, path, "h417")
+	content, err := os.ReadFile(victim)
+	if info, _ := os.Stat(victim); err != nil || string(content) != "victim" || info.Mode() != 0o600 {
+		t.Errorf("the file that a link led to: %q, %v, %v", content, info.Mode(), err)
+	}
+	lock := filepath.Join(dir, ".denied.lock")
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(made, lock); err != nil {
+		t.Fatal(err)
+	}
+	err = pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
+	if _, at := os.Lstat(made); err == nil || !errors.Is(at, os.ErrNotExist) {
+		t.Errorf("the lock is a link: %v, and the file it led to: %v", err, at)
+	}
+}
+
 func TestDenyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
 	if _, err := pki.OpenDenyFile(path, zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
