@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func (h Host) IdentityPath() string { return h.path(IdentityFile) }
 // the service answers the same key again. ErrJoined if the host has an identity, unless again is
 // set.
 func (h Host) Begin(again bool) (crypto.Signer, error) {
-	pending, err := os.ReadFile(h.path(PendingKeyFile))
+	pending, err := h.pendingKey()
 	if err == nil {
 		pair, err := parseKey(pending)
 		if err != nil {
@@ -72,6 +73,33 @@ func (h Host) Begin(again bool) (crypto.Signer, error) {
 		return nil, err
 	}
 	return key, h.write(h.path(PendingKeyFile), text, 0o600)
+}
+
+// maxKeySize bounds the file of a key, in bytes.
+const maxKeySize = 64 << 10
+
+// pendingKey reads the key of a join that was not finished. Root does so in a directory of the
+// agent, who must not have it take another file, such as root's own key, for the host's.
+func (h Host) pendingKey() ([]byte, error) {
+	path := h.path(PendingKeyFile)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || sys.Nlink != 1 || sys.Uid != 0 && int(sys.Uid) != h.UID || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s is not as join makes it (a regular file with one name, of the agent's user, mode 0600); remove it to make another key", path)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxKeySize+1))
+	if err == nil && len(content) > maxKeySize {
+		err = fmt.Errorf("%s is larger than %d bytes; remove it to make another key", path, maxKeySize)
+	}
+	return content, err
 }
 
 // Abandon forgets the key of a join that was refused.
@@ -179,7 +207,7 @@ func configuration(settings []Setting, host string, now time.Time) ([]byte, erro
 // configuration. Each file is the old one or the new one; until all are there, the key is pending
 // and the join can be repeated. It reports each file that it wrote.
 func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
-	pending, err := os.ReadFile(h.path(PendingKeyFile))
+	pending, err := h.pendingKey()
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; `compute-agent join --csr FILE` makes a key", err)
 	}
