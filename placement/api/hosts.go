@@ -33,14 +33,20 @@ func (h *hostRequest) may(action Action) bool {
 	return h.x.api.policy.Allows(action, &h.x.Who, "")
 }
 
-// owns reports whether a provider is in a tree of the host: the name of its root is the host's.
-// Cost: one look-up.
+// owns reports whether a provider is in a tree of the host: the name of its root is the host's, and
+// so is its uuid, if the certificate names compute nodes. The name alone would give the host h3 what
+// the host h3.site2 has. Cost: one look-up.
 func (h *hostRequest) owns(s *ledger.Snapshot, p *ledger.Provider) bool {
 	if p.Parent == "" {
-		return h.id.HasName(p.Name)
+		return h.ownsRoot(p)
 	}
 	root, ok := s.Provider(p.Root)
-	return ok && h.id.HasName(root.Name)
+	return ok && h.ownsRoot(root)
+}
+
+// ownsRoot is owns of a root.
+func (h *hostRequest) ownsRoot(root *ledger.Provider) bool {
+	return h.id.HasName(root.Name) && h.id.HasNode(root.UUID)
 }
 
 // below reports whether a name may be that of a provider below one of the host's roots: it begins
@@ -83,7 +89,7 @@ func (h *hostRequest) inAggregate(s *ledger.Snapshot, aggregate string) bool {
 	}
 	for _, name := range h.id.Names {
 		root, ok := s.ProviderByName(name)
-		if !ok || root.Parent != "" {
+		if !ok || root.Parent != "" || !h.ownsRoot(root) {
 			continue
 		}
 		for _, p := range s.Tree(root.UUID) {
@@ -124,8 +130,8 @@ func (h *hostRequest) refuseCall() *osapi.Error {
 
 // refuseProvider is the answer about a provider of others.
 func (h *hostRequest) refuseProvider(uuid string) *osapi.Error {
-	return h.refuse(HostTree, "resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a domain. "+
-		"Check which name the host's credential has; for another host's tree use the credential of a user with the role service or admin", shortened(uuid))
+	return h.refuse(HostTree, "resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a domain, and is a compute node of its certificate if that names any. "+
+		"Check which name and nodes the host's credential has; for another host's tree use the credential of a user with the role service or admin", shortened(uuid))
 }
 
 // refuseConsumer is the answer about a consumer of others.

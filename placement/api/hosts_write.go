@@ -115,6 +115,9 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		return w.aggregates(was, nil)
 	}
 	if !w.owns(w.after, is) {
+		if is.Parent == "" && w.id.HasName(is.Name) {
+			return w.refuse(HostTree, "the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node", w.id.Nodes, shortened(is.UUID))
+		}
 		if was == nil {
 			return w.refuse(HostTree, "a host makes root providers with its own name only, and providers below those; %s would be neither", shortened(is.UUID))
 		}
@@ -153,12 +156,9 @@ func (w *hostWrite) place(was, is *ledger.Provider) error {
 	if was != nil && was.Parent == "" {
 		return nil // it is a root still, and its name is the host's
 	}
-	if !w.id.HasNode(is.UUID) {
-		return w.refuse(HostTree, "the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node", w.id.Nodes, shortened(is.UUID))
-	}
 	roots := 0
 	for tree := range w.after.Trees() {
-		if w.id.HasName(tree.Root().Name) {
+		if w.ownsRoot(tree.Root()) {
 			roots++
 		}
 	}
