@@ -241,6 +241,71 @@ func TestAnEvacuationThatFails(t *testing.T) {
 	}
 }
 
+// TestFormerHostsGetNoData: the host that a server has left is asked to remove its guest, and gets
+// nothing of what was set since. The server's own host gets all.
+func TestFormerHostsGetNoData(t *testing.T) {
+	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
+	for kind, at := range map[cellwire.MigrationType]celldb.Moment{cellwire.MigrationCold: moment, cellwire.MigrationEvacuation: later} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := fresh(t)
+			hosts(t, s, "h1", "h2")
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: "h2"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{
+				{UUID: sid(901), Name: "n2", Abilities: []string{plugins.AbilityMigrate, plugins.AbilityRebuild}},
+			}}, moment)
+			testproc.Check(t, err)
+			active(t, s, building(1))
+			_, err = s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: kind}, at)
+			testproc.Check(t, err)
+			_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, at)
+			testproc.Check(t, err)
+			if kind == cellwire.MigrationCold {
+				reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+			}
+			gets := func(host string, want cellwire.Want) cellwire.Server {
+				t.Helper()
+				info, err := s.Info(ctx)
+				testproc.Check(t, err)
+				work, _, err := s.Work(ctx, host, 0, info.Epoch, at)
+				testproc.Check(t, err)
+				if len(work.Items) != 1 || work.Items[0].Want != want || work.Items[0].Migration == nil && host == "h1" {
+					t.Fatalf("host %s gets %+v, not one item that wants %q", host, work.Items, want)
+				}
+				return work.Items[0].Server
+			}
+			shown := func(want cellwire.Want) {
+				t.Helper()
+				all, err := s.Server(ctx, sid(1), at)
+				testproc.Check(t, err)
+				got := gets("h1", want)
+				expected := cellwire.Server{
+					UUID: all.UUID, Name: all.Name, CreatedAt: all.CreatedAt, Revision: all.Revision,
+					Host: "h2", Node: "n2", NodeUUID: sid(901), VMState: all.VMState,
+				}
+				if diff := gocmp.Diff(expected, got); diff != "" {
+					t.Errorf("the former host gets (-want +got)\n%s", diff)
+				}
+			}
+			shown(cellwire.WantDeparting)
+			reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+			if kind == cellwire.MigrationCold {
+				_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Confirm: true}, at)
+				testproc.Check(t, err)
+				shown(cellwire.WantLeft)
+				return
+			}
+			_, err = s.Rebuild(ctx, sid(1), cellwire.RebuildRequest{
+				UserData: new("bmV3IHNlY3JldA=="), Key: &cellwire.ServerKey{Name: "new", Data: "ssh-ed25519 A"}, ImageRef: "image2",
+				Patch: cellwire.ServerPatch{Metadata: &cellwire.MetadataPatch{Set: map[string]string{"password": "secret"}}},
+			}, moment)
+			testproc.Check(t, err)
+			shown(cellwire.WantLeft)
+			if got := gets("h2", cellwire.WantCleared); got.UserData == "" || got.KeyData == "" || got.Metadata["password"] == "" {
+				t.Errorf("the server's host gets %+v", got)
+			}
+		})
+	}
+}
+
 // TestMigrationsAreSentInParts: what a host has to do comes by revision, its own servers and those
 // of others, as much at once as fits into an answer.
 func TestMigrationsAreSentInParts(t *testing.T) { onEach(t, migrationsAreSentInParts) }

@@ -309,12 +309,13 @@ func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int
 			if want == "" {
 				return nil
 			}
-			if weight += Weight(r.Server); weight > MaxAnswer && last > 0 {
+			server := r.serverFor(host, m)
+			if weight += Weight(server); weight > MaxAnswer && last > 0 {
 				until = min(until, last)
 				return sqldb.ErrEnough
 			}
 			last = r.Server.Revision
-			items = append(items, cellwire.WorkItem{Want: want, Server: r.server(m), Migration: of})
+			items = append(items, cellwire.WorkItem{Want: want, Server: server, Migration: of})
 			return nil
 		})
 	}

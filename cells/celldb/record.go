@@ -74,6 +74,20 @@ func (r *stored) server(m Moment) cellwire.Server {
 	return s
 }
 
+// serverFor is the server as a host gets it in its work. One that is on another host is there with
+// data that was set since, and of that its former host gets nothing: it removes or shuts down a
+// guest by its uuid, on the node that the migration names.
+func (r *stored) serverFor(host string, m Moment) cellwire.Server {
+	s := r.server(m)
+	if s.Host == host {
+		return s
+	}
+	return cellwire.Server{
+		UUID: s.UUID, Name: s.Name, CreatedAt: s.CreatedAt, Revision: s.Revision,
+		Host: s.Host, Node: s.Node, NodeUUID: s.NodeUUID, VMState: s.VMState,
+	}
+}
+
 // recordReader reads rows of selectRecords, one after another.
 type recordReader struct {
 	into []any // where Scan puts what it finds
