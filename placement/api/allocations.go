@@ -159,7 +159,7 @@ func putAllocations(x *exchange) error {
 		return err
 	}
 	list := []ledger.ConsumerAllocations{x.ledgerAllocations(consumer, &wanted)}
-	err = x.update(func(tx *ledger.Tx) error { return tx.ReplaceAllocations(list) })
+	err = x.replaceAllocations(list)
 	if err != nil {
 		return explain(err, allocationRefusals, "Unable to allocate inventory for consumer %s", consumer)
 	}
@@ -176,6 +176,16 @@ func (x *exchange) consumerList(from map[string]wire.ConsumerAllocations) []ledg
 	return list
 }
 
+// replaceAllocations replaces all allocations of some consumers.
+func (x *exchange) replaceAllocations(list []ledger.ConsumerAllocations) error {
+	return x.update(func(tx *ledger.Tx) error {
+		if err := x.host().mayName(tx.Base(), nil, list); err != nil {
+			return err
+		}
+		return tx.ReplaceAllocations(list)
+	})
+}
+
 // postAllocations is POST /allocations.
 func postAllocations(x *exchange) error {
 	body, err := x.Body()
@@ -187,7 +197,7 @@ func postAllocations(x *exchange) error {
 		return err
 	}
 	list := x.consumerList(wanted)
-	err = x.update(func(tx *ledger.Tx) error { return tx.ReplaceAllocations(list) })
+	err = x.replaceAllocations(list)
 	if err != nil {
 		return explain(err, allocationRefusals, "Unable to allocate inventory")
 	}
@@ -223,6 +233,9 @@ func reshape(x *exchange) error {
 	}
 	providers := slices.Sorted(maps.Keys(shape.Inventories))
 	err = x.update(func(tx *ledger.Tx) error {
+		if err := x.host().mayName(tx.Base(), shape.Inventories, shape.Allocations); err != nil {
+			return err
+		}
 		// Only a missing provider of the inventories has a code of its own, and generation
 		// conflicts take precedence over what is not possible.
 		for _, uuid := range providers {

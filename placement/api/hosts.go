@@ -34,8 +34,8 @@ func (h *hostRequest) may(action Action) bool {
 }
 
 // owns reports whether a provider is in a tree of the host: the name of its root is the host's, and
-// so is its uuid, if the certificate names compute nodes. The name alone would give the host h3 what
-// the host h3.site2 has. Cost: one look-up.
+// so is its uuid, if the certificate names compute nodes. The name alone would give a host h3 what
+// a host h3.site2 has. Cost: one look-up.
 func (h *hostRequest) owns(s *ledger.Snapshot, p *ledger.Provider) bool {
 	if p.Parent == "" {
 		return h.ownsRoot(p)

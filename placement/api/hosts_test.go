@@ -519,29 +519,6 @@ func TestHealingIsBounded(t *testing.T) {
 	)
 }
 
-// TestANameIsNotEnoughForAHost: the host h3 has no tree of the host h3.site2, whose name is that of h3 with a
-// domain, if its certificate says which compute nodes it has. Without nodes the name decides.
-func TestANameIsNotEnoughForAHost(t *testing.T) {
-	const theirs, below, own = "90000000-0000-4000-8000-000000000001", "90000000-0000-4000-8000-000000000002", "90000000-0000-4000-8000-000000000003"
-	for as, want := range map[string]struct{ own, others int }{"h3": {200, 200}, "h3 with nodes": {200, 403}} {
-		h, l := hostsWorld(t)
-		calls(t, h,
-			call{method: "POST", path: "/resource_providers", body: `{"name":"h3.site2","uuid":"` + theirs + `"}`, version: "1.39", status: 200},
-			call{method: "POST", path: "/resource_providers", body: `{"name":"h3.site2_a","uuid":"` + below + `","parent_provider_uuid":"` + theirs + `"}`, version: "1.39", status: 200},
-			call{method: "PUT", path: "/resource_providers/" + theirs + "/aggregates", body: `{"resource_provider_generation":0,"aggregates":["` + agg2 + `"]}`, version: "1.39", status: 200},
-			call{method: "POST", path: "/resource_providers", body: `{"name":"h3","uuid":"` + own + `"}`, version: "1.39", status: 200},
-		)
-		for uuid, status := range map[string]int{theirs: want.others, below: want.others, share2: want.others, own: want.own} {
-			call{method: "GET", path: "/resource_providers/" + uuid, status: status}.as(as).do(t, h)
-		}
-		for uuid, status := range map[string]int{theirs: want.others, below: want.others, own: want.own} {
-			p, _ := l.Current().Provider(uuid)
-			body := fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":1}}}`, p.Generation)
-			call{method: "PUT", path: "/resource_providers/" + uuid + "/inventories", body: body, status: status}.as(as).do(t, h)
-		}
-	}
-}
-
 // TestAHostRenamesNoClass: in the form that the call had before 1.7, either.
 func TestAHostRenamesNoClass(t *testing.T) {
 	h, _ := hostsWorld(t)

@@ -4,6 +4,7 @@ package api
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -27,6 +28,44 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 		}
 		return w.check(tx.Touched())
 	}
+}
+
+// mayName judges what a request of a host names, before anything is looked up for it: the answer on
+// a provider of others is the same whatever that has and whatever its generation is. Only what a
+// consumer of the host holds of it may be named. Providers that do not exist are left to the
+// transaction. It is nil, and allows all, for everybody else.
+func (h *hostRequest) mayName(s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations) error {
+	if h == nil {
+		return nil
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(inventories)) {
+		if p, ok := s.Provider(uuid); ok && !h.owns(s, p) {
+			return h.refuseProvider(uuid)
+		}
+	}
+	for i := range list {
+		c, ok := s.Consumer(list[i].Consumer)
+		if ok && len(c.Allocations) > 0 && !h.holds(s, c) {
+			return h.refuseConsumer(list[i].Consumer)
+		}
+		has := map[[2]string]int64{}
+		if ok {
+			for _, a := range c.Allocations {
+				has[[2]string{a.Provider, a.Class}] += a.Used
+			}
+		}
+		for _, uuid := range slices.Sorted(maps.Keys(list[i].Resources)) {
+			if p, ok := s.Provider(uuid); !ok || h.owns(s, p) {
+				continue
+			}
+			for class, amount := range list[i].Resources[uuid] {
+				if amount > has[[2]string{uuid, class}] {
+					return h.refuseProvider(uuid)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // hostWrite judges one transaction of a host. It trusts nothing but the state before and after.

@@ -41,6 +41,8 @@ var onPlacement = map[string]asked{
 	"share its disk with others":                 {method: "PUT", path: ownProvider + "/traits", body: object{"resource_provider_generation": 2, "traits": []string{"MISC_SHARES_VIA_AGGREGATE"}}},
 	"join an aggregate":                          {method: "PUT", path: ownProvider + "/aggregates", body: object{"resource_provider_generation": 2, "aggregates": []string{someAggregate}}},
 	"fill another host with a guest":             {method: "PUT", path: "/allocations/" + newGuest, body: holds(victimNode, 6, nil)},
+	"ask what another host has left":             {method: "PUT", path: "/allocations/" + newGuest, body: holds(victimNode, 7, nil)},
+	"ask which generation another host has":      {method: "POST", path: "/reshaper", body: object{"inventories": object{victimNode: object{"resource_provider_generation": 77, "inventories": object{}}}, "allocations": object{}}},
 	"spread its guest onto another host": {method: "PUT", path: "/allocations/" + attackerGuest, body: with(holds(attackerNode, 4, 1),
 		object{"allocations": object{attackerNode: resources(4), victimNode: resources(1)}})},
 	"move its guest to another host":            {method: "PUT", path: "/allocations/" + attackerGuest, body: holds(victimNode, 4, 1)},
