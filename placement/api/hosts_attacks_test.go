@@ -70,3 +70,11 @@ func TestAHostLearnsNothingByNaming(t *testing.T) {
 	same("POST /reshaper", shaped)
 	same("PUT /allocations of another host's consumer", theirs)
 }
+
+// TestAListTellsAHostNothingOfOthers: an unknown name is an error, whatever other providers have.
+func TestAListTellsAHostNothingOfOthers(t *testing.T) {
+	h, _ := hostsWorld(t)
+	for _, condition := range []string{"required=COMPUTE_NODE", "required=HW_CPU_X86_AVX", "member_of=" + agg2, "member_of=" + nowhere} {
+		call{method: "GET", path: "/resource_providers?uuid=" + root1 + "&" + condition + "&resources=CUSTOM_NO:1", status: 400}.as("h1").do(t, h)
+	}
+}

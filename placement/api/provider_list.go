@@ -116,7 +116,7 @@ func listProviders(x *exchange) error {
 		b = appendProvider(b, p, x.v)
 		modified = later(modified, changed(p.CreatedAt, p.UpdatedAt))
 	}
-	empty, err := pq.check(s)
+	empty, err := pq.check(s, x.host() != nil)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func listProviders(x *exchange) error {
 
 // check looks for unknown names. As in Placement, which applies one condition after the other, an
 // unknown name is an error (status 400) only if the conditions before it leave any provider; empty:
-// they leave none.
-func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
+// they leave none. names: it is always an error, as hosts are not told what others have.
+func (pq *providerQuery) check(s *ledger.Snapshot, names bool) (empty bool, err error) {
 	if pq.inTree != "" {
 		if _, ok := s.Provider(pq.inTree); !ok {
 			return true, nil
@@ -145,6 +145,9 @@ func (pq *providerQuery) check(s *ledger.Snapshot) (empty bool, err error) {
 		}
 	}
 	none := func(meets func(*ledger.Provider) bool) bool {
+		if names {
+			return false
+		}
 		for p := range s.Providers() {
 			if meets(p) {
 				return false
