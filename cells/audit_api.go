@@ -160,8 +160,17 @@ func (s auditedStore) noteNode(ctx context.Context, before, after *apidb.Node) {
 }
 
 func (s auditedStore) MapNodes(ctx context.Context, nodes []apidb.Node) error {
+	return s.mapped(ctx, nodes, func() error { return s.Store.MapNodes(ctx, nodes) })
+}
+
+func (s auditedStore) RemapNode(ctx context.Context, node apidb.Node, from string) error {
+	return s.mapped(ctx, []apidb.Node{node}, func() error { return s.Store.RemapNode(ctx, node, from) })
+}
+
+// mapped notes how nodes are mapped by a change.
+func (s auditedStore) mapped(ctx context.Context, nodes []apidb.Node, change func() error) error {
 	before := s.nodes(ctx)
-	err := s.Store.MapNodes(ctx, nodes)
+	err := change()
 	if err == nil {
 		for i := range nodes {
 			var was *apidb.Node

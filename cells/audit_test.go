@@ -106,6 +106,8 @@ func TestAuditOfCells(t *testing.T) {
 		testproc.Check(t, err)
 	}
 	testproc.Check(t, store.MapNodes(ctx, []apidb.Node{{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}}))
+	testproc.Check(t, store.RemapNode(ctx, apidb.Node{UUID: auditedNode, Name: "n1", Host: "h2", CellUUID: known[0].UUID}, "h1"))
+	testproc.Check(t, store.RemapNode(ctx, apidb.Node{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}, "h2"))
 	server := cellwire.Server{
 		UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1", NodeUUID: auditedNode, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		CreatedAt: time.Now(), UserData: canary, KeyName: "key1", KeyData: "ssh-ed25519 " + publicKey, Metadata: map[string]string{"password": canary},
@@ -147,6 +149,7 @@ func TestAuditOfCells(t *testing.T) {
 	contains("quota p1: cores 40 → 80")
 	contains("cell cell1 | host h1 | PUT /v1/hosts/h1 | host report h1: nodes {", auditedNode)
 	contains("compute-api", "node "+auditedNode+" (n1) on host h1: created cell "+known[0].UUID)
+	contains("compute-api", "node "+auditedNode+" (n1) on host h2: host h1 → h2")
 	contains("compute-api", "server "+auditedServer+" (one): created", "user_data_bytes "+fmt.Sprint(len(canary)))
 	contains("cell cell1", "PUT /v1/servers/"+auditedServer+" |", "hidden true")
 	contains("server " + auditedServer + ": cell none → " + known[0].UUID)

@@ -171,12 +171,19 @@ func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	})
 }
 
+func (n Node) valid() error {
+	if n.UUID == "" || n.Host == "" || n.CellUUID == "" || n.CellUUID == Cell0UUID {
+		return fmt.Errorf("a node needs a uuid, a host and a cell other than cell0, got %+v: %w", n, ErrInvalid)
+	}
+	return nil
+}
+
 // MapNodes implements [Store]. Mapping again what is mapped so is no error; a new name of a node is
 // taken. [ErrNotFound] for a cell that is not there. Cost: three look-ups for each node.
 func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	for _, n := range nodes {
-		if n.UUID == "" || n.Host == "" || n.CellUUID == "" || n.CellUUID == Cell0UUID {
-			return fmt.Errorf("a node needs a uuid, a host and a cell other than cell0, got %+v: %w", n, ErrInvalid)
+		if err := n.valid(); err != nil {
+			return err
 		}
 	}
 	if len(nodes) == 0 {
@@ -184,7 +191,7 @@ func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	}
 	return s.write(ctx, "mapping nodes", func(tx *sql.Tx) error {
 		for _, n := range nodes {
-			if err := s.mapNode(ctx, tx, n); err != nil {
+			if err := s.mapNode(ctx, tx, n, ""); err != nil {
 				return err
 			}
 		}
@@ -192,7 +199,16 @@ func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	})
 }
 
-func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
+// RemapNode implements [Store]. Cost: four look-ups.
+func (s *DB) RemapNode(ctx context.Context, n Node, from string) error {
+	if err := n.valid(); err != nil {
+		return err
+	}
+	return s.write(ctx, "mapping node "+n.UUID+" to another host", func(tx *sql.Tx) error { return s.mapNode(ctx, tx, n, from) })
+}
+
+// mapNode maps a node that is not mapped, or mapped to its host or the host from.
+func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error {
 	cell, err := cellID(ctx, tx, n.CellUUID)
 	if err != nil {
 		return err
@@ -213,12 +229,12 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node) error {
 			return err
 		}
 	}
-	owner, found, err := sqldb.One(ctx, tx, sqldb.Value[int64], "SELECT host_id FROM node_mappings WHERE uuid = ?", n.UUID)
-	if err == nil && found && owner != host.id {
+	owner, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE n.uuid = ?", n.UUID)
+	if err == nil && found && owner != n.Host && owner != from {
 		return fmt.Errorf("node %s of another host than %s: %w", n.UUID, n.Host, ErrExists)
 	}
 	if err == nil {
-		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+s.kit.Dialect.Upsert("uuid", "name"), n.UUID, n.Name, host.id)
+		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+s.kit.Dialect.Upsert("uuid", "name", "host_id"), n.UUID, n.Name, host.id)
 	}
 	if err == nil && !found { // its provider is looked at with all others again
 		_, err = sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", n.UUID)

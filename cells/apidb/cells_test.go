@@ -129,6 +129,17 @@ func testNodes(t *testing.T, e engine) {
 	}
 	wants[[]apidb.Node](t, "nodes after refusals")(s.Nodes(ctx))([]apidb.Node{a, b, c})
 
+	taken := apidb.Node{UUID: "nc", Name: "C", Host: "h3", CellUUID: cellUUID(1)}
+	wantError(t, "taking a node from a host that does not have it", s.RemapNode(ctx, taken, "h1"), apidb.ErrExists)
+	wantError(t, "taking a node for no host", s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", CellUUID: cellUUID(1)}, "h2"), apidb.ErrInvalid)
+	wantError(t, "taking a node for a host of another cell", s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", Host: "h1", CellUUID: cellUUID(2)}, "h2"), apidb.ErrExists)
+	wants[[]apidb.Node](t, "nodes after these refusals")(s.Nodes(ctx))([]apidb.Node{a, b, c})
+	must(t, s.RemapNode(ctx, taken, "h2"))
+	must(t, s.RemapNode(ctx, taken, "h2")) // again
+	wants[[]apidb.Node](t, "nodes after one was taken")(s.Nodes(ctx))([]apidb.Node{a, b, taken})
+	must(t, s.RemapNode(ctx, c, "h3"))
+	must(t, s.DeleteHost(ctx, "h3"))
+
 	must(t, s.DeleteHost(ctx, "h1"))
 	wants[[]apidb.Node](t, "nodes without h1")(s.Nodes(ctx))([]apidb.Node{c})
 	wantError(t, "unmapping a host again", s.DeleteHost(ctx, "h1"), apidb.ErrNotFound)

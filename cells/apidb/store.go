@@ -225,6 +225,9 @@ type Store interface {
 	// MapNodes maps nodes and their hosts to cells. [ErrExists], naming the host or node, for one
 	// that is mapped to another cell or host.
 	MapNodes(ctx context.Context, nodes []Node) error
+	// RemapNode maps a node as MapNodes does, and takes it from a host that it is mapped to. The
+	// other host stays mapped. [ErrExists] for one that is mapped to a third host.
+	RemapNode(ctx context.Context, node Node, from string) error
 	// Nodes are all mapped nodes, Hosts all mapped hosts by name.
 	Nodes(ctx context.Context) ([]Node, error)
 	Hosts(ctx context.Context) ([]HostMapping, error)

@@ -27,6 +27,8 @@ type DiscoverOptions struct {
 type DiscoverReport struct {
 	// Mapped are nodes that are mapped now, with their hosts.
 	Mapped []apidb.Node
+	// Remapped are those of Mapped that were mapped to another host, which they are not of.
+	Remapped []RemappedNode
 	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs
 	// to another cell or host. NotEnrolled are those of hosts that no person enrolled.
 	Conflicts, NotEnrolled []DiscoverConflict
@@ -36,6 +38,12 @@ type DiscoverReport struct {
 	Missing []string
 	// Down are cells that could not be asked.
 	Down []apidb.Cell
+}
+
+// RemappedNode is a node that was mapped to the host From.
+type RemappedNode struct {
+	Node apidb.Node
+	From string
 }
 
 // DiscoverConflict is a node that cannot be mapped or used. Err wraps [apidb.ErrExists], or
@@ -61,6 +69,10 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 				Str("cell", nameOf(cells, n.CellUUID)).
 				Str("cell_uuid", n.CellUUID).
 				Msg("Mapped a new host to its cell.")
+		}
+		for _, r := range report.Remapped {
+			s.o.Logger.Warn().Str("host", r.Node.Host).Str("from", r.From).Str("node", r.Node.Name).Str("uuid", r.Node.UUID).Str("cell", nameOf(cells, r.Node.CellUUID)).
+				Msg("Mapped a node to its host, whose certificate or enrolment names it. It was mapped to another host, which reported it first: check that host.")
 		}
 		if len(report.Forgotten) > 0 {
 			s.o.Logger.Info().Strs("nodes", report.Forgotten).Msg("Unmapped nodes that their hosts have not reported for long.")

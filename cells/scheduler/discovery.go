@@ -31,13 +31,14 @@ func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells 
 			with = append(with, c)
 		}
 	}
-	d := discovery{store: store, gatherer: g, o: o, cells: with, seen: map[string][]seenNode{}}
+	d := discovery{store: store, gatherer: g, o: o, cells: with, reached: map[string]bool{}, seen: map[string][]seenNode{}}
 	if err := d.read(ctx); err != nil {
 		return d.report, err
 	}
 	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
 	var errs []error
 	for _, a := range answers {
+		d.reached[a.Cell.UUID] = a.Err == nil
 		for _, n := range a.Value.Nodes {
 			d.seen[n.UUID] = append(d.seen[n.UUID], seenNode{n, a.Cell})
 		}
@@ -78,9 +79,11 @@ type discovery struct {
 	report   DiscoverReport
 
 	known      map[apidb.Node]bool
+	owners     map[string]string // the mapped hosts of nodes
 	hosts      map[string]string // the cells of mapped hosts
 	enrolments map[string]apidb.Enrolment
 	enrolled   map[string]apidb.Enrolment // by node
+	reached    map[string]bool            // cells that have answered
 	seen       map[string][]seenNode      // by node, in the order of the cells
 	found      map[string]bool            // of DiscoverOptions.Hosts
 }
@@ -100,8 +103,9 @@ func (d *discovery) read(ctx context.Context) error {
 		return fmt.Errorf("reading the enrolments: %w", err)
 	}
 	d.known, d.hosts, d.found = make(map[apidb.Node]bool, len(mapped)), make(map[string]string, len(hosts)), map[string]bool{}
+	d.owners = make(map[string]string, len(mapped))
 	for _, n := range mapped {
-		d.known[n] = true
+		d.known[n], d.owners[n.UUID] = true, n.Host
 	}
 	for _, h := range hosts {
 		d.hosts[h.Host] = h.CellUUID
@@ -139,21 +143,23 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 		if err == nil && !d.known[node] {
 			err = d.may(n, cell)
 		}
+		if err == nil && chosen && !d.known[node] {
+			err = d.remap(ctx, n, node)
+		}
 		switch {
-		case err != nil:
+		case errors.Is(err, apidb.ErrExists), errors.Is(err, ErrNotEnrolled):
 			refuse(node, err)
 			continue
+		case err != nil:
+			return err
 		case chosen && slices.Contains(d.o.Hosts, n.Host):
 			if err := d.enrol(ctx, n, cell); err != nil {
 				return err
 			}
 		}
-		if !n.Mapped || !d.known[node] {
+		if chosen && (!n.Mapped || !d.known[node]) {
 			fresh = append(fresh, node)
 		}
-	}
-	if !chosen {
-		fresh = nil
 	}
 	err := d.mapNodes(ctx, cell, fresh, refuse)
 	if answer.TakesState() {
@@ -225,6 +231,34 @@ func (d *discovery) enrol(ctx context.Context, n cellwire.ComputeNode, cell apid
 		return fmt.Errorf("enrolling host %s: %w", n.Host, err)
 	}
 	d.enrolments[n.Host], d.enrolled[n.UUID] = e, e
+	return nil
+}
+
+// remap takes a node from the host that it is mapped to, if its own shows that it is the right one:
+// by its certificate, or because it is enrolled for the node. Nothing is taken from a host whose
+// certificate names the node too, whose cell is down so that this is not known, or that was
+// enrolled for the node and evicted.
+func (d *discovery) remap(ctx context.Context, n cellwire.ComputeNode, node apidb.Node) error {
+	from, mapped := d.owners[n.UUID]
+	e, enrolled := d.enrolled[n.UUID]
+	switch {
+	case !mapped || from == n.Host, enrolled && e.Host != n.Host, !n.Named && (!enrolled || e.State != apidb.Enrolled), !d.reached[d.hosts[from]]:
+		return nil
+	}
+	for _, seen := range d.seen[n.UUID] {
+		if seen.Host == from && seen.Named || slices.ContainsFunc(seen.Claims, func(c cellwire.NodeClaim) bool { return c.Host == from && c.Named }) {
+			return nil
+		}
+	}
+	err := d.store.RemapNode(ctx, node, from)
+	switch {
+	case errors.Is(err, apidb.ErrExists):
+		return err
+	case err != nil:
+		return fmt.Errorf("mapping node %s of host %s, which was mapped to host %s: %w", n.Name, n.Host, from, err)
+	}
+	d.owners[n.UUID] = n.Host
+	d.report.Remapped = append(d.report.Remapped, RemappedNode{node, from})
 	return nil
 }
 

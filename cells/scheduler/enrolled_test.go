@@ -5,6 +5,7 @@ package scheduler_test
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -171,6 +173,86 @@ func TestANodeOfTwoCells(t *testing.T) {
 	}
 	if row := boot(); row.Host != "h1" {
 		t.Errorf("one has stopped: %+v", row)
+	}
+}
+
+// TestAMappedNodeGoesToItsHost: a host that reports the node of another one first, and has it
+// mapped, does not keep it. Where the mapped host's certificate names the node too, or its cell is
+// down, the mapping stays.
+func TestAMappedNodeGoesToItsHost(t *testing.T) {
+	const own = "5e000000-0000-4000-8000-000000000001"
+	for name, c := range map[string]struct {
+		site               int // of the host that reports the node first
+		named, firstNamed  bool
+		enrolled, cellDown bool
+		goes               bool
+	}{
+		"the certificate names it":              {site: 1, named: true, goes: true},
+		"in another cell":                       {site: 2, named: true, goes: true},
+		"it is enrolled":                        {site: 2, enrolled: true, goes: true},
+		"nothing names it":                      {site: 2},
+		"both certificates name it":             {site: 2, named: true, firstNamed: true},
+		"both do, and one is enrolled":          {site: 2, enrolled: true, firstNamed: true},
+		"the cell of the mapped host is down":   {site: 2, named: true, cellDown: true},
+		"one cell, and both certificates do so": {site: 1, named: true, firstNamed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := withTokens(t, 2)
+			all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+			node := w.add(c.site, "first").node
+			report := func(site int, host, reported string, named bool) {
+				t.Helper()
+				s, who := w.sites[site], celldb.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
+				if named {
+					who.Nodes = []string{node, own}
+				}
+				_, _, err := s.store.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: reported, Name: host}}}, s.server.Moment())
+				w.must(err)
+			}
+			discover := func() scheduler.DiscoverReport {
+				t.Helper()
+				cells, err := w.store.Cells(ctx)
+				w.must(err)
+				found, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, all)
+				w.must(err)
+				return found
+			}
+			report(c.site, "first", node, c.firstNamed)
+			if c.enrolled { // while a discovery was under way
+				w.enrolled(1, "own", apidb.Enrolled, node)
+				w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: node, Name: "first", Host: "first", CellUUID: w.sites[c.site].cell.UUID}}))
+			}
+			discover()
+			if !c.firstNamed {
+				report(c.site, "first", own, false)
+			}
+			report(1, "own", node, c.named)
+			if c.cellDown {
+				w.sites[c.site].link.set(refused)
+			}
+			found := discover()
+			owner := ""
+			nodes, err := w.store.Nodes(ctx)
+			w.must(err)
+			for _, n := range nodes {
+				if n.UUID == node {
+					owner = n.Host
+				}
+			}
+			if !c.goes {
+				if owner != "first" || len(found.Remapped) != 0 {
+					t.Errorf("the node is mapped to %q: %+v", owner, found)
+				}
+				return
+			}
+			want := scheduler.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own", CellUUID: w.sites[1].cell.UUID}, From: "first"}
+			if owner != "own" || len(found.Remapped) != 1 || found.Remapped[0] != want || len(found.Conflicts) != 0 || !slices.Contains(found.Mapped, want.Node) {
+				t.Errorf("the node is mapped to %q: %+v", owner, found)
+			}
+			if found := discover(); len(found.Mapped)+len(found.Remapped)+len(found.Conflicts) != 0 {
+				t.Errorf("again: %+v", found)
+			}
+		})
 	}
 }
 

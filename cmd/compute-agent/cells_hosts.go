@@ -27,6 +27,8 @@ type hostView struct {
 	Node string `json:"hypervisor_hostname,omitempty"`
 	UUID string `json:"node_uuid,omitempty"`
 	Cell string `json:"cell"`
+	// From is the host that the node was mapped to before.
+	From string `json:"from,omitempty"`
 	// Problem is why the node gets no new servers there.
 	Problem string `json:"problem,omitempty"`
 	// Unmapped says that the node is not mapped there.
@@ -71,6 +73,13 @@ func newDiscoverHosts() *cobra.Command {
 
 func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverReport, known []apidb.Cell) error {
 	views := hostViews(report.Mapped, known)
+	for i := range views {
+		for _, r := range report.Remapped {
+			if r.Node == report.Mapped[i] {
+				views[i].From = r.From
+			}
+		}
+	}
 	if o.json() {
 		return printJSON(w, map[string]any{"mapped": views})
 	}
@@ -78,7 +87,13 @@ func (o *manageOptions) showDiscovered(w io.Writer, report scheduler.DiscoverRep
 		_, err := fmt.Fprintln(w, "No new hosts.")
 		return err
 	}
-	return printHosts(w, views)
+	err := printHosts(w, views)
+	for _, v := range views {
+		if err == nil && v.From != "" {
+			_, err = fmt.Fprintf(w, "Node %s was mapped to host %s, which reported it first: check that host.\n", v.UUID, v.From)
+		}
+	}
+	return err
 }
 
 // discoveryError is why hosts were not mapped, of those that were named, or of all if none was.
