@@ -142,8 +142,10 @@ func (h *Host) confine(p *process, spec Spec, exe *executable) error {
 		return fmt.Errorf("preparing the sandbox: %w", err)
 	}
 	for _, path := range rules.skipped {
-		p.log.Warn().Str("path", path).Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that others than root can make, or to the agent's secrets. " +
-			"Configure the path that it leads to, without links.")
+		p.log.Warn().
+			Str("path", path).
+			Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that others than root can make, or to the agent's secrets. " +
+				"Configure the path that it leads to, without links.")
 	}
 	p.runner.rules, p.sandbox = rules, fmt.Sprintf("landlock %d", h.landlock)
 	return nil
