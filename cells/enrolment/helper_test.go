@@ -131,7 +131,9 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
-	response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(request)
+	request.Header.Set("Expect", "100-continue") // a server that refuses the size closes the connection
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	must(w.t, err)
 	defer func() { _ = response.Body.Close() }()
 	answer, err = io.ReadAll(response.Body)
