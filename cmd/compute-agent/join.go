@@ -126,11 +126,7 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 	if err := enrolment.CheckURL(o.api); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("--api: %w", err)}
 	}
-	key, err := host.Begin(o.again)
-	if err != nil {
-		return refusedJoin(err)
-	}
-	csr, err := pki.NewRequest(key, o.host)
+	csr, err := o.newRequest(host)
 	if err != nil {
 		return err
 	}
@@ -177,16 +173,21 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, say func(s
 	return nil
 }
 
+// newRequest makes a key, unless one waits for its certificate, and a request for that.
+func (o *joinOptions) newRequest(host enrolment.Host) ([]byte, error) {
+	key, err := host.Begin(o.again)
+	if err != nil {
+		return nil, refusedJoin(err)
+	}
+	return pki.NewRequest(key, o.host)
+}
+
 // request makes a key and writes a request for a certificate.
 func (o *joinOptions) request(host enrolment.Host, say func(string, ...any)) error {
 	if err := pki.CheckName(o.host); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("--host: %w", err)}
 	}
-	key, err := host.Begin(o.again)
-	if err != nil {
-		return refusedJoin(err)
-	}
-	csr, err := pki.NewRequest(key, o.host)
+	csr, err := o.newRequest(host)
 	if err != nil {
 		return err
 	}
