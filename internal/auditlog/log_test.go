@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -40,11 +39,22 @@ func counted(t *testing.T, l *Log, destination, outcome string) float64 {
 	if err := registry.Register(l.Collector()); err != nil {
 		t.Fatal(err)
 	}
-	var m dto.Metric
-	if err := l.metrics.records.WithLabelValues(destination, outcome).Write(&m); err != nil {
+	families, err := registry.Gather()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return m.GetCounter().GetValue()
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["destination"] == destination && labels["outcome"] == outcome {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 // record is one with a change of the class N.
