@@ -37,7 +37,11 @@ type receiver struct {
 	spans  map[string]*otlp.Span
 	path   string
 	host   string
+	all    []byte // the bodies of all requests, unpacked
 }
+
+// secret is the token of the agent in its requests to Placement.
+const secret = "a-secret-token"
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{spans: map[string]*otlp.Span{}}
@@ -64,6 +68,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		body = unpacked
 	}
 	content, err := io.ReadAll(body)
+	r.all = append(r.all, content...)
 	var request collector.ExportTraceServiceRequest
 	if err != nil || proto.Unmarshal(content, &request) != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -118,7 +123,13 @@ func start(t *testing.T, endpoint string, ratio float64, log io.Writer) *telemet
 // pass runs one pass whose write is refused; server is Placement.
 func pass(t *testing.T, tr *telemetry.Tracing, server *httptest.Server) {
 	t.Helper()
-	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request}})
+	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{
+		URL: server.URL, Transport: server.Client().Transport, Observe: tr.Request,
+		Authorize: func(_ context.Context, headers http.Header) error {
+			headers.Set("X-Auth-Token", secret)
+			return nil
+		},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,20 +149,22 @@ func pass(t *testing.T, tr *telemetry.Tracing, server *httptest.Server) {
 	tr.Count(resourcetracker.EventWrite, "libvirt", "cn1", 1)
 }
 
-// TestSpansArriveWithParents includes the traceparent header that Placement gets.
+// TestSpansArriveWithParents includes the traceparent header that Placement gets, and that spans
+// do not have the token.
 func TestSpansArriveWithParents(t *testing.T) {
 	var mu sync.Mutex
-	var parents []string
+	var parents, tokens []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		parents = append(parents, r.Header.Get("Traceparent"))
+		tokens = append(tokens, r.Header.Get("X-Auth-Token"))
 		mu.Unlock()
 		http.Error(w, "not here", http.StatusForbidden)
 	}))
 	defer server.Close()
 	for _, path := range []string{"", "/", "/v1/traces"} {
 		r := newReceiver(t)
-		parents = nil
+		parents, tokens = nil, nil
 		tr := start(t, r.URL+path, 1, io.Discard)
 		pass(t, tr, server)
 		tr.Close(t.Context())
@@ -163,6 +176,9 @@ func TestSpansArriveWithParents(t *testing.T) {
 			t.Errorf("sent to %s, of %s", r.path, r.host)
 		}
 		r.checkSpans(t, parents)
+		if !slices.Equal(tokens, []string{secret}) || bytes.Contains(r.all, []byte(secret)) {
+			t.Errorf("Placement got the tokens %q; the collector got %q", tokens, r.all)
+		}
 	}
 }
 
