@@ -231,6 +231,72 @@ func TestChangesOfConsumers(t *testing.T) {
 	}
 }
 
+// TestLeaveUnchanged: of the providers that are left alone, here b, the generation grows only
+// of one of which an amount changes; a consumer that stays as it is keeps its generation, too. What
+// is checked is checked all the same, and a reshape is as always.
+func TestLeaveUnchanged(t *testing.T) {
+	two, vm := int64(2), "VM"
+	all := resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 2}}
+	onA := resources{"a": {"VCPU": 1}}
+	owned := func(project string, kind *string) ledger.ConsumerAllocations {
+		return ledger.ConsumerAllocations{Consumer: "x", Project: project, User: "u", Type: kind, Resources: all}
+	}
+	for _, tc := range []struct {
+		name     string
+		claim    ledger.ConsumerAllocations
+		a, b, x  int64 // the generations after it, 0 for a consumer that is gone
+		refused  ledger.Kind
+		reshapes bool
+	}{
+		{name: "the same", claim: claim("x", all), a: 3, b: 4, x: 1},
+		{name: "the same, with the type", claim: owned("q", &vm), a: 4, b: 4, x: 2},
+		{name: "the same in a reshape", claim: claim("x", all), a: 4, b: 5, x: 2, reshapes: true},
+		{name: "a generation that is wrong", claim: ledger.ConsumerAllocations{Consumer: "x", Project: "q", User: "u", Resources: all, CheckGeneration: true, Generation: &two}, a: 3, b: 4, x: 1,
+			refused: ledger.ConsumerGenerationConflict},
+		{name: "another owner", claim: owned("p", nil), a: 4, b: 4, x: 2},
+		{name: "more of a", claim: claim("x", resources{"a": {"VCPU": 2}, "b": {"VCPU": 1, "PCPU": 2}}), a: 4, b: 4, x: 2},
+		{name: "less of b", claim: claim("x", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 1}}), a: 4, b: 5, x: 2},
+		{name: "a class less of b", claim: claim("x", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1}}), a: 4, b: 5, x: 2},
+		{name: "no a", claim: claim("x", resources{"b": {"VCPU": 1, "PCPU": 2}}), a: 3, b: 4, x: 2},
+		{name: "nothing", claim: claim("x", nil), a: 4, b: 5},
+		{name: "the same of a only", claim: claim("y", onA), a: 4, b: 4, x: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := open(t, new(placementtest.MemoryStore))
+			must(t, l, func(tx *ledger.Tx) error {
+				err := errors.Join(create("a")(tx), create("b")(tx))
+				for _, p := range []string{"a", "b"} {
+					_, add := tx.AddInventory(p, inventory("VCPU", 8))
+					err = errors.Join(err, add)
+				}
+				_, add := tx.AddInventory("b", inventory("PCPU", 8))
+				return errors.Join(err, add, tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("x", all), claim("y", onA)}))
+			})
+			must(t, l, func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("z", all)}) })
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				tx.LeaveUnchanged(func(p *ledger.Provider) bool { return p.UUID == "b" })
+				if tc.reshapes {
+					return tx.Reshape(ledger.Reshape{Allocations: []ledger.ConsumerAllocations{tc.claim}})
+				}
+				return tx.ReplaceAllocations([]ledger.ConsumerAllocations{tc.claim})
+			})
+			if ledger.KindOf(err) != tc.refused || tc.refused == 0 && err != nil {
+				t.Fatalf("%v, want %q", err, tc.refused)
+			}
+			now := l.Current()
+			a, _ := now.Provider("a")
+			b, _ := now.Provider("b")
+			x := int64(0)
+			if c, ok := now.Consumer("x"); ok {
+				x = c.Generation
+			}
+			if a.Generation != tc.a || b.Generation != tc.b || x != tc.x {
+				t.Errorf("the generations are %d, %d and %d, want %d, %d and %d", a.Generation, b.Generation, x, tc.a, tc.b, tc.x)
+			}
+		})
+	}
+}
+
 func hasKey(m map[string]int64, key string) bool { _, ok := m[key]; return ok }
 
 // adopt adds records up to a limit, and expects a number.

@@ -19,7 +19,8 @@ type Tx struct {
 	now     time.Time
 	ratio   func(float64) float64 // see Coarse; nil keeps them
 	changes []Change
-	outcome []func(error) // see OnOutcome
+	outcome []func(error)        // see OnOutcome
+	left    func(*Provider) bool // see LeaveUnchanged
 	// broken is the error of an operation that stopped midway: the transaction
 	// is not applied, whatever its function returns.
 	broken error

@@ -99,8 +99,15 @@ func (tx *Tx) ReplaceAllocations(list []ConsumerAllocations) error {
 	if err != nil {
 		return err
 	}
-	return tx.allocate(claims)
+	return tx.allocate(claims, tx.left)
 }
+
+// LeaveUnchanged has the transaction's ReplaceAllocations leave alone what it does not change of
+// the providers that left reports: such a provider keeps its generation unless an amount of it
+// changes, and a consumer that holds something of one and is given what it has stays as it is.
+// Checks are made as always. It is for writers that must not be able to make generations grow which
+// others rely on; Placement's own writes have no such thing.
+func (tx *Tx) LeaveUnchanged(left func(*Provider) bool) { tx.left = left }
 
 // claims checks the consumers and that the providers exist.
 func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
@@ -140,8 +147,8 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 	return claims, nil
 }
 
-// allocate applies checked claims.
-func (tx *Tx) allocate(claims []claim) error {
+// allocate applies checked claims. left is that of LeaveUnchanged, nil for none.
+func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 	for i := range claims {
 		if err := tx.resolve(&claims[i]); err != nil {
 			return err
@@ -160,6 +167,11 @@ func (tx *Tx) allocate(claims []claim) error {
 			}
 			held = c.old.Allocations
 		}
+		if left != nil {
+			if held = tx.without(held, c, left); held == nil {
+				continue // all of it stays
+			}
+		}
 		for _, a := range held {
 			touched[a.provider] = true
 		}
@@ -172,6 +184,43 @@ func (tx *Tx) allocate(claims []claim) error {
 		tx.bump(p)
 	}
 	return nil
+}
+
+// without is what is held without the providers that left reports and of which the claim changes
+// nothing; nil if there are some and the claim changes nothing else either.
+func (tx *Tx) without(held []Allocation, c claim, left func(*Provider) bool) []Allocation {
+	if c.old == nil || !c.old.visible() {
+		return held
+	}
+	of := func(list []Allocation, provider int64) (amounts []Allocation) {
+		for _, a := range list {
+			if a.provider == provider {
+				amounts = append(amounts, a)
+			}
+		}
+		return amounts
+	}
+	same := func(was, is []Allocation) bool {
+		return slices.EqualFunc(was, is, func(a, b Allocation) bool { return compareAllocations(a, b) == 0 && a.Used == b.Used })
+	}
+	kept := map[int64]bool{} // by provider: the answer
+	out := make([]Allocation, 0, len(held))
+	for _, a := range held {
+		keep, known := kept[a.provider]
+		if !known {
+			p, _ := tx.providers.Get(a.provider)
+			keep = left(p) && same(of(c.old.Allocations, a.provider), of(c.asked, a.provider))
+			kept[a.provider] = keep
+		}
+		if !keep {
+			out = append(out, a)
+		}
+	}
+	if len(out) < len(held) && same(c.old.Allocations, c.asked) &&
+		c.old.Project == c.Project && c.old.User == c.User && (c.Type == nil || c.old.Type == *c.Type) {
+		return nil
+	}
+	return out
 }
 
 // resolve makes allocations of a claim's names.
@@ -394,7 +443,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 		}
 		tx.bump(interim)
 	}
-	if err := tx.allocate(claims); err != nil {
+	if err := tx.allocate(claims, nil); err != nil {
 		return err
 	}
 	for i, uuid := range uuids {
