@@ -85,6 +85,7 @@ type requestMetrics struct {
 	received  prometheus.Counter
 	sent      prometheus.Counter
 	stale     prometheus.Counter
+	limited   prometheus.Counter
 }
 
 func newRequestMetrics() requestMetrics {
@@ -97,11 +98,14 @@ func newRequestMetrics() requestMetrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "placement_stale_reads_total", Help: "Reads that were answered from the state in memory while the database could not be asked, see [placement] stale_reads.",
 		}),
+		limited: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "placement_host_writes_limited_total", Help: "Writes of hosts that were refused with 429, because the host wrote too much.",
+		}),
 	}
 }
 
 func (c *requestMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.conflicts, c.received, c.sent, c.stale}
+	return []prometheus.Collector{c.conflicts, c.received, c.sent, c.stale, c.limited}
 }
 
 // Answered implements api.Observer. Cost: about 0.2 µs and no allocation.
@@ -121,6 +125,9 @@ func (m *metrics) Answered(a osapi.Answer) {
 
 // ReadStale implements api.Observer.
 func (m *metrics) ReadStale(time.Duration) { m.requests.stale.Inc() }
+
+// HostLimited implements api.Observer.
+func (m *metrics) HostLimited() { m.requests.limited.Inc() }
 
 // searches count searches for allocation candidates.
 type searchMetrics struct {

@@ -43,8 +43,10 @@ func TestMetricsCountRequests(t *testing.T) {
 	}
 	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
 	m.Answered(osapi.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
+	m.HostLimited()
 	want := []string{
 		`placement_conflicts_total{code="placement.concurrent_update"} 1`,
+		`placement_host_writes_limited_total 1`,
 		`placement_http_received_bytes_total 30`,
 		`placement_http_request_duration_seconds_sum{method="GET",route="/resource_providers/{uuid}/inventories"} 0.5`,
 		`placement_http_request_duration_seconds_count{method="GET",route="/resource_providers/{uuid}/inventories"} 2`,
@@ -57,7 +59,7 @@ func TestMetricsCountRequests(t *testing.T) {
 		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
 		`placement_http_sent_bytes_total 207`,
 	}
-	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts")); diff != "" {
+	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts", "placement_host_")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }

@@ -91,6 +91,9 @@ func GlobalRequestID(r *http.Request) string {
 	return ""
 }
 
+// Received is how many bytes of the body of the request were read.
+func (x *Exchange) Received() int { return x.received }
+
 // Buffer returns an empty buffer for the body of Send. It is used once.
 func (x *Exchange) Buffer() []byte {
 	if x.pooled == nil {

@@ -17,6 +17,9 @@ import (
 // the answer.
 func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	if h := x.host(); h != nil {
+		if err := h.mayWrite(); err != nil {
+			return nil, err
+		}
 		fn = h.guarded(fn)
 	}
 	log := x.api.audit

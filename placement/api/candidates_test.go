@@ -246,6 +246,9 @@ func (c *counted) Answered(osapi.Answer)   {}
 func (c *counted) Searched(s api.Search)   { c.searches = append(c.searches, s) }
 func (c *counted) ReadStale(time.Duration) {}
 
+// HostLimited counts nothing.
+func (*counted) HostLimited() {}
+
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with
 // four places each.
 func TestCandidatesOptions(t *testing.T) {

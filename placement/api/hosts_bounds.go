@@ -3,8 +3,13 @@
 package api
 
 import (
+	"net/http"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // Bounds for a host, so that one that is not what it was cannot fill the database or slow the
@@ -17,21 +22,99 @@ const (
 	maxHostNames = 1000
 	namesEvery   = time.Minute
 	// A host gives allocations to as many consumers without any at once, and then to one in this
-	// time.
+	// time. Changes of consumers that hold something elsewhere, and of what they hold of sharing
+	// providers, count as well: generations that others rely on grow with them.
 	maxHostHeals = 5000
 	healsEvery   = time.Second
+	// A host writes as often at once, refused writes included, and then once in this time. A body
+	// counts as one more write for each bytesPerWrite. An agent that starts with a tree of
+	// maxHostTree providers writes each of them three to five times.
+	maxHostWrites = 10_000
+	writesEvery   = 200 * time.Millisecond
+	bytesPerWrite = 2048
+	// What one provider of a host has, and all of a tree.
+	maxHostInventories, maxTreeInventories = 200, 10_000
+	maxHostTraits, maxTreeTraits           = 1000, 20_000
+	maxHostAggregates                      = 100
+	// maxHostParts is in how many parts, by provider and class, a consumer holds what it has of a
+	// host.
+	maxHostParts = 500
 )
 
 func perHour(every time.Duration) int { return int(time.Hour / every) }
 
 // hostBounds are what the hosts have left.
-type hostBounds struct{ names, heals allowances }
+type hostBounds struct {
+	names, heals, writes allowances
+	logged               *osapi.LogLimiter
+}
 
 func newHostBounds(now func() time.Time) hostBounds {
-	return hostBounds{
-		names: allowances{now: now, most: maxHostNames, every: namesEvery, used: map[string]*allowance{}},
-		heals: allowances{now: now, most: maxHostHeals, every: healsEvery, used: map[string]*allowance{}},
+	bucket := func(most int, every time.Duration) allowances {
+		return allowances{now: now, most: most, every: every, used: map[string]*allowance{}}
 	}
+	return hostBounds{
+		names: bucket(maxHostNames, namesEvery), heals: bucket(maxHostHeals, healsEvery), writes: bucket(maxHostWrites, writesEvery),
+		logged: osapi.NewLogLimiter(time.Minute, now),
+	}
+}
+
+// mayWrite takes a write of the host from what it has left, before anything is done for it. Without
+// any left the answer is 429, with the time to wait.
+func (h *hostRequest) mayWrite() error {
+	a := h.x.api
+	wait := a.bounds.writes.take(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
+	if wait <= 0 {
+		return nil
+	}
+	if a.observer != nil {
+		a.observer.HostLimited()
+	}
+	if a.bounds.logged.Allow(h.id.Name) {
+		a.service.Logger.Warn().Str("host", h.id.Name).Str("user", h.x.Who.User).Int("per_hour", perHour(writesEvery)).
+			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one agent use its name, is its credential stolen? Logged at most once a minute per host.")
+	}
+	seconds := int64((wait + time.Second - 1) / time.Second)
+	h.x.W.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	return osapi.Errorf(http.StatusTooManyRequests, "The host %s has written too much: %d writes at once, and %d an hour, are taken; %d bytes of a body count as one. Wait %d s.",
+		shortened(h.id.Name), maxHostWrites, perHour(writesEvery), bytesPerWrite, seconds)
+}
+
+// treeSize is what all providers of a tree have.
+type treeSize struct{ inventories, traits int }
+
+// size is the size of a tree after the transaction. Cost: its providers, once.
+func (w *hostWrite) size(root string) treeSize {
+	size, known := w.sizes[root]
+	if !known {
+		for _, p := range w.after.Tree(root) {
+			size.inventories += len(p.Inventories)
+			size.traits += len(p.Traits)
+		}
+		w.sizes[root] = size
+	}
+	return size
+}
+
+// fits judges how much a provider has, and its tree, if that is more than before.
+func (w *hostWrite) fits(was, is *ledger.Provider) error {
+	if was == nil || was.Root != is.Root {
+		was = new(ledger.Provider) // all of it is new to the tree
+	}
+	inventories, traits := len(is.Inventories) > len(was.Inventories), len(is.Traits) > len(was.Traits)
+	switch {
+	case inventories && len(is.Inventories) > maxHostInventories:
+		return w.refuse(HostTree, "resource provider %s would have more than %d inventories", shortened(is.UUID), maxHostInventories)
+	case traits && len(is.Traits) > maxHostTraits:
+		return w.refuse(HostTree, "resource provider %s would have more than %d traits", shortened(is.UUID), maxHostTraits)
+	case len(is.Aggregates) > max(maxHostAggregates, len(was.Aggregates)):
+		return w.refuse(HostTree, "resource provider %s would be in more than %d aggregates", shortened(is.UUID), maxHostAggregates)
+	case inventories && w.size(is.Root).inventories > maxTreeInventories:
+		return w.refuse(HostTree, "its tree would have more than %d inventories", maxTreeInventories)
+	case traits && w.size(is.Root).traits > maxTreeTraits:
+		return w.refuse(HostTree, "its tree would have more than %d traits", maxTreeTraits)
+	}
+	return nil
 }
 
 // allowances are token buckets, one for each host that has taken of its own. They are safe for
@@ -51,9 +134,9 @@ type allowance struct {
 	at    time.Time
 }
 
-// take takes some of a host's allowance, and reports whether there was enough. Cost: one look-up,
-// and a look at all buckets when there are many, to drop the full ones.
-func (a *allowances) take(host string, n int) bool {
+// take takes some of a host's allowance. If there is not enough it takes nothing, and says how long
+// to wait. Cost: one look-up, and a look at all buckets when there are many, to drop the full ones.
+func (a *allowances) take(host string, n int) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -70,12 +153,12 @@ func (a *allowances) take(host string, n int) bool {
 		b = &allowance{at: now}
 	}
 	a.refill(b, now)
-	if b.taken+n > a.most {
-		return false
+	if over := b.taken + n - a.most; over > 0 {
+		return time.Duration(over)*a.every - now.Sub(b.at)
 	}
 	b.taken += n
 	a.used[host] = b
-	return true
+	return 0
 }
 
 // refill gives back what has come back since the last look.

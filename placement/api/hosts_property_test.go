@@ -161,7 +161,7 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 			}
 			continue
 		}
-		if beside[uuid] && is.Generation == was.Generation+1 {
+		if beside[uuid] && is.Generation == was.Generation+1 && (reshaped || !cmp.Equal(was.Used, is.Used)) {
 			is.Generation--
 		}
 		if sharing(uuid) || beside[uuid] { // what is used of it was judged with the consumers

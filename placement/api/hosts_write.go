@@ -16,13 +16,15 @@ import (
 // about others are replaced.
 func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
-		w := hostWrite{hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}}
+		w := hostWrite{hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{}}
 		// A call that changes nothing touches nothing, and its answer may show the provider.
 		if uuid := h.x.R.PathValue("uuid"); uuid != "" {
 			if p, ok := w.before.Provider(uuid); ok && !w.owns(w.before, p) {
 				return w.refuseProvider(uuid)
 			}
 		}
+		// A host that writes again what a consumer has must not keep others from writing theirs.
+		tx.LeaveUnchanged(func(p *ledger.Provider) bool { return !w.owns(w.before, p) })
 		if err := fn(tx); err != nil {
 			return w.cover(err)
 		}
@@ -74,8 +76,13 @@ type hostWrite struct {
 	before, after *ledger.Snapshot
 	// roots are the answers about roots before: whose they are.
 	roots map[string]bool
+	// sizes are those of trees after it.
+	sizes map[string]treeSize
 	// beside are providers of others that consumers of the host hold: their generations may grow.
 	beside map[string]bool
+	// elsewhere counts what others rely on: providers and consumers whose generations grow, and
+	// consumers that had no allocations.
+	elsewhere int
 }
 
 // cover replaces an error about what the host may not read.
@@ -116,17 +123,12 @@ func (w *hostWrite) check(t ledger.Touched) error {
 		}
 	}
 	bounds := &w.x.api.bounds
-	if made := len(t.Classes) + len(t.Traits); made > 0 && !bounds.names.take(w.id.Name, made) {
+	if made := len(t.Classes) + len(t.Traits); made > 0 && bounds.names.take(w.id.Name, made) > 0 {
 		return w.refuse(HostNames, "it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
 	}
-	healed := 0
 	for _, e := range t.Consumers {
-		heals, err := w.consumer(e)
-		if err != nil {
+		if err := w.consumer(e); err != nil {
 			return err
-		}
-		if heals {
-			healed++
 		}
 	}
 	for _, e := range t.Providers {
@@ -134,8 +136,9 @@ func (w *hostWrite) check(t ledger.Touched) error {
 			return err
 		}
 	}
-	if healed > 0 && !bounds.heals.take(w.id.Name, healed) {
-		return w.refuse(HostHeal, "it has given allocations to very many consumers; it can give some to %d more an hour", perHour(healsEvery))
+	if w.elsewhere > 0 && bounds.heals.take(w.id.Name, w.elsewhere) > 0 {
+		return w.refuse(HostAllocations, "it has given allocations to very many consumers, or changed those of very many that hold something elsewhere; it can do %d more an hour",
+			perHour(healsEvery))
 	}
 	return nil
 }
@@ -146,6 +149,7 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 	ownBefore := was != nil && w.owns(w.before, was)
 	if was != nil && !ownBefore {
 		if is != nil && w.beside[was.UUID] && onlyAllocated(was, is) {
+			w.elsewhere++
 			return nil
 		}
 		return w.refuseProvider(was.UUID)
@@ -166,6 +170,9 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		if err := w.place(was, is); err != nil {
 			return err
 		}
+	}
+	if err := w.fits(was, is); err != nil {
+		return err
 	}
 	if is.HasTrait(providertree.TraitSharesViaAggregate) && (was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
 		return w.refuse(
@@ -234,15 +241,16 @@ func onlyAllocated(was, is *ledger.Provider) bool {
 		slices.Equal(was.Inventories, is.Inventories) && slices.Equal(was.Traits, is.Traits) && slices.Equal(was.Aggregates, is.Aggregates)
 }
 
-// held is what a consumer holds: in the trees of the host by class, and elsewhere by provider and
-// class.
+// held is what a consumer holds: in the trees of the host by class, in how many parts, and
+// elsewhere by provider and class.
 type held struct {
 	own    map[string]int64
+	parts  int
 	others map[[2]string]int64
 }
 
 func (w *hostWrite) held(s *ledger.Snapshot, c *ledger.Consumer) held {
-	out := held{map[string]int64{}, map[[2]string]int64{}}
+	out := held{own: map[string]int64{}, others: map[[2]string]int64{}}
 	if c == nil {
 		return out
 	}
@@ -250,6 +258,7 @@ func (w *hostWrite) held(s *ledger.Snapshot, c *ledger.Consumer) held {
 		a := &c.Allocations[i]
 		if w.ownsProvider(s, a.Provider) {
 			out.own[a.Class] += a.Used
+			out.parts++
 		} else {
 			out.others[[2]string{a.Provider, a.Class}] += a.Used
 		}
@@ -269,8 +278,8 @@ func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
 	return own
 }
 
-// consumer judges the change of a consumer. heals: it had no allocations.
-func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) (heals bool, err error) {
+// consumer judges the change of a consumer.
+func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 	was, is := w.held(w.before, e.Before), w.held(w.after, e.After)
 	uuid := ""
 	if e.Before != nil {
@@ -278,37 +287,44 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) (heals bool, err er
 	} else {
 		uuid = e.After.UUID
 	}
+	if is.parts > maxHostParts && is.parts > was.parts {
+		return w.refuse(HostAllocations, "consumer %s would have more than %d allocations in the trees of this host", shortened(uuid), maxHostParts)
+	}
 	if len(was.own) == 0 && len(was.others) == 0 {
 		switch {
 		case len(is.own) == 0 && len(is.others) == 0:
-			return false, nil
+			return nil
 		case len(is.others) > 0:
-			return false, w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only", shortened(uuid))
+			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only", shortened(uuid))
 		case !w.may(HostHeal):
-			return false, w.refuse(HostHeal, "consumer %s has no allocations, and this server's policy does not let the host give it any; ask its operator", shortened(uuid))
+			return w.refuse(HostHeal, "consumer %s has no allocations, and this server's policy does not let the host give it any; ask its operator", shortened(uuid))
 		}
-		return true, nil
+		w.elsewhere++
+		return nil
 	}
 	if len(was.own) == 0 {
-		return false, w.refuseConsumer(uuid)
+		return w.refuseConsumer(uuid)
 	}
 	if err := w.others(uuid, was, is); err != nil {
-		return false, err
+		return err
 	}
 	if !w.shrinks(was.own, is.own) {
-		return false, w.refuse(
+		return w.refuse(
 			HostAllocations,
 			"consumer %s would have more in the trees of this host than before; a host moves allocations in its trees, or removes them",
 			shortened(uuid),
 		)
 	}
 	if b, a := e.Before, e.After; a != nil && b.ID != 0 && (a.Project != b.Project || a.User != b.User || a.Type != b.Type) {
-		return false, w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+	}
+	if len(was.others) > 0 && e.After != nil {
+		w.elsewhere++
 	}
 	for key := range was.others {
 		w.beside[key[0]] = true
 	}
-	return false, nil
+	return nil
 }
 
 // others judges what a consumer of the host has elsewhere: it stays. Only what it has of a sharing

@@ -372,6 +372,9 @@ func (o *answers) Answered(a osapi.Answer) {
 func (*answers) Searched(api.Search)     {}
 func (*answers) ReadStale(time.Duration) {}
 
+// HostLimited counts nothing.
+func (*answers) HostLimited() {}
+
 // TestObserver: one line for each request, of words that no client can make up.
 func TestObserver(t *testing.T) {
 	var seen answers

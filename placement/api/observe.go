@@ -16,6 +16,8 @@ type Observer interface {
 	Searched(Search)
 	// ReadStale is called for each read that was answered from a state of an age.
 	ReadStale(age time.Duration)
+	// HostLimited is called for each write of a host that is refused with 429.
+	HostLimited()
 }
 
 // Search is one search for allocation candidates.

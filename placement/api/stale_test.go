@@ -54,6 +54,9 @@ func (*staleSeen) Answered(osapi.Answer)       {}
 func (*staleSeen) Searched(api.Search)         {}
 func (s *staleSeen) ReadStale(a time.Duration) { s.ages = append(s.ages, a) }
 
+// HostLimited counts nothing.
+func (*staleSeen) HostLimited() {}
+
 // TestStaleAnswers: every GET may be stale and says so; nothing else is answered without the
 // database, /readyz neither. The log has one line when it begins and one when it ends.
 func TestStaleAnswers(t *testing.T) {
