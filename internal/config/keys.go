@@ -96,7 +96,7 @@ var agentSections = []section{
 				max: 5 * time.Minute,
 			},
 		},
-		{"retries", restart, "Maximum number of retries of an idempotent request after a lost connection or status\n429, 502, 503 or 504.",
+		{"retries", restart, "Maximum number of retries of a request that is safe to repeat, after a lost connection or\nstatus 429, 502, 503 or 504.",
 			number[Config]{at: func(c *Config) *int { return &c.PlacementClient.Retries }, def: 3, max: 20}},
 		{"use_proxy", restart, "Whether to use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Control planes are rarely behind a\nproxy.",
 			toggle[Config]{func(c *Config) *bool { return &c.PlacementClient.UseProxy }, false}},

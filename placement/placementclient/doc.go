@@ -6,6 +6,7 @@
 //
 //	Call ─▶ Authorize ─▶ Endpoint ─▶ go-retryablehttp ─▶ Transport ─▶ Placement
 //	           ▲                        │ 502, 503, 504, 429 of a read: again, after Retry-After
+//	           │                        │ 429 of Placement itself: again, a write as well
 //	           │                        │ never sent: again
 //	           └── Reauthorize ◀── 401 ─┤ once
 //	                                    └─▶ Out, or an [*Error]
@@ -13,11 +14,12 @@
 // # Retries
 //
 // A request is repeated up to [Config].Retries times if that is safe: a read, or a write that did
-// not leave this machine. A write whose answer was lost is never repeated; its error is
-// [ErrOutcomeUnknown], and the caller finds out what happened. Between two tries the client waits
-// as long as Retry-After says (seconds or a date), or else 0.2 to 2 seconds, more with each try. If
-// Retry-After is longer than [MaxRetryAfter], or ends after the context's deadline, the answer is
-// returned at once: the caller decides when to come back.
+// not leave this machine, or that Placement itself, which says its microversion, answered with 429.
+// A write whose answer was lost is never repeated; its error is [ErrOutcomeUnknown], and the caller
+// finds out what happened. Between two tries the client waits as long as Retry-After says (seconds
+// or a date), or else 0.2 to 2 seconds, more with each try. If Retry-After is longer than
+// [MaxRetryAfter], or ends after the context's deadline, the answer is returned at once: the caller
+// decides when to come back.
 //
 // # Credentials and discovery
 //

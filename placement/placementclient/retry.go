@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // MaxRetryAfter is the longest Retry-After that is waited for within one call.
@@ -33,8 +35,8 @@ func newRetrying(cfg Config) *retryablehttp.Client {
 }
 
 // safeToRepeat allows another try for reads that failed on the way or met an overloaded server, and
-// for any request that never reached a server. A write whose answer was lost is never sent again:
-// it may have happened.
+// for any request that never reached a server, or that Placement itself answered with 429: it was
+// not carried out. A write whose answer was lost is never sent again: it may have happened.
 func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -44,7 +46,8 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout() // a server that hangs hangs the next time too
 		return unsent(err) || read, nil
 	}
-	if resp.Request == nil || resp.Request.Method != http.MethodGet {
+	limited := resp.StatusCode == http.StatusTooManyRequests && byPlacement(resp)
+	if !limited && (resp.Request == nil || resp.Request.Method != http.MethodGet) {
 		return false, nil
 	}
 	switch resp.StatusCode {
@@ -53,6 +56,10 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 	}
 	return false, nil
 }
+
+// byPlacement reports whether an answer is of Placement itself, and not of what is before it:
+// Placement says its microversion.
+func byPlacement(resp *http.Response) bool { return resp.Header.Get(wire.HeaderVersion) != "" }
 
 // retryAfter is the pause that an answer asks for; 0 if it asks for none.
 func retryAfter(resp *http.Response) time.Duration {

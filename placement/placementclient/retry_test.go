@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // answers is a transport that gives one answer after the other, and then the last one.
@@ -164,6 +166,9 @@ func TestRetries(t *testing.T) {
 		"503":                {answer{status: 503}, 2, 1},
 		"504":                {answer{status: 504}, 2, 1},
 		"429":                {answer{status: 429}, 2, 1},
+		"429 of Placement":   {answer{status: 429, header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"1"}}}, 2, 2},
+		"and for too long":   {answer{status: 429, header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"60"}}}, 1, 1},
+		"503 of Placement":   {answer{status: 503, header: http.Header{wire.HeaderVersion: {"placement 1.39"}}}, 2, 1},
 		"500":                {answer{status: 500}, 1, 1},
 		"409":                {answer{status: 409}, 1, 1},
 		"302":                {answer{status: 302, header: http.Header{"Location": {"http://elsewhere/"}}}, 1, 1},
