@@ -3,6 +3,9 @@
 package adversary
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,6 +117,97 @@ func TestAttacksOnPlacement(t *testing.T) {
 			for name, a := range onPlacementWithCertificate {
 				try(name, a)
 			}
+		}
+	}
+}
+
+// inConflict are writes that are accepted, because a host may move what its guests hold, and that
+// must not keep another host from writing. The guest holds something of both hosts.
+var inConflict = map[string]func(generation int) asked{
+	"repeat the allocations of a guest on two hosts": func(generation int) asked {
+		return asked{method: "PUT", path: "/allocations/" + newGuest, body: onTwo(attackerNode, generation)}
+	},
+	"repeat them with others": func(generation int) asked {
+		return asked{method: "POST", path: "/allocations", body: object{newGuest: onTwo(attackerNode, generation)}}
+	},
+	"move its part of them to and fro": func(generation int) asked {
+		return asked{method: "PUT", path: "/allocations/" + newGuest, body: onTwo([]string{attackerNode, otherNode}[generation%2], generation)}
+	},
+}
+
+// onTwo are allocations on a provider of the attacker and on the victim.
+func onTwo(own string, generation any) object {
+	return with(holds(own, 1, generation), object{"allocations": object{own: resources(1), victimNode: resources(1)}})
+}
+
+// TestAHostKeepsNoOtherFromWriting: while the attacker writes again and again, the victim's write
+// that names the generation which it has read is accepted.
+func TestAHostKeepsNoOtherFromWriting(t *testing.T) {
+	s := newSite(t)
+	var as identity
+	for _, i := range s.identities() {
+		if i.host == attacker && i.pair != nil {
+			as = i
+		}
+	}
+	c, ours := s.client(as), holders(s)["certificate"]
+	headers := map[string]string{"OpenStack-API-Version": microversion}
+	for name, attack := range inConflict {
+		p := s.servePlacement(t)
+		p.admin(asked{method: "POST", path: "/resource_providers", body: object{"name": attacker + "_a", "uuid": otherNode, "parent_provider_uuid": attackerNode}})
+		p.admin(asked{method: "PUT", path: "/resource_providers/" + otherNode + "/inventories", body: object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}}})
+		p.admin(asked{method: "PUT", path: "/allocations/" + newGuest, body: onTwo(attackerNode, nil)})
+		var read struct {
+			Generation int `json:"resource_provider_generation"`
+		}
+		_, text, _ := strings.Cut(p.admin(asked{method: "GET", path: victimProvider + "/inventories"}), "{")
+		check(t, json.Unmarshal([]byte("{"+text), &read))
+		for range 10 {
+			var guest struct {
+				Generation int `json:"consumer_generation"`
+			}
+			_, text, _ = strings.Cut(p.admin(asked{method: "GET", path: "/allocations/" + newGuest}), "{")
+			check(t, json.Unmarshal([]byte("{"+text), &guest))
+			a := attack(guest.Generation)
+			a.headers = headers
+			if got, text := send(t, c, p.url, as, a); got != answered || text[:3] != "204" {
+				t.Errorf("%s: %s %s", name, got, text)
+			}
+		}
+		write := asked{method: "PUT", path: victimProvider + "/inventories", headers: headers,
+			body: object{"resource_provider_generation": read.Generation, "inventories": object{"VCPU": object{"total": 11}}}}
+		if got, text := send(t, s.client(ours), p.url, ours, write); got != answered || text[:3] != "200" {
+			t.Errorf("%s: the write of the other host: %s %s", name, got, text)
+		}
+	}
+}
+
+// TestAHostWritesWithoutEnd: a credential that is used to write in a loop, refused or not, is soon
+// answered with 429. The other host's writes go on.
+func TestAHostWritesWithoutEnd(t *testing.T) {
+	s := newSite(t)
+	headers := map[string]string{"OpenStack-API-Version": microversion}
+	traits := make([]string, 10_000)
+	for n := range traits {
+		traits[n] = fmt.Sprintf("CUSTOM_%s_%d", strings.Repeat("X", 200), n)
+	}
+	for _, i := range s.identities() {
+		if i.host != attacker {
+			continue
+		}
+		p, c := s.servePlacement(t), s.client(i)
+		a := asked{method: "PUT", path: ownProvider + "/traits", headers: headers, body: object{"resource_provider_generation": 2, "traits": traits}}
+		text, sent := "", 0
+		for sent = 0; sent < 50 && !strings.HasPrefix(text, "429"); sent++ {
+			_, text = send(t, c, p.url, i, a)
+		}
+		if sent < 3 || !strings.HasPrefix(text, "429") || reason(text[strings.Index(text, "{"):]) == "" {
+			t.Errorf("as %s, after %d writes of 2 MB: %.200s", i.name, sent, text)
+		}
+		ours := holders(s)["certificate"]
+		write := asked{method: "PUT", path: victimProvider + "/inventories", headers: headers, body: object{"resource_provider_generation": 2, "inventories": object{"VCPU": object{"total": 11}}}}
+		if got, text := send(t, s.client(ours), p.url, ours, write); got != answered || text[:3] != "200" {
+			t.Errorf("the write of the other host: %s %s", got, text)
 		}
 	}
 }
