@@ -242,8 +242,20 @@ func (c *Cell) streamSource(x *exchange) (any, error) {
 	return c.connect(x, source, cellwire.StreamOffer{Purpose: cellwire.PurposeDisk, UUID: uuid}, rule)
 }
 
-// sourceOf is the host from which a server arrives at another one, by what that one has to do.
+// sourceOf is the host from which a server arrives at another one, by what that one has to do. The
+// answer to a host at which it does not arrive is the same whether there is such a server or not.
 func (c *Cell) sourceOf(ctx context.Context, uuid, host string) (string, error) {
+	source, err := c.arrivesFrom(ctx, uuid, host)
+	if missing := new(cellwire.Error); source == "" && err == nil || errors.As(err, &missing) && missing.Code == cellwire.CodeNotFound {
+		return "", &cellwire.Error{
+			Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
+		}
+	}
+	return source, err
+}
+
+// arrivesFrom is sourceOf, with "" or a refusal (not found) for a server that does not arrive.
+func (c *Cell) arrivesFrom(ctx context.Context, uuid, host string) (string, error) {
 	server, err := c.config.Store.Server(ctx, uuid, c.moment())
 	if err != nil {
 		return "", err
@@ -261,9 +273,7 @@ func (c *Cell) sourceOf(ctx context.Context, uuid, host string) (string, error) 
 			return m.SourceHost, nil
 		}
 	}
-	return "", &cellwire.Error{
-		Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
-	}
+	return "", nil
 }
 
 // connect offers a stream to a host, waits for the host's end, and joins it to that of the sender

@@ -231,7 +231,9 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 	return work, changed, err
 }
 
-// Apply takes what a host reports.
+// Apply takes what a host reports. A report of a server that is not on the host, and does not move
+// from there or to there, is refused as that of one that does not exist. That goes for reports that
+// come late or twice, too: agents repeat none that was answered.
 func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error) {
 	var uuids []string
 	seen := map[string]bool{}
@@ -262,7 +264,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			refused[i] = ""
 			r := rows[report.UUID]
 			migration := aboutMigration(report.Kind)
-			if r == nil || r.Server.Host != host && !migration || r.Server.Hidden || host == "" {
+			if r == nil || !r.concerns(host, migration) { // one answer for both: which servers others have is not for hosts
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}

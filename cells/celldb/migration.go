@@ -332,6 +332,21 @@ func aboutMigration(kind cellwire.ReportKind) bool {
 	return kind == cellwire.ReportDeparted || kind == cellwire.ReportArrived || kind == cellwire.ReportLeft
 }
 
+// concerns reports whether a host may report about the server: it is there or, if the report is
+// about a migration, one that is open takes it from there or to there. A destination that a user
+// wants, and that is not chosen yet, does not know of the server.
+func (r *Record) concerns(host string, migration bool) bool {
+	switch {
+	case host == "" || r.Server.Hidden:
+		return false
+	case r.Server.Host == host:
+		return true
+	}
+	return migration && slices.ContainsFunc(r.Moves, func(m *Move) bool {
+		return m.Open && (m.SourceHost == host || m.DestHost == host && m.DestNode != "")
+	})
+}
+
 // ApplyMigration takes a report about a migration, of its source or its destination, as Apply takes
 // the others.
 func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Time) (changed bool, refused string) {

@@ -394,8 +394,8 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	}
 }
 
-// TestMigrationReportsOfOthers are refused, and those about what is over are taken and change
-// nothing.
+// TestMigrationReportsOfOthers are refused, and those of a server's host about a migration that is
+// over are taken and change nothing.
 func TestMigrationReportsOfOthers(t *testing.T) {
 	s := fresh(t)
 	hosts(t, s, "h1", "h2", "h3")
@@ -411,7 +411,8 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 		report cellwire.Report
 		says   string
 	}{
-		{"h3", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501)}, "has nothing to do"},
+		{"h3", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501)}, "no server"},
+		{"h3", cellwire.Report{Kind: cellwire.ReportLeft, Migration: sid(777)}, "no server"},
 		{"h2", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, "has nothing to do"},
 		{"h1", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, `"departing" is wanted`},
 		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), PowerState: 99}, "no power state"},
