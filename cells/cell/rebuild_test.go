@@ -120,3 +120,18 @@ func TestRefusedRebuild(t *testing.T) {
 		t.Errorf("the action is %+v", a)
 	}
 }
+
+// TestRebuildOnItsHostOnly: a rebuild that is for a server on one host is refused when it is on
+// another one, before anything is changed.
+func TestRebuildOnItsHostOnly(t *testing.T) {
+	w := begin(t)
+	w.able("h1", plugins.AbilityRebuild)
+	w.active(1, "h1")
+	before, data, path := w.server(1), "IyE=", "/v1/servers/"+sid(1)+"/rebuild"
+	got := w.refused(409, cellwire.CodeConflict, "POST", path, cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h2"})
+	same(t, "the refusal", got, "Instance "+sid(1)+" has moved to another host. Send the request again.")
+	same(t, "the server", w.server(1), before)
+	if after := do[cellwire.Server](w, "POST", path, cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h1"}); after.UserData != data {
+		t.Errorf("on its host: %+v", after)
+	}
+}

@@ -17,6 +17,8 @@ type RebuildRequest struct {
 	// UserData and Key replace what the guest had; nil: it has the same again.
 	UserData *string    `json:"user_data,omitempty"`
 	Key      *ServerKey `json:"key,omitempty"`
+	// Host is where the server has to be, because UserData may go to no other host; "": anywhere.
+	Host string `json:"host,omitempty"`
 }
 
 // ServerKey is the key pair of a server; the zero one: none.
@@ -28,7 +30,8 @@ type ServerKey struct {
 // rebuildStates are the vm_states that allow it, as in Nova.
 var rebuildStates = []string{VMActive, VMStopped, VMError}
 
-// Check refuses to rebuild a server whose state does not allow it (conflict), in Nova's words.
+// Check refuses to rebuild a server whose state does not allow it, in Nova's words, and one that is
+// not on its host any more (conflict).
 func (r RebuildRequest) Check(s *Server) error {
 	refuse := func(format string, args ...any) error {
 		return &Error{Status: http.StatusConflict, Code: CodeConflict, Message: fmt.Sprintf(format, args...)}
@@ -40,6 +43,8 @@ func (r RebuildRequest) Check(s *Server) error {
 		return refuse("Cannot 'rebuild' instance %s while it is in task_state %s", s.UUID, s.TaskState)
 	case s.LaunchedAt == nil:
 		return refuse("Instance %s is in an invalid state for 'rebuild'", s.UUID)
+	case r.Host != "" && r.Host != s.Host:
+		return refuse("Instance %s has moved to another host. Send the request again.", s.UUID)
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ type fakeScheduler struct {
 	restored []string
 	mirrored []string
 	moved    []string
+	// seeded are servers with new user data, and userDataHost where they have to be.
+	seeded       []string
+	userDataHost string
 	// capacities are those of compute nodes, by uuid.
 	capacities map[string]scheduler.Capacity
 	// room is how many servers the quota lets through at most; 0 is any number.
@@ -191,6 +194,11 @@ func (b *fakeScheduler) Decide(_ context.Context, m apidb.Mapping, stays bool) e
 		b.moved = append(b.moved, fmt.Sprintf("%s stays: %t", m.InstanceUUID, stays))
 	}
 	return b.err
+}
+
+func (b *fakeScheduler) UserDataHost(_ context.Context, cell apidb.Cell, uuid string) (string, error) {
+	b.seeded = append(b.seeded, uuid+" in "+cell.UUID)
+	return b.userDataHost, b.err
 }
 
 func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {

@@ -27,6 +27,10 @@ type Scheduler interface {
 	// Decide confirms a migration that is finished, or takes it back; scheduler.ErrNotResized if
 	// there is none.
 	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
+	// UserDataHost is the host that may get new user data of a server in a cell; "": any.
+	// scheduler.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass
+	// through.
+	UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error)
 	// MirrorHost writes the aggregates of a host to Placement, now or later.
 	MirrorHost(ctx context.Context, host string)
 	// Capacities are those of compute nodes, by the uuids of their root providers. Without

@@ -4,12 +4,14 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
@@ -45,8 +47,8 @@ var rebuildSchemas = func() schemaSteps {
 }()
 
 // rebuildServer has the guest of a server made again from an image, on its host: 202 with the
-// server when its cell has it. Its host does it when it is up. Cost: what is named is looked up,
-// and that of a power action.
+// server when its cell has it. Its host does it when it is up. New user data is refused for a host
+// that no person enrolled. Cost: what is named is looked up, and that of a power action.
 func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) error {
 	if err := x.allow(ruleServersRebuild, m.ProjectID); err != nil {
 		return err
@@ -63,11 +65,20 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 	case building != nil:
 		err = request.Check(building)
 	default:
+		if request.UserData != nil && *request.UserData != "" {
+			if request.Host, err = a.scheduler.UserDataHost(x.ctx(), cell, m.InstanceUUID); err != nil {
+				break
+			}
+		}
 		server, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 			return c.Rebuild(ctx, m.InstanceUUID, request)
 		})
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, scheduler.ErrNotEnrolled):
+		return conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
+			"Rebuild it without user_data, or ask an administrator to enrol its host.", m.InstanceUUID).Because(err)
+	case err != nil:
 		return inNovasWords(err, "rebuild", m.InstanceUUID)
 	}
 	view := x.newServerView(m.ProjectID)

@@ -4,6 +4,7 @@ package compute
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
 const otherImage = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
@@ -84,6 +87,45 @@ func TestRebuild(t *testing.T) {
 			}
 			if len(tt.has) > 1 && (shown["key_name"] != orNull(want.KeyName) || shown["user_data"] != orNull(want.UserData)) {
 				t.Errorf("key_name %v, user_data %v", shown["key_name"], shown["user_data"])
+			}
+		})
+	}
+}
+
+// TestRebuildWithUserDataNeedsItsHost: new user data is sent only to a host that may have it, and
+// only if the server is still there. Without new data no host is asked for.
+func TestRebuildWithUserDataNeedsItsHost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		members, host string
+		err           error
+		asked         int
+		status        int
+		says          string
+	}{
+		"it may":                   {members: `,"user_data":"QUI="`, host: "h1", asked: 1, status: 202},
+		"any host may":             {members: `,"user_data":"QUI="`, asked: 1, status: 202},
+		"it moved meanwhile":       {members: `,"user_data":"QUI="`, host: "h2", asked: 1, status: 409, says: "conflictingRequest: Instance " + uuid(1) + " has moved to another host. Send the request again."},
+		"no person enrolled it":    {members: `,"user_data":"QUI="`, err: fmt.Errorf("host h1: %w", scheduler.ErrNotEnrolled), asked: 1, status: 409, says: "conflictingRequest: Instance " + uuid(1) + " is on a host that no administrator has enrolled, which gets no user data. Rebuild it without user_data, or ask an administrator to enrol its host."},
+		"its cell is down":         {members: `,"user_data":"QUI="`, err: gather.ErrDown, asked: 1, status: 500, says: "computeFault: NovaException: The server's cell is not responding. Try again when it is back."},
+		"the data that it has":     {err: scheduler.ErrNotEnrolled, status: 202},
+		"no data any more":         {members: `,"user_data":null`, err: scheduler.ErrNotEnrolled, status: 202},
+		"empty data":               {members: `,"user_data":""`, err: scheduler.ErrNotEnrolled, status: 202},
+		"a key, and no other data": {members: `,"key_name":"new"`, err: scheduler.ErrNotEnrolled, status: 202},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := rebuildable(t, func(s *cellwire.Server) { s.Host = "h1" })
+			boots, _ := c.withCalls()
+			boots.userDataHost, boots.err = tt.host, tt.err
+			before := c.cell(1).servers[0]
+			got := c.do(member, "2.71", "POST", rebuildPath, `{"rebuild":{"imageRef":"`+otherImage+`"`+tt.members+`}}`)
+			if got.status != tt.status || tt.says != "" && got.message() != tt.says {
+				t.Errorf("%d %s, not %d %s", got.status, got.text, tt.status, tt.says)
+			}
+			if diff := gocmp.Diff(before, c.cell(1).servers[0]); (diff == "") != (tt.status != 202) {
+				t.Errorf("the server was changed:\n%s", diff)
+			}
+			if len(boots.seeded) != tt.asked {
+				t.Errorf("asked for the hosts of %v", boots.seeded)
 			}
 		})
 	}

@@ -192,11 +192,15 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	if err != nil {
 		return err
 	}
-	if node, chosen, err := s.chosen(ctx, cell, m, hosts); err != nil || chosen {
-		if err == nil {
-			err = s.destine(ctx, cell, m, node, hosts)
-		}
+	switch node, chosen, err := s.chosen(ctx, cell, m, hosts); {
+	case err != nil:
 		return err
+	case chosen && server.UserData != "" && !hosts.personal(node.Host, hosts.services[hostKey{cell.UUID, node.Host}].Auth): // any more
+		if err := s.swapBack(ctx, m); err != nil {
+			return err
+		}
+	case chosen:
+		return s.destine(ctx, cell, m, node, hosts)
 	}
 	spec, err := s.specOf(ctx, m.ServerUUID, cell)
 	if err != nil {

@@ -118,7 +118,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return groupPolicy
 	case b.contested[node.UUID], slices.Contains(service.Contested, node.UUID):
 		return nodeContested
-	case spec.UserData != "" && !h.personal(node, service):
+	case spec.UserData != "" && !h.personal(node.Host, service.Auth):
 		return notEnrolled
 	}
 	if m := b.move; m != nil {

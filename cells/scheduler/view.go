@@ -49,9 +49,7 @@ type hosts struct {
 	services map[hostKey]cellwire.Service
 	down     map[string]bool // cells, by uuid
 	suspect  map[string]bool // those with another database than before
-	enrolled map[string]bool // hosts, by a person
-
-	patterns []string // of the names of hosts that no person enrolled
+	admitted
 
 	aggregates []apidb.Aggregate
 	in         map[string][]string // by host: the uuids of its aggregates
@@ -61,12 +59,6 @@ type hosts struct {
 
 // zoneOf is the availability zone of a host.
 func (h *hosts) zoneOf(host string) string { return cmp.Or(h.zones[host], h.zone) }
-
-// personal reports whether the host of a node was mapped because a person wanted it: all that no
-// pattern found. A cell that asks for no credentials is on one machine.
-func (h *hosts) personal(node apidb.Node, service cellwire.Service) bool {
-	return h.enrolled[node.Host] || service.Auth == cellwire.HostAuthNone || !matchesAny(h.patterns, node.Host)
-}
 
 type hostKey struct{ cell, host string }
 
@@ -94,18 +86,15 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the host aggregates: %w", err)
 	}
-	enrolments, err := v.s.o.Store.Enrolments(ctx)
+	admitted, err := v.s.admitted(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the enrolments: %w", err)
+		return nil, err
 	}
 	h := &hosts{
-		patterns: v.s.o.DiscoverPatterns, enrolled: map[string]bool{},
-		cells: map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
+		admitted: admitted,
+		cells:    map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
 		down: map[string]bool{}, suspect: map[string]bool{},
 		aggregates: aggregates, in: map[string][]string{}, zones: apidb.HostZones(aggregates), zone: v.s.o.Zone,
-	}
-	for _, e := range enrolments {
-		h.enrolled[e.Host] = e.State == apidb.Enrolled
 	}
 	for uuid, d := range databases {
 		h.suspect[uuid] = d.Suspect != nil

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// admitted is why hosts are mapped. User data often has secrets, and goes only to hosts that a
+// person wanted.
+type admitted struct {
+	enrolled map[string]bool // hosts, by a person
+	patterns []string        // of the names of hosts that no person enrolled
+}
+
+// admitted reads the enrolments.
+func (s *Scheduler) admitted(ctx context.Context) (admitted, error) {
+	enrolments, err := s.o.Store.Enrolments(ctx)
+	if err != nil {
+		return admitted{}, fmt.Errorf("reading the enrolments: %w", err)
+	}
+	a := admitted{enrolled: make(map[string]bool, len(enrolments)), patterns: s.o.DiscoverPatterns}
+	for _, e := range enrolments {
+		a.enrolled[e.Host] = e.State == apidb.Enrolled
+	}
+	return a, nil
+}
+
+// personal reports whether a host was mapped because a person wanted it: all that no pattern found.
+// A cell that asks for no credentials is on one machine.
+func (a admitted) personal(host string, auth cellwire.HostAuth) bool {
+	return a.enrolled[host] || auth == cellwire.HostAuthNone || !matchesAny(a.patterns, host)
+}
+
+// UserDataHost is the host that gets the user data of a server in a cell when it is replaced; "" if
+// it may be any. [ErrNotEnrolled] if the server is on a host that only a pattern found. Refusals of
+// the cell pass through. Cost: two requests to the cell, if there are patterns.
+func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error) {
+	if len(s.o.DiscoverPatterns) == 0 {
+		return "", nil
+	}
+	admitted, err := s.admitted(ctx)
+	if err != nil {
+		return "", err
+	}
+	var host string
+	services, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) {
+		server, err := c.Server(ctx, uuid)
+		if host = server.Host; err != nil || host == "" { // it was never placed
+			return nil, err
+		}
+		return c.Services(ctx)
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the host of server %s in cell %s: %w", uuid, cell.Name, err)
+	}
+	var auth cellwire.HostAuth
+	if i := slices.IndexFunc(services, func(service cellwire.Service) bool { return service.Host == host }); i >= 0 {
+		auth = services[i].Auth
+	}
+	switch {
+	case host == "":
+		return "", nil
+	case !admitted.personal(host, auth):
+		return "", fmt.Errorf("host %s of server %s: %w", host, uuid, ErrNotEnrolled)
+	case auth == "": // a cell of an older version takes no RebuildRequest.Host
+		return "", nil
+	}
+	return host, nil
+}
