@@ -84,13 +84,13 @@ func (e Enrolment) Denial() (d pki.Denial, denied bool) {
 	return pki.Denial{Host: e.Host, Before: e.DeniedBefore, Reason: reason}, !e.DeniedBefore.IsZero()
 }
 
-// NodeTakenError says that a compute node is that of another host, or, with a Name, that a name of
-// a certificate is. It is an ErrExists.
+// NodeTakenError says that a compute node is that of another host or, with a Name, that a name of a
+// certificate overlaps with one of that host ([pki.NamesOverlap]). It is an ErrExists.
 type NodeTakenError struct{ Node, Host, Name string }
 
 func (e *NodeTakenError) Error() string {
 	if e.Name != "" {
-		return fmt.Sprintf("the name %s belongs to host %s", e.Name, e.Host)
+		return fmt.Sprintf("the name %s overlaps with those of host %s and its compute nodes", e.Name, e.Host)
 	}
 	return fmt.Sprintf("node %s is that of host %s", e.Node, e.Host)
 }
@@ -281,64 +281,46 @@ func putNodes(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNod
 	return err
 }
 
-// checkNames refuses, with a NodeTakenError, new names of nodes that belong to another host:
-// Placement lets a host change the trees of all names in its certificate. They are the names of
-// other hosts, enrolled or mapped, and those of their enrolled nodes, each with any domain. A new
-// host must not have the name of another one's node. An eviction is never refused.
+// checkNames refuses, with a NodeTakenError, new names of a host that overlap with those of another
+// one: Placement lets a host change the trees of all names in its certificate. Those of others are
+// the names of hosts, enrolled or mapped, and of their enrolled nodes. New are the name of a host
+// that is invited, and other names of its nodes. An eviction is never refused, and an evicted host
+// that is not mapped has no name. There is no other writer meanwhile: all wait for one row.
 func checkNames(ctx context.Context, tx *sql.Tx, e Enrolment, before []EnrolledNode, state EnrolmentState) error {
 	if e.State == Evicted {
 		return nil
 	}
-	newHost := state == "" || state == Evicted
 	var names []string
+	if state == "" || state == Evicted {
+		names = append(names, e.Host)
+	}
 	for _, n := range e.Nodes {
 		if n.Name != "" && n.Name != e.Host && !slices.Contains(before, n) {
 			names = append(names, n.Name)
 		}
 	}
-	if !newHost && len(names) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	for _, others := range []struct {
-		query string
-		hosts bool
-	}{
-		{"SELECT host, name FROM enrolled_nodes WHERE host <> ? AND name <> ''", false},
-		{"SELECT host, host FROM enrolments WHERE host <> ?", true},
-		{"SELECT host, host FROM host_mappings WHERE host <> ?", true},
-	} {
-		checked := names
-		if !others.hosts && newHost {
-			checked = append(slices.Clone(names), e.Host)
-		}
-		if len(checked) == 0 {
-			continue
-		}
-		var taken *NodeTakenError
-		if err := sqldb.Each(ctx, tx, others.query, []any{e.Host}, func(row sqldb.Row) error {
-			var host, name string
-			err := row.Scan(&host, &name)
-			for _, one := range checked {
-				if err == nil && taken == nil && host != e.Host && sameName(one, name) {
-					taken = &NodeTakenError{Host: host, Name: one}
-				}
+	var taken *NodeTakenError
+	err := sqldb.Each(ctx, tx, othersNames, []any{e.Host, string(Evicted), e.Host, e.Host}, func(row sqldb.Row) error {
+		var host, name string
+		err := row.Scan(&host, &name)
+		for _, one := range names {
+			if err == nil && taken == nil && pki.NamesOverlap(one, name) {
+				taken = &NodeTakenError{Host: host, Name: one}
 			}
-			return err
-		}); err != nil {
-			return err
 		}
-		if taken != nil {
-			return taken
-		}
+		return err
+	})
+	if err == nil && taken != nil {
+		return taken
 	}
-	return nil
+	return err
 }
 
-// sameName reports whether two names are one, or one of them is the other with a domain.
-func sameName(a, b string) bool {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	return a == b || !strings.Contains(a, ".") && strings.HasPrefix(b, a+".") || !strings.Contains(b, ".") && strings.HasPrefix(a, b+".")
-}
+const othersNames = `SELECT host, host FROM enrolments WHERE host <> ? AND state <> ? UNION SELECT host, host FROM host_mappings WHERE host <> ?
+	UNION SELECT host, name FROM enrolled_nodes WHERE host <> ? AND name <> '' ORDER BY 1, 2`
 
 // freeNodes gives up the nodes of an evicted host, so that another one can have them.
 func freeNodes(ctx context.Context, tx *sql.Tx, host string) (freed int64, err error) {

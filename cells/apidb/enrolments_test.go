@@ -116,6 +116,94 @@ func testEnrolments(t *testing.T, e engine) {
 	must(t, name("h7", "h7.example.com"))
 }
 
+// testHostNamesOverlap: a host whose name may be that of a provider of another one is not invited,
+// in whatever order they come, and the refusal names the other. An evicted host that is not mapped
+// is in the way of none, and comes back only if none is in its way.
+func testHostNamesOverlap(t *testing.T, e engine) {
+	s := e.fresh(t)
+	withCells(t, s, 1)
+	become := func(host string, state apidb.EnrolmentState) error {
+		_, err := s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+			if e.CellUUID, e.State = cellUUID(1), state; state == apidb.Evicted {
+				e.DeniedBefore, e.EvictedAt = start, start
+			}
+			return nil
+		})
+		return err
+	}
+	for i, pair := range [][2]string{{"", ".example.com"}, {"", "_b"}, {"", ".example.com_b"}, {"_b", "_b.example.com"}} {
+		for j, order := range [][2]string{pair, {pair[1], pair[0]}} {
+			mark := fmt.Sprintf("m%dx%d", i, j)
+			first, second := mark+order[0], strings.ToUpper(mark)+order[1]
+			refused := func(what string) {
+				t.Helper()
+				taken := new(apidb.NodeTakenError)
+				err := become(second, apidb.Invited)
+				if !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Host: first, Name: second}) || !errors.Is(err, apidb.ErrExists) || !strings.Contains(err.Error(), first) {
+					t.Errorf("%s and then %s, %s: %v", first, second, what, err)
+				}
+			}
+			must(t, become(first, apidb.Invited))
+			refused("invited")
+			must(t, become(first, apidb.Enrolled))
+			refused("enrolled")
+			must(t, become(first, apidb.Invited)) // again
+			must(t, become(first, apidb.Evicted))
+			must(t, s.MapNodes(ctx, []apidb.Node{{UUID: node(10*i + j), Name: first, Host: first, CellUUID: cellUUID(1)}}))
+			refused("evicted, and mapped")
+			must(t, s.DeleteHost(ctx, first))
+			must(t, become(second, apidb.Invited))
+			must(t, become(second, apidb.Enrolled))
+			wantError(t, first+" is invited again", become(first, apidb.Invited), apidb.ErrExists)
+			must(t, become(second, apidb.Evicted))
+			must(t, become(first, apidb.Invited))
+		}
+	}
+	for _, host := range []string{"h1", "h10", "h1-b", "h2.a", "h2.b", "h2.a.c", "n_1", "n_2"} {
+		must(t, become(host, apidb.Enrolled))
+	}
+}
+
+// testOverlappingNamesAtOnce: of hosts with overlapping names that are invited at once, by several
+// processes, one is; of hosts whose nodes get such names at once, one is.
+func testOverlappingNamesAtOnce(t *testing.T, e engine) {
+	stores := e.processes(t)
+	withCells(t, stores[0], 1)
+	names := []string{"a", "a_b", "a_b_c", "a_b_c_d", "a_b_c_d_e", "a_b_c_d_e_f"}
+	for round := range 10 {
+		errs := make([]error, len(names))
+		var all sync.WaitGroup
+		for i, name := range names {
+			name = fmt.Sprint("r", round, name) // others in each round
+			all.Go(func() {
+				host := name
+				if round%2 == 1 && i%2 == 1 { // a host with a node of that name
+					host = fmt.Sprint("host", round, "-", i)
+				}
+				_, errs[i] = stores[i%len(stores)].ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+					e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Invited, nil
+					if host != name {
+						e.Nodes = []apidb.EnrolledNode{{UUID: node(100*round + i), Name: name}}
+					}
+					return nil
+				})
+			})
+		}
+		all.Wait()
+		won := 0
+		for i, err := range errs {
+			if err == nil {
+				won++
+				continue
+			}
+			wantError(t, names[i], err, apidb.ErrExists)
+		}
+		if won != 1 {
+			t.Errorf("round %d: %d of them were invited", round, won)
+		}
+	}
+}
+
 // testEnrolmentsRefused: what no certificate can say is not stored.
 func testEnrolmentsRefused(t *testing.T, e engine) {
 	s := e.fresh(t)

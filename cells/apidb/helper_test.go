@@ -132,6 +132,7 @@ func TestStore(t *testing.T) {
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
 			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
 			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce},
+			{"HostNamesOverlap", testHostNamesOverlap}, {"OverlappingNamesAtOnce", testOverlappingNamesAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
 		}

@@ -290,7 +290,7 @@ func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 func taken(err error) error {
 	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
 		if other.Name != "" {
-			return refusal(http.StatusConflict, CodeNodeTaken, "The name %s of a node belongs to host %s.", other.Name, other.Host)
+			return refusal(http.StatusConflict, CodeNodeTaken, "The name %s of a node overlaps with those of host %s.", other.Name, other.Host)
 		}
 		return refusal(
 			http.StatusConflict,

@@ -150,6 +150,13 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 		t.Errorf("a host with the name of another one's node: %v", err)
 	}
 
+	for host, owner := range map[string]string{"victim.example.com": "victim", "Victim_b": "victim", "hypervisor-9.example.com": "h9"} {
+		_, _, err := enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: host, CellUUID: cell1, Now: w.now()})
+		if !errors.As(err, &taken) || taken.Host != owner || !strings.Contains(err.Error(), "overlaps with those of host "+owner) {
+			t.Errorf("a host %s: %v", host, err)
+		}
+	}
+
 	// An earlier name that the host may not choose stays only if the operator repeats it.
 	for _, repeated := range [][]enrolment.Node{{{UUID: nodeB, Name: "hypervisor-9"}}, nil} {
 		k := newKeyPair(t, "h9")

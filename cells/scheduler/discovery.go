@@ -153,7 +153,10 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 		case err != nil:
 			return err
 		case chosen && slices.Contains(d.o.Hosts, n.Host):
-			if err := d.enrol(ctx, n, cell); err != nil {
+			if err := d.enrol(ctx, n, cell); errors.Is(err, apidb.ErrExists) { // another host has the name
+				refuse(node, err)
+				continue
+			} else if err != nil {
 				return err
 			}
 		}
@@ -216,7 +219,6 @@ func matchesAny(patterns []string, host string) bool {
 
 // enrol keeps that a person named the host of a node.
 func (d *discovery) enrol(ctx context.Context, n cellwire.ComputeNode, cell apidb.Cell) error {
-	d.found[n.Host] = true
 	e, err := d.store.ChangeEnrolment(ctx, n.Host, func(e *apidb.Enrolment) error {
 		if e.State == "" {
 			now := time.Now()
@@ -230,7 +232,7 @@ func (d *discovery) enrol(ctx context.Context, n cellwire.ComputeNode, cell apid
 	if err != nil {
 		return fmt.Errorf("enrolling host %s: %w", n.Host, err)
 	}
-	d.enrolments[n.Host], d.enrolled[n.UUID] = e, e
+	d.found[n.Host], d.enrolments[n.Host], d.enrolled[n.UUID] = true, e, e
 	return nil
 }
 

@@ -88,10 +88,14 @@ func TestWhichHostsAreMapped(t *testing.T) {
 		mapped  bool
 		says    string
 	}{
-		"nothing speaks for it":      {says: "not enrolled"},
-		"its name matches":           {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
-		"its name does not match":    {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}}, says: "discover_hosts_pattern"},
-		"a person names it":          {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
+		"nothing speaks for it":   {says: "not enrolled"},
+		"its name matches":        {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
+		"its name does not match": {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}}, says: "discover_hosts_pattern"},
+		"a person names it":       {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
+		"a person names it, and its name overlaps with that of another host": {
+			prepare: func(w *world, _ *agent) { w.enrolled(1, "h1_b", apidb.Enrolled) },
+			o:       scheduler.DiscoverOptions{Hosts: []string{"h1"}}, says: "the name h1 overlaps with those of host h1_b",
+		},
 		"a person names another one": {o: scheduler.DiscoverOptions{Hosts: []string{"h2"}}, says: "not enrolled"},
 		"enrolled":                   {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) }, mapped: true},
 		"enrolled with its node":     {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) }, mapped: true},

@@ -159,7 +159,9 @@ func newCASign() *cobra.Command {
 		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
 		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is for the host and the compute\n" +
 			"nodes that are given here, and nothing of the request is used but its key. Of a host on the deny list it is valid from the time of\n" +
-			"the denial on, so that servers accept it, unlike those of before.",
+			"the denial on, so that servers accept it, unlike those of before.\n\n" +
+			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other with a domain\n" +
+			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			id, err := hostIdentity(host, nodes)
 			if err != nil {

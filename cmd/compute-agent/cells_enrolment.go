@@ -238,7 +238,9 @@ func invitationRefused(err error) error {
 	case errors.Is(err, enrolment.ErrAgain):
 		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets a new token, and the certificates that it has are refused", err)}
 	case errors.As(err, &taken) && taken.Name != "":
-		return &exitError{exitProtect, fmt.Errorf("%w: a certificate with it could change that host's provider trees in Placement", err)}
+		return &exitError{exitProtect, fmt.Errorf(
+			"%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in Placement, so that one could change or block the provider trees of the other; "+
+				"choose another name, or, if host %s is gone, evict and delete it", err, taken.Host)}
 	case errors.As(err, &taken):
 		return &exitError{
 			exitProtect,

@@ -135,6 +135,30 @@ func (id Identity) HasName(name string) bool {
 	}) || id.Kind == Host && (name == id.Name || !strings.Contains(id.Name, ".") && strings.HasPrefix(name, id.Name+"."))
 }
 
+// HasProvider reports whether a resource provider of that name may be in a tree of the host: one of
+// HasName, or one that begins with that and a character of no DNS name, as "host1_gpu_0".
+func (id Identity) HasProvider(name string) bool {
+	for i, r := range name {
+		if notOfDNS(r) && id.HasName(name[:i]) {
+			return true
+		}
+	}
+	return id.HasName(name)
+}
+
+// notOfDNS reports whether a character is in no name of the DNS. Names of hosts may have "_" all
+// the same: see [NamesOverlap].
+func notOfDNS(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
+}
+
+// NamesOverlap reports whether two hosts with these names could be in the way of each other: one of
+// the names may be that of a provider of the other host. Case does not count, as in the DNS.
+func NamesOverlap(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return Identity{Names: []string{a}}.HasProvider(b) || Identity{Names: []string{b}}.HasProvider(a)
+}
+
 // HasNode reports whether a compute node may be the host's: one of the certificate, or any if that
 // does not say.
 func (id Identity) HasNode(node string) bool {

@@ -96,6 +96,24 @@ func TestOwnNames(t *testing.T) {
 	}
 }
 
+// TestNamesOverlap: two hosts overlap if one may have a provider with the name of the other.
+func TestNamesOverlap(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"h1", "h1", true}, {"h1", "H1", true}, {"h1", "h1.example.com", true}, {"H1", "h1.Example.com", true}, {"h1", "h1_b", true}, {"h1", "h1.example.com_b", true},
+		{"h1.example.com", "h1.example.com_b", true}, {"h1_b", "h1_b.example.com", true}, {"h1_b", "h1_b_c", true},
+		{"h1", "h10", false}, {"h1", "h1-b", false}, {"h1", "h2.h1", false}, {"h1.a", "h1.b", false}, {"h1.a", "h1.a.b", false}, {"h1_a", "h1_b", false}, {"h1.a", "h1_b", false},
+	} {
+		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
+			if got := pki.NamesOverlap(pair[0], pair[1]); got != c.want {
+				t.Errorf("%s and %s: %v", pair[0], pair[1], got)
+			}
+		}
+	}
+}
+
 func TestPeer(t *testing.T) {
 	c := certificate(t, "h1", nil)
 	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{c}}, PeerCertificates: []*x509.Certificate{c}}

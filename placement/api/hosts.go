@@ -49,23 +49,6 @@ func (h *hostRequest) ownsRoot(root *ledger.Provider) bool {
 	return h.id.HasName(root.Name) && h.id.HasNode(root.UUID)
 }
 
-// below reports whether a name may be that of a provider below one of the host's roots: it begins
-// with the host's name and a character that names of hosts do not have, such as _. Names are unique
-// in all of Placement, so that others would be in the way of another host.
-func (h *hostRequest) below(name string) bool {
-	for i, r := range name {
-		if notOfHostNames(r) && h.id.HasName(name[:i]) {
-			return true
-		}
-	}
-	return h.id.HasName(name)
-}
-
-// notOfHostNames reports whether names of hosts do not have the character.
-func notOfHostNames(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
-}
-
 // sharesWith reports whether a provider shares what it has with a tree of the host: it has the
 // trait, and is in an aggregate with a provider of the tree. Cost: the members of its aggregates.
 func (h *hostRequest) sharesWith(s *ledger.Snapshot, p *ledger.Provider) bool {

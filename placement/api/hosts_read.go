@@ -103,7 +103,7 @@ func (h *hostRequest) mayList(s *ledger.Snapshot, pq *providerQuery) error {
 		return nil
 	case pq.name != "":
 		p, ok := s.ProviderByName(pq.name)
-		if ok && (h.owns(s, p) || h.sharesWith(s, p)) || !ok && h.below(pq.name) {
+		if ok && (h.owns(s, p) || h.sharesWith(s, p)) || !ok && h.id.HasProvider(pq.name) {
 			return nil
 		}
 		return h.refuse(HostTree, "the name %s is not this host's", shortened(pq.name))

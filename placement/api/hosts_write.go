@@ -97,7 +97,7 @@ func (w *hostWrite) cover(err error) error {
 		}
 	}
 	switch {
-	case refused.Kind == ledger.DuplicateName && w.below(refused.Name):
+	case refused.Kind == ledger.DuplicateName && w.id.HasProvider(refused.Name):
 		return err // it says of the other provider only that it has the name
 	case refused.Kind == ledger.DuplicateName:
 		return w.refuse(HostTree, "the name %s is not this host's", shortened(refused.Name))
@@ -187,7 +187,7 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 // place judges where a provider is, and its name, if these are new.
 func (w *hostWrite) place(was, is *ledger.Provider) error {
 	if is.Parent != "" {
-		if (was == nil || was.Name != is.Name) && !w.below(is.Name) {
+		if (was == nil || was.Name != is.Name) && !w.id.HasProvider(is.Name) {
 			return w.refuse(
 				HostTree,
 				"the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not",
