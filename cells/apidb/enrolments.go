@@ -47,6 +47,11 @@ type Enrolment struct {
 	// EnrolledAt is when it joined last, EnrolledFrom from which address.
 	EnrolledAt   time.Time
 	EnrolledFrom string
+	// RenewedFrom is the address of its last renewal, at Issued; "": there was none.
+	RenewedFrom string
+	// Conflict is the last use of a key that was the host's before; nil: there was none since the
+	// host was invited.
+	Conflict *KeyConflict
 	// Serial is that of its last certificate, in hexadecimal digits.
 	Serial            string
 	Issued, ExpiresAt time.Time
@@ -54,6 +59,14 @@ type Enrolment struct {
 	DeniedBefore, EvictedAt time.Time
 	// Reason is why it was evicted, one line.
 	Reason string
+}
+
+// KeyConflict is the use of a key that is not the host's any more: another machine has a copy of
+// its identity, or its own was restored from one.
+type KeyConflict struct {
+	At time.Time
+	// From is the address, Key the digest of the public key.
+	From, Key string
 }
 
 // EnrolledNode is a compute node of a host. Name is its hypervisor_hostname; "": that of the host.
@@ -107,12 +120,19 @@ const (
 )
 
 const enrolments = `SELECT host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest, next_key_digest,
-	enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason FROM enrolments`
+	enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason, renewed_from, conflict_at, conflict_from, conflict_key FROM enrolments`
 
 func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 	var times [7]int64
+	var conflictAt int64
+	var conflict KeyConflict
 	err = row.Scan(&e.Host, &e.CellUUID, &e.State, &e.CreatedBy, &times[0], &times[1], &e.Token.ID, &e.Token.Salt, &e.Token.Digest, &e.KeyDigest, &e.NextKeyDigest,
-		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason)
+		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason,
+		&e.RenewedFrom, &conflictAt, &conflict.From, &conflict.Key)
+	if conflictAt != 0 {
+		conflict.At = timeOut(conflictAt)
+		e.Conflict = &conflict
+	}
 	for i, into := range e.times() {
 		if times[i] != 0 {
 			*into = timeOut(times[i])
@@ -153,6 +173,24 @@ func (s *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err 
 	return e, err
 }
 
+// Enrolment implements [Store]. Cost: two look-ups.
+func (s *DB) Enrolment(ctx context.Context, host string) (e Enrolment, err error) {
+	err = s.read(ctx, "looking for the enrolment of host "+host, func(tx *sql.Tx) error {
+		e, err = enrolmentOf(ctx, tx, host)
+		return err
+	})
+	return e, err
+}
+
+// enrolmentOf reads the enrolment of a host; without a state if it has none.
+func enrolmentOf(ctx context.Context, tx *sql.Tx, host string) (Enrolment, error) {
+	all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?", "SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
+	if len(all) == 1 {
+		return all[0], err
+	}
+	return Enrolment{Host: host}, err
+}
+
 // allEnrolments reads enrolments and their nodes.
 func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ...any) ([]Enrolment, error) {
 	all, err := sqldb.All(ctx, tx, scanEnrolment, query, args...)
@@ -180,12 +218,8 @@ func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ..
 // host's, it reads the names of all hosts.
 func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
 	err = s.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
-		all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?", "SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
-		if err != nil {
+		if e, err = enrolmentOf(ctx, tx, host); err != nil {
 			return err
-		}
-		if e = (Enrolment{Host: host}); len(all) == 1 {
-			e = all[0]
 		}
 		before, state := slices.Clone(e.Nodes), e.State
 		if err := change(&e); err != nil {
@@ -217,7 +251,7 @@ func (e *Enrolment) valid() error {
 	if len(e.Nodes) > MaxEnrolledNodes {
 		return fmt.Errorf("host %s has %d nodes, more than %d: %w", e.Host, len(e.Nodes), MaxEnrolledNodes, ErrInvalid)
 	}
-	if len(e.Reason) > maxReason || len(e.CreatedBy) > maxName || len(e.EnrolledFrom) > maxName {
+	if len(e.Reason) > maxReason || len(e.CreatedBy) > maxName || max(len(e.EnrolledFrom), len(e.RenewedFrom)) > maxName {
 		return fmt.Errorf("the reason of an enrolment has at most %d bytes, a user and an address %d: %w", maxReason, maxName, ErrInvalid)
 	}
 	slices.SortFunc(e.Nodes, func(a, b EnrolledNode) int { return strings.Compare(a.UUID, b.UUID) })
@@ -243,12 +277,19 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 			*t = timeOut(times[i])
 		}
 	}
+	var conflict KeyConflict
+	var conflictAt int64
+	if e.Conflict != nil {
+		conflict, conflictAt = *e.Conflict, timeIn(e.Conflict.At)
+	}
 	_, err := sqldb.Exec(ctx, tx, `INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
-		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason) VALUES (`+marks(19)+")"+
+		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason,
+		renewed_from, conflict_at, conflict_from, conflict_key) VALUES (`+marks(23)+")"+
 		d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
-			"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason"),
+			"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason",
+			"renewed_from", "conflict_at", "conflict_from", "conflict_key"),
 		e.Host, e.CellUUID, string(e.State), e.CreatedBy, times[0], times[1], e.Token.ID, e.Token.Salt, e.Token.Digest, e.KeyDigest,
-		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason)
+		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason, e.RenewedFrom, conflictAt, conflict.From, conflict.Key)
 	return err
 }
 

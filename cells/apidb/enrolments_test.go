@@ -43,7 +43,10 @@ func testEnrolments(t *testing.T, e engine) {
 	}
 	h1.State, h1.Nodes, h1.KeyDigest, h1.NextKeyDigest = apidb.Enrolled, []apidb.EnrolledNode{{node(1), "h1"}, {node(2), ""}}, "key", "next"
 	h1.EnrolledAt, h1.EnrolledFrom, h1.Serial, h1.Issued, h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
+	h1.RenewedFrom, h1.Conflict = "192.0.2.2", &apidb.KeyConflict{At: start.Add(time.Hour), From: "192.0.2.3", Key: "old"}
 	enrol(t, other, h1)
+	wants[apidb.Enrolment](t, "by host")(s.Enrolment(ctx, "h1"))(h1)
+	wants[apidb.Enrolment](t, "of no host")(s.Enrolment(ctx, "h0"))(apidb.Enrolment{Host: "h0"})
 	h2 := apidb.Enrolment{
 		Host: "h2", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start, Reason: "stolen", Nodes: []apidb.EnrolledNode{{node(3), ""}},
 		Token: apidb.TokenDigest{ID: "other"},

@@ -363,9 +363,10 @@ type Store interface {
 	AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error
 	ConsoleToken(ctx context.Context, token string) (instance string, err error)
 
-	// Enrolments are those of all hosts, by name. EnrolmentOfToken is that with the token of an id.
-	// [ErrNotFound].
+	// Enrolments are those of all hosts, by name. Enrolment is that of one, without a state if it
+	// has none. EnrolmentOfToken is that with the token of an id. [ErrNotFound].
 	Enrolments(ctx context.Context) ([]Enrolment, error)
+	Enrolment(ctx context.Context, host string) (Enrolment, error)
 	EnrolmentOfToken(ctx context.Context, id string) (Enrolment, error)
 	// ChangeEnrolment has change set the enrolment of a host under the write lock; without a state
 	// there was none. An error of change is returned and nothing written. A [NodeTakenError] for a
