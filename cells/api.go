@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
-
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -178,6 +178,9 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 
 // Store is the API database. Its changes are recorded in the audit log.
 func (a *API) Store() apidb.Store { return a.audited }
+
+// EnrolmentObserver counts the answers of an enrolment service on the page of the API's metrics.
+func (a *API) EnrolmentObserver() enrolment.Observer { return a.metrics }
 
 // Audit is the log that records its changes; nil for none.
 func (a *API) Audit() *auditlog.Log { return a.cfg.Audit }

@@ -351,6 +351,12 @@ func enrolmentOf(e *apidb.Enrolment) any {
 		nodes[n.UUID] = n.Name
 	}
 	v := map[string]any{"state": e.State, "cell": e.CellUUID, "nodes": nodes, "invited_by": e.CreatedBy, "enrolled_from": e.EnrolledFrom, "serial": e.Serial, "reason": e.Reason}
+	if e.RenewedFrom != "" {
+		v["renewed_from"] = e.RenewedFrom
+	}
+	if c := e.Conflict; c != nil {
+		v["refused_key"] = map[string]any{"at": c.At, "from": c.From, "key": c.Key}
+	}
 	if !e.DeniedBefore.IsZero() {
 		v["denied_before"] = e.DeniedBefore
 	}

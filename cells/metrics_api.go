@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -22,11 +23,13 @@ type apiMetrics struct {
 	now         func() time.Time
 	builds      *prometheus.CounterVec
 	corrections *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
 }
 
 var (
 	_ osapi.Observer     = (*apiMetrics)(nil)
 	_ scheduler.Observer = (*apiMetrics)(nil)
+	_ enrolment.Observer = (*apiMetrics)(nil)
 )
 
 // newAPIMetrics makes metrics that have counted nothing yet. now is the clock; nil: the real one.
@@ -44,6 +47,10 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 		corrections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "corrections_total", Help: "What the reconciler found half done and finished, by what it was.",
 		}, []string{"kind"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefixAPI + "enrolment_refusals_total",
+			Help: "Requests that the enrolment service refused, by the code of the reason: key_unknown means that two machines have the identity of one host.",
+		}, []string{"route", "code"}),
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
 	for _, o := range scheduler.Outcomes() {
@@ -52,12 +59,20 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 	for _, c := range scheduler.Corrections() {
 		m.corrections.WithLabelValues(string(c))
 	}
-	m.MustRegister(m.builds, m.corrections)
+	for _, route := range []string{"/v1/renew", "/v1/confirm"} {
+		m.refusals.WithLabelValues(route, string(enrolment.CodeKeyUnknown))
+	}
+	m.MustRegister(m.builds, m.corrections, m.refusals)
 	return m
 }
 
 // Built implements scheduler.Observer.
 func (m *apiMetrics) Built(o scheduler.Outcome) { m.builds.WithLabelValues(string(o)).Inc() }
+
+// EnrolmentRefused implements enrolment.Observer.
+func (m *apiMetrics) EnrolmentRefused(route, code string) {
+	m.refusals.WithLabelValues(route, code).Inc()
+}
 
 // Corrected implements scheduler.Observer.
 func (m *apiMetrics) Corrected(c scheduler.Correction) {

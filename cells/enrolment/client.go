@@ -79,7 +79,7 @@ func verified(state tls.ConnectionState, name, fingerprint string) error {
 	return err
 }
 
-// Client renews the certificate of a host.
+// Client renews and confirms the certificate of a host.
 type Client struct {
 	// URL is that of the service, CAFile the certificates that it is trusted by, IdentityFile that
 	// of the host. Both are read for each request.
@@ -88,24 +88,34 @@ type Client struct {
 
 // Renew asks for a new certificate. Errors are as those of Join.
 func (c *Client) Renew(ctx context.Context, csr []byte, nodes []Node) (*Answer, error) {
-	if err := CheckURL(c.URL); err != nil {
-		return nil, err
-	}
-	pool, err := pki.CertPool(c.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.LoadX509KeyPair(c.IdentityFile, c.IdentityFile)
-	if err != nil {
-		return nil, err
-	}
-	// Which CAs the service names does not matter: it has asked for the certificate of this host.
-	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
 	answer := &Answer{}
-	if err := post(ctx, trust, c.URL, "/v1/renew", RenewRequest{CSR: string(csr), Nodes: nodes}, answer); err != nil {
+	if err := c.post(ctx, "/v1/renew", RenewRequest{CSR: string(csr), Nodes: nodes}, answer); err != nil {
 		return nil, err
 	}
 	return answer, nil
+}
+
+// Confirm says that the host has the certificate of the identity file. Errors are as those of Join.
+func (c *Client) Confirm(ctx context.Context) error {
+	return c.post(ctx, "/v1/confirm", ConfirmRequest{}, &Confirmation{})
+}
+
+// post sends a request with the certificate of the host.
+func (c *Client) post(ctx context.Context, path string, body, answer any) error {
+	if err := CheckURL(c.URL); err != nil {
+		return err
+	}
+	pool, err := pki.CertPool(c.CAFile)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(c.IdentityFile, c.IdentityFile)
+	if err != nil {
+		return err
+	}
+	// Which CAs the service names does not matter: it has asked for the certificate of this host.
+	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
+	return post(ctx, trust, c.URL, path, body, answer)
 }
 
 // post sends one request on a connection of its own: there are hours between them.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -144,17 +146,71 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 // renew renews a certificate, with a key of a request.
 func (w *world) renew(client tls.Certificate, k keyPair, nodes ...enrolment.Node) (*enrolment.Answer, error) {
 	w.t.Helper()
-	body, err := json.Marshal(enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes})
+	answer := &enrolment.Answer{}
+	if err := w.post(client, "/v1/renew", enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes}, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// confirm confirms a certificate.
+func (w *world) confirm(client tls.Certificate) error {
+	w.t.Helper()
+	return w.post(client, "/v1/confirm", enrolment.ConfirmRequest{}, &enrolment.Confirmation{})
+}
+
+// post sends a request with a certificate; the error is the refusal.
+func (w *world) post(client tls.Certificate, path string, request, answer any) error {
+	w.t.Helper()
+	body, err := json.Marshal(request)
 	must(w.t, err)
-	status, text := w.send(&client, http.MethodPost, "/v1/renew", "application/json", bytes.NewReader(body))
+	status, text := w.send(&client, http.MethodPost, path, "application/json", bytes.NewReader(body))
 	if status != http.StatusOK {
 		refused := &enrolment.Refusal{Status: status}
 		must(w.t, json.Unmarshal(text, refused))
-		return nil, refused
+		return refused
 	}
-	answer := &enrolment.Answer{}
 	must(w.t, json.Unmarshal(text, answer))
-	return answer, nil
+	return nil
+}
+
+// countedRefusals counts refusals by path and code.
+type countedRefusals struct {
+	mu  sync.Mutex
+	all map[string]int
+}
+
+func (c *countedRefusals) Answered(osapi.Answer) {}
+
+func (c *countedRefusals) EnrolmentRefused(route, code string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[string]int{}
+	}
+	c.all[route+" "+code]++
+}
+
+func (c *countedRefusals) of(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all[what]
+}
+
+// countedStore counts the changes of enrolments, and the lists of all.
+type countedStore struct {
+	apidb.Store
+	changes, lists atomic.Int64
+}
+
+func (s *countedStore) ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+	s.changes.Add(1)
+	return s.Store.ChangeEnrolment(ctx, host, change)
+}
+
+func (s *countedStore) Enrolments(ctx context.Context) ([]apidb.Enrolment, error) {
+	s.lists.Add(1)
+	return s.Store.Enrolments(ctx)
 }
 
 // wantRefusal checks the code of a refusal.

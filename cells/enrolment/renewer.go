@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type RenewerConfig struct {
 	CertFile, KeyFile string
 	// Renew asks for a new certificate; nil: this is not done here, and the files are only read.
 	Renew func(ctx context.Context, csr []byte, nodes []Node) (*Answer, error)
+	// Confirm tells the service that the host has the certificate of its files; nil: there is none
+	// to tell. A service of before answers with CodeNotFound.
+	Confirm func(ctx context.Context) error
 	// Nodes are the compute nodes of the host, as far as they are known.
 	Nodes func() []Node
 	// Jitter is a number in [0,1); rand.Float64 when nil.
@@ -40,15 +44,18 @@ type RenewerStatus struct {
 	Next   time.Time
 	// Error is why the last attempt failed, or why the files cannot be read, "" after a success.
 	// Refused says that the service will not renew it until an operator acts.
-	Error   string
-	Refused bool
+	// RenewedElsewhere says that it is because another holder of the certificate renewed it.
+	Error                     string
+	Refused, RenewedElsewhere bool
 	// RefusedNodes says which nodes of the host its certificate does not have, and why.
 	RefusedNodes []string
 	// Succeeded and Failed count attempts.
 	Succeeded, Failed int64
 }
 
-// Renewer renews the certificate of a host at a third of its life. Run owns its goroutine.
+// Renewer renews the certificate of a host at a third of its life, and confirms it: with the new
+// one, at once, so that the one before is of no use, and again from time to time, to learn whether
+// it is still the host's. Run owns its goroutine.
 type Renewer struct {
 	config RenewerConfig
 
@@ -59,6 +66,14 @@ type Renewer struct {
 	key     string // of the certificate that failures are about
 	attempt int
 	lacked  bool // a certificate without nodes was to be renewed at once
+	confirm confirmation
+}
+
+// confirmation is how the confirming of a certificate goes.
+type confirmation struct {
+	next    time.Time
+	attempt int  // that failed one after the other
+	refused bool // the last one was
 }
 
 const (
@@ -102,12 +117,24 @@ func (r *Renewer) Run(ctx context.Context) {
 	}
 }
 
-// step looks at the files, renews the certificate if it is time, and says how long to wait.
+// step looks at the files, renews or confirms the certificate if it is time, and says how long to
+// wait.
 func (r *Renewer) step(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	r.refresh()
-	due := r.status.Renews && !time.Now().Before(r.status.Next)
+	now := time.Now()
+	due := r.status.Renews && !now.Before(r.status.Next)
+	confirm := r.confirms() && !now.Before(r.confirm.next)
 	r.mu.Unlock()
+	if confirm && !due {
+		err := r.config.Confirm(ctx)
+		if ctx.Err() != nil {
+			return 0
+		}
+		r.mu.Lock()
+		r.confirmed(err)
+		r.mu.Unlock()
+	}
 	if due {
 		err := r.renew(ctx)
 		if ctx.Err() != nil {
@@ -126,8 +153,15 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 	if len(r.status.Nodes) == 0 && !r.lacked {
 		pause = lookForNodes
 	}
-	return min(max(time.Until(r.status.Next), time.Millisecond), pause)
+	next := r.status.Next
+	if r.confirms() && r.confirm.next.Before(next) {
+		next = r.confirm.next
+	}
+	return min(max(time.Until(next), time.Millisecond), pause)
 }
+
+// confirms reports whether there is a certificate to be confirmed. r.mu is held.
+func (r *Renewer) confirms() bool { return r.status.Renews && r.config.Confirm != nil }
 
 // refresh reads the files. r.mu is held.
 func (r *Renewer) refresh() {
@@ -142,7 +176,11 @@ func (r *Renewer) refresh() {
 		return
 	}
 	if id.Key+id.Expires.String() != r.key { // the first, a renewed one, or one that others wrote
-		r.key, r.attempt, r.lacked = id.Key+id.Expires.String(), 0, false
+		first := r.key == ""
+		r.key, r.attempt, r.lacked, r.confirm = id.Key+id.Expires.String(), 0, false, confirmation{next: time.Now()}
+		if first { // agents that start together do not ask together
+			r.confirm.next = r.confirm.next.Add(time.Duration(r.config.Jitter() * float64(look)))
+		}
 		third := id.Expires.Sub(id.Since) / 3
 		r.status = RenewerStatus{
 			Host:    id.Name,
@@ -211,20 +249,63 @@ func (r *Renewer) outcome(err error) {
 		return
 	}
 	r.status.Failed++
+	final := r.failed(err)
+	wait, most := r.pause(r.attempt)
+	if final {
+		wait = most
+	}
+	r.attempt++
+	r.status.Next = time.Now().Add(wait + time.Duration(r.config.Jitter()*float64(wait)/5))
+}
+
+// failed notes why the certificate is not renewed, and whether that stays so. r.mu is held.
+func (r *Renewer) failed(err error) (final bool) {
 	refused := new(Refusal)
-	final := errors.As(err, &refused) && refused.Final()
+	final = errors.As(err, &refused) && refused.Final()
 	if r.status.Error != err.Error() {
 		r.config.Logger.Warn().Err(err).Time("expires", r.status.Expires).Bool("refused", final).
 			Msg("The certificate of this host was not renewed. The agent retries; guests are not affected.")
 	}
-	r.status.Error, r.status.Refused = err.Error(), final
+	r.status.Error, r.status.Refused, r.status.RenewedElsewhere = err.Error(), final, final && refused.RenewedElsewhere()
+	return final
+}
+
+// pause is how long to wait after a number of attempts that failed, and after a refusal.
+func (r *Renewer) pause(attempt int) (wait, most time.Duration) {
 	life := r.status.Expires.Sub(r.status.Since)
 	least := min(max(life/500, time.Second), time.Minute)
-	most := max(life/24, least)
-	wait := most
-	if !final && r.attempt < 16 {
-		wait = min(least<<r.attempt, most)
+	most = max(life/24, least)
+	if attempt >= 16 {
+		return most, most
 	}
-	r.attempt++
-	r.status.Next = time.Now().Add(wait + time.Duration(r.config.Jitter()*float64(wait)/5))
+	return min(least<<attempt, most), most
+}
+
+// confirmed notes how a confirmation ended, and when the next one is. r.mu is held.
+func (r *Renewer) confirmed(err error) {
+	now, c := time.Now(), &r.confirm
+	refused := new(Refusal)
+	_, again := r.pause(0) // an hour, of a certificate of a day
+	answered := err == nil || errors.As(err, &refused) && refused.Code == CodeNotFound
+	switch {
+	case answered && c.refused: // only what a confirmation has found out
+		r.status.Error, r.status.Refused, r.status.RenewedElsewhere = "", false, false
+		fallthrough
+	case answered:
+		if c.attempt > 0 {
+			r.config.Logger.Info().Msg("The certificate of this host is confirmed.")
+		}
+		*c = confirmation{next: now.Add(again)}
+	case refused.Final() && refused.Status == http.StatusForbidden:
+		r.failed(err)
+		*c = confirmation{next: now.Add(again), attempt: c.attempt + 1, refused: true}
+	default:
+		if c.attempt == 0 {
+			r.config.Logger.Warn().Err(err).Msg("The certificate of this host is not confirmed: until it is, a copy of the one before can be renewed. The agent retries.")
+		}
+		wait, _ := r.pause(c.attempt)
+		c.attempt++
+		c.next = now.Add(wait)
+	}
+	c.next = c.next.Add(time.Duration(r.config.Jitter() * float64(c.next.Sub(now)) / 5))
 }

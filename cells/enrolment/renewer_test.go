@@ -31,6 +31,9 @@ type renewal struct {
 	at    []time.Duration // of the attempts, since the start
 	fail  error
 	start time.Time
+	// confirm answers to confirmations, which are at the times of confirmed.
+	confirm   error
+	confirmed []time.Duration
 }
 
 func newRenewal(t *testing.T) *renewal {
@@ -76,6 +79,23 @@ func (r *renewal) Renew(_ context.Context, csr []byte, nodes []enrolment.Node) (
 	return &enrolment.Answer{Certificate: string(r.sign(csr, nodes))}, nil
 }
 
+// Confirm answers as the service does.
+func (r *renewal) Confirm(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confirmed = append(r.confirmed, time.Since(r.start))
+	return r.confirm
+}
+
+// confirmations are the times of those since the last call; err answers to those that follow.
+func (r *renewal) confirmations(err error) []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.confirmed
+	r.confirmed, r.confirm = nil, err
+	return out
+}
+
 func (r *renewal) setFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +112,7 @@ func (r *renewal) attempts() []time.Duration {
 
 func (r *renewal) renewer(path string) *enrolment.Renewer {
 	return enrolment.NewRenewer(enrolment.RenewerConfig{
-		CertFile: path, KeyFile: path, Renew: r.Renew, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
+		CertFile: path, KeyFile: path, Renew: r.Renew, Confirm: r.Confirm, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
 		Nodes: func() []enrolment.Node {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -175,6 +195,58 @@ func TestRenewerBacksOff(t *testing.T) {
 			synctest.Wait()
 			if s := n.Status(); s.Error != "" || s.Refused || time.Until(s.Expires) < 20*time.Hour {
 				t.Errorf("the status is %+v", s)
+			}
+		})
+	})
+}
+
+// TestRenewerConfirms: at the start, since the agent may have died after a renewal, and at once
+// after each renewal; until it is done; and again each hour, so that a host whose identity was
+// copied learns that another machine renewed it.
+func TestRenewerConfirms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(t)
+		path := r.joined(enrolment.Node{UUID: nodeA})
+		n := r.renewer(path)
+		r.run(n, func() {
+			time.Sleep(7*time.Hour + 30*time.Minute)
+			synctest.Wait()
+			if got := r.confirmations(errors.New("connection refused")); len(got) != 8 || got[0] > time.Second || got[1].Round(time.Minute) != time.Hour {
+				t.Errorf("confirmed after %v", got)
+			}
+			// The renewal, whose confirmation is retried; it is no failure of the renewal.
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			renewed, got := r.attempts(), r.confirmations(nil)
+			if len(renewed) != 1 || len(got) < 6 || len(got) > 20 {
+				t.Errorf("renewed after %v, confirmed after %v", renewed, got)
+			}
+			if at := slices.IndexFunc(got, func(d time.Duration) bool { return d >= renewed[0] }); at < 0 || got[at]-renewed[0] > time.Second || got[at+1]-got[at] > time.Minute+time.Second {
+				t.Errorf("renewed after %v, confirmed after %v", renewed, got)
+			}
+			if s := n.Status(); s.Error != "" || s.Refused {
+				t.Errorf("the status is %+v", s)
+			}
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if got := r.confirmations(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeKeyUnknown, Message: "Another holder."}); len(got) < 1 || len(got) > 3 {
+				t.Errorf("confirmed after %v", got)
+			}
+			// Another machine has renewed the certificate.
+			time.Sleep(time.Hour + time.Minute)
+			synctest.Wait()
+			if s := n.Status(); !s.Refused || !s.RenewedElsewhere || !strings.Contains(s.Error, "Another holder.") {
+				t.Errorf("the status is %+v", s)
+			}
+			// A service of before does not know confirmations.
+			r.confirmations(&enrolment.Refusal{Status: http.StatusNotFound, Code: enrolment.CodeNotFound, Message: "no such path"})
+			time.Sleep(time.Hour + time.Minute)
+			synctest.Wait()
+			if s := n.Status(); s.Refused || s.RenewedElsewhere || s.Error != "" {
+				t.Errorf("the status is %+v", s)
+			}
+			if got := r.confirmations(nil); len(got) < 1 || len(got) > 2 {
+				t.Errorf("a service of before is asked after %v", got)
 			}
 		})
 	})

@@ -32,9 +32,10 @@ const (
 	// requestTime is how long a request may take to arrive, and its answer to be read.
 	requestTime = 30 * time.Second
 	stopGrace   = 5 * time.Second
-	// failedJoins are how many joins of an address may fail in a minute, renewals how many a host
-	// may make.
+	// failedJoins are how many joins of an address may fail in a minute, refusals how many requests
+	// with a key, and renewals how many a host may make.
 	failedJoins = 10
+	refusals    = 10
 	renewals    = 30
 )
 
@@ -56,11 +57,17 @@ type Config struct {
 	Audit *auditlog.Log
 	// Connections are those of all servers of the process.
 	Connections *osapi.Connections
-	// Observer receives every answer; nil costs nothing.
-	Observer osapi.Observer
+	// Observer receives every answer and refusal; nil costs nothing.
+	Observer Observer
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
+}
+
+// Observer receives the answers of a service, and the codes of those that are refusals.
+type Observer interface {
+	osapi.Observer
+	EnrolmentRefused(route, code string)
 }
 
 // Service is the enrolment service: an http.Handler. Serve serves it on a listener.
@@ -70,6 +77,7 @@ type Service struct {
 	routes      *osapi.Routes[call]
 	certificate *serverCertificate
 	failures    *limiter // of joins, by network
+	refusals    *limiter // by network, host and key
 	renewals    *limiter // by host
 	logs        *osapi.LogLimiter
 }
@@ -92,15 +100,21 @@ func New(c Config) (*Service, error) {
 	s := &Service{
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
 		failures: newLimiter(failedJoins, time.Minute, c.Now), renewals: newLimiter(renewals, time.Minute, c.Now),
+		refusals: newLimiter(refusals, time.Minute, c.Now),
 	}
-	s.service = osapi.NewService(osapi.Options{
-		Limits:   osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
-		Observer: c.Observer, LogMessage: "Request to the enrolment service.", Now: c.Now, Logger: c.Logger,
-	})
+	options := osapi.Options{
+		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
+		LogMessage: "Request to the enrolment service.", Now: c.Now, Logger: c.Logger,
+	}
+	if c.Observer != nil {
+		options.Observer = c.Observer
+	}
+	s.service = osapi.NewService(options)
 	s.routes = osapi.NewRoutes[call](true)
 	for _, one := range []call{
 		{http.MethodPost, "/v1/join", (*exchange).join},
 		{http.MethodPost, "/v1/renew", (*exchange).renew},
+		{http.MethodPost, "/v1/confirm", (*exchange).confirm},
 		{http.MethodGet, "/v1/denied", (*exchange).denied},
 		{http.MethodGet, "/v1/ca", (*exchange).ca},
 	} {
@@ -210,8 +224,16 @@ func (x *exchange) audit(method string) error {
 
 const mediaType = "application/json"
 
-// Explain finds the answer that an error gets, and logs what the client does not get.
+// Explain finds the answer that an error gets, and has it counted.
 func (x *exchange) Explain(err error) *osapi.Error {
+	e := explained(err)
+	if x.config.Observer != nil {
+		x.config.Observer.EnrolmentRefused(x.Route, e.Code)
+	}
+	return e
+}
+
+func explained(err error) *osapi.Error {
 	var (
 		e       *osapi.Error
 		refused *Refusal

@@ -28,7 +28,16 @@ type RenewRequest struct {
 	Nodes []Node `json:"nodes,omitempty"`
 }
 
-// Answer is the answer to both.
+// ConfirmRequest is the body of POST /v1/confirm: the host has the certificate that it shows, and
+// its key of before is refused from now on. It may be sent again.
+type ConfirmRequest struct{}
+
+// Confirmation is the answer to it.
+type Confirmation struct {
+	Host string `json:"host"`
+}
+
+// Answer is the answer to joining and renewing.
 type Answer struct {
 	Host string `json:"host"`
 	// Certificate is in PEM, and good until Expires; CA are those that the host trusts.
@@ -65,6 +74,10 @@ type Refusal struct {
 // Error is the message, with the code.
 func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d %s)", e.Message, e.Status, e.Code) }
 
+// RenewedElsewhere reports whether the host is refused because another holder of its certificate
+// renewed it.
+func (e *Refusal) RenewedElsewhere() bool { return e.Code == CodeKeyUnknown }
+
 // Final reports whether the same request will be refused again, until an operator acts.
 func (e *Refusal) Final() bool {
 	return e.Status >= 400 && e.Status < 500 && e.Code != CodeTooMany && e.Code != CodeTimeout
@@ -88,7 +101,7 @@ const (
 	CodeNodeTaken    Code = "node_taken"    // 409: it is another host's, or not one of this host
 	CodeNoCell       Code = "no_cell"       // 409: the cell of the enrolment is gone
 	CodeTooLarge     Code = "too_large"     // 413
-	CodeTooMany      Code = "too_many"      // 429: failures of this address, or renewals of this host
+	CodeTooMany      Code = "too_many"      // 429: failures of this address or key, or renewals of this host
 	CodeInternal     Code = "internal"      // 500
 	CodeUnavailable  Code = "unavailable"   // 503: the database cannot be used now
 )

@@ -38,15 +38,29 @@ type enrolmentView struct {
 	Issued  time.Time `json:"certificate_issued,omitzero"`
 	Expires time.Time `json:"certificate_expires,omitzero"`
 	Serial  string    `json:"certificate_serial,omitempty"`
-	Denied  time.Time `json:"denied_before,omitzero"`
-	Evicted time.Time `json:"evicted,omitzero"`
-	Reason  string    `json:"reason,omitempty"`
+	// Renewed is the address of its last renewal. Conflict is the last use of a key of before.
+	Renewed  string        `json:"renewed_from,omitempty"`
+	Conflict *conflictView `json:"refused_key,omitempty"`
+	Denied   time.Time     `json:"denied_before,omitzero"`
+	Evicted  time.Time     `json:"evicted,omitzero"`
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// conflictView is the use of a key that is not the host's any more, as printed.
+type conflictView struct {
+	At   time.Time `json:"at"`
+	From string    `json:"from"`
+	Key  string    `json:"key"`
 }
 
 func enrolmentViewOf(e apidb.Enrolment, known []apidb.Cell) *enrolmentView {
 	v := &enrolmentView{
 		State: e.State, Cell: cellNamed(e.CellUUID, known), Nodes: nodesOf(e), Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
 		Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial, Denied: e.DeniedBefore, Evicted: e.EvictedAt, Reason: e.Reason,
+	}
+	v.Renewed = e.RenewedFrom
+	if c := e.Conflict; c != nil {
+		v.Conflict = &conflictView{c.At, c.From, c.Key}
 	}
 	if e.State == apidb.Invited {
 		v.Until = e.InvitedUntil
@@ -106,7 +120,29 @@ func printEnrolments(w io.Writer, enrolments []apidb.Enrolment, known []apidb.Ce
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", e.Host, e.State, cellNamed(e.CellUUID, known), len(e.Nodes), until, note)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printConflicts(w, enrolments)
+}
+
+// printConflicts prints which hosts have shown a key that was not their own any more.
+func printConflicts(w io.Writer, enrolments []apidb.Enrolment) error {
+	title := "\nHosts whose identity two machines have, or that were restored from a copy (if not, evict them: compute-agent cells manage evict-host HOST):\n"
+	for _, e := range enrolments {
+		if e.Conflict == nil || e.State != apidb.Enrolled {
+			continue
+		}
+		last := "joined at " + e.EnrolledAt.UTC().Format(time.RFC3339) + " from " + e.EnrolledFrom
+		if e.RenewedFrom != "" {
+			last = "renewed last at " + e.Issued.UTC().Format(time.RFC3339) + " from " + e.RenewedFrom
+		}
+		if _, err := fmt.Fprintf(w, "%s  host %s: %s; a key of before was refused at %s from %s\n", title, e.Host, last, e.Conflict.At.UTC().Format(time.RFC3339), e.Conflict.From); err != nil {
+			return err
+		}
+		title = ""
+	}
+	return nil
 }
 
 // evictionView is the answer of evict-host, as printed.

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -91,5 +92,37 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 	var out bytes.Buffer
 	if err := printEviction(&out, evictionView{Host: "h417", Servers: servers}); err != nil || !strings.Contains(out.String(), "db,role") || strings.Contains(out.String(), "c2VjcmV0") {
 		t.Errorf("%v:\n%s", err, &out)
+	}
+}
+
+// TestListHostsShowsTwoHolders: an operator sees which hosts have shown a key of before, when and
+// from where, as long as they are enrolled.
+func TestListHostsShowsTwoHolders(t *testing.T) {
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	refused := &apidb.KeyConflict{At: at.Add(time.Hour), From: "192.0.2.17", Key: "ab12"}
+	enrolled := func(host string, change func(*apidb.Enrolment)) apidb.Enrolment {
+		e := apidb.Enrolment{Host: host, State: apidb.Enrolled, EnrolledAt: at.Add(-time.Hour), EnrolledFrom: "192.0.2.9", Issued: at}
+		change(&e)
+		return e
+	}
+	list := []apidb.Enrolment{
+		enrolled("h1", func(*apidb.Enrolment) {}),
+		enrolled("h2", func(e *apidb.Enrolment) { e.Conflict, e.RenewedFrom = refused, "198.51.100.7" }),
+		enrolled("h3", func(e *apidb.Enrolment) { e.Conflict = refused }),
+		enrolled("h4", func(e *apidb.Enrolment) { e.Conflict, e.State = refused, apidb.Evicted }),
+	}
+	var out bytes.Buffer
+	if err := printEnrolments(&out, list, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(out.String(), "\n\n")
+	want := "Hosts whose identity two machines have, or that were restored from a copy (if not, evict them: compute-agent cells manage evict-host HOST):\n" +
+		"  host h2: renewed last at 2026-11-23T12:00:00Z from 198.51.100.7; a key of before was refused at 2026-11-23T13:00:00Z from 192.0.2.17\n" +
+		"  host h3: joined at 2026-11-23T11:00:00Z from 192.0.2.9; a key of before was refused at 2026-11-23T13:00:00Z from 192.0.2.17\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if v := enrolmentViewOf(list[1], nil); v.Conflict == nil || *v.Conflict != (conflictView{refused.At, "192.0.2.17", "ab12"}) || v.Renewed != "198.51.100.7" {
+		t.Errorf("in JSON: %+v", v)
 	}
 }

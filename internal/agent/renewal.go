@@ -19,7 +19,8 @@ func (a *Agent) newRenewer(cfg *config.Config) *enrolment.Renewer {
 	switch client := cfg.EnrolmentClient; {
 	case client.URL != "":
 		r.CertFile, r.KeyFile = client.IdentityFile, client.IdentityFile
-		r.Renew = (&enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile}).Renew
+		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile}
+		r.Renew, r.Confirm = service.Renew, service.Confirm
 	case cfg.CellClient.CertFile != "":
 		r.CertFile, r.KeyFile = cfg.CellClient.CertFile, cfg.CellClient.KeyFile
 	case cfg.PlacementClient.CertFile != "":
@@ -63,6 +64,6 @@ func (a *Agent) identityView() *health.Identity {
 	s := a.renewer.Status()
 	return &health.Identity{
 		Host: s.Host, Nodes: s.Nodes, Since: s.Since, Expires: s.Expires, Renews: s.Renews, NextRenewal: s.Next, Error: s.Error, Refused: s.Refused,
-		RefusedNodes: s.RefusedNodes, Renewed: s.Succeeded, Failed: s.Failed,
+		RenewedElsewhere: s.RenewedElsewhere, RefusedNodes: s.RefusedNodes, Renewed: s.Succeeded, Failed: s.Failed,
 	}
 }

@@ -34,6 +34,7 @@ const (
 	CertificateExpires Code = "certificate-expires"
 	CertificateExpired Code = "certificate-expired"
 	RenewalRefused     Code = "renewal-refused"
+	RenewedElsewhere   Code = "certificate-renewed-elsewhere"
 	NodeNotEnrolled    Code = "node-not-enrolled"
 )
 
@@ -180,8 +181,15 @@ var definitions = []Definition{
 		Code:     RenewalRefused,
 		Severity: Critical,
 		Title:    "the enrolment service refuses to renew the certificate of this host",
-		Meaning:  "The host is evicted, was invited again, or another machine uses its identity. Cell and Placement reject the agent, at the latest when the certificate expires. Guests keep running.",
-		Hint:     "if this is unexpected, find out why first: the identity of this host may have been copied. `compute-agent cells manage add-host HOST --again` on the machine of the compute API makes a token for `compute-agent join --again` here",
+		Meaning:  "The host is evicted, or was invited again. Cell and Placement reject the agent, at the latest when the certificate expires. Guests keep running.",
+		Hint:     "if this is unexpected, find out why first. `compute-agent cells manage add-host HOST --again` on the machine of the compute API makes a token for `compute-agent join --again` here",
+	},
+	{
+		Code:     RenewedElsewhere,
+		Severity: Critical,
+		Title:    "another holder of the certificate of this host renewed it",
+		Meaning:  "Two machines have the identity of this host, or its state directory was restored from a copy. Cell and Placement reject the agent when its certificate expires; until then they accept both. Guests keep running.",
+		Hint:     "if this machine was restored from a copy, join again: `compute-agent cells manage add-host HOST --again` on the machine of the compute API makes a token for `compute-agent join --again` here. If it was not, run there: compute-agent cells manage evict-host HOST",
 	},
 	{
 		Code: NodeNotEnrolled, Severity: Warning, Title: "the certificate of this host does not have all of its nodes",

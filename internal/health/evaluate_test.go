@@ -79,6 +79,9 @@ func TestFindings(t *testing.T) {
 		"it is evicted": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Identity = &Identity{Since: noon.Add(-24 * time.Hour), Expires: noon, Renews: true, Refused: true, Error: "evicted"}
 		}, []string{"agent certificate-expired: valid until 2030-01-02T12:00:00Z: evicted", "agent renewal-refused: evicted"}},
+		"its certificate was renewed elsewhere": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), Renews: true, Refused: true, RenewedElsewhere: true, Error: "another holder"}
+		}, []string{"agent certificate-renewed-elsewhere: another holder"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},

@@ -22,6 +22,8 @@ type Identity struct {
 	// enrolment service does not renew it until an operator acts.
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
+	// RenewedElsewhere says that it is because another holder of the certificate renewed it.
+	RenewedElsewhere bool `json:"renewed_elsewhere,omitempty"`
 	// RefusedNodes are nodes of this host that the certificate does not have, and why.
 	RefusedNodes []string `json:"refused_nodes,omitempty"`
 	// Renewed and Failed count renewals since the start.
@@ -49,7 +51,10 @@ func (b *findingList) identity(now time.Time, id Identity) {
 	case id.Renews && left < life/2, !id.Renews && left < min(siteRenewal, life/2):
 		b.add(CertificateExpires, Agent, text)
 	}
-	if id.Refused {
+	switch {
+	case id.RenewedElsewhere:
+		b.add(RenewedElsewhere, Agent, id.Error)
+	case id.Refused:
 		b.add(RenewalRefused, Agent, id.Error)
 	}
 	if len(id.RefusedNodes) > 0 {

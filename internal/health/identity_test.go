@@ -31,6 +31,7 @@ func TestIdentityFindings(t *testing.T) {
 		"expired":               {day(-time.Minute), []string{"agent certificate-expired: valid until 2030-01-02T11:59:00Z"}},
 		"refused":               {with(day(11*time.Hour), func(id *Identity) { id.Error, id.Refused = "evicted", true }), []string{"agent renewal-refused: evicted"}},
 		"refused, near the end": {with(day(time.Hour), func(id *Identity) { id.Error, id.Refused = "evicted", true }), []string{"agent certificate-expired: valid until 2030-01-02T13:00:00Z: evicted", "agent renewal-refused: evicted"}},
+		"renewed elsewhere":     {with(day(20*time.Hour), func(id *Identity) { id.Error, id.Refused, id.RenewedElsewhere = "another holder", true, true }), []string{"agent certificate-renewed-elsewhere: another holder"}},
 		"a node is missing":     {with(day(24*time.Hour), func(id *Identity) { id.RefusedNodes = []string{"Node u1."} }), []string{"agent node-not-enrolled:  Node u1."}},
 		"it cannot be read":     {Identity{Error: "identity.pem: no such file"}, []string{"agent certificate-expired: identity.pem: no such file"}},
 		"of the site":           {year(8 * 24 * time.Hour), []string{}},

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enrolment_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
+
+// TestRenew: with its certificate a host gets another one, for a new key. The old key is its own
+// until the new one was shown, so that a lost answer does no harm.
+func TestRenew(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.joined("h1", enrolment.Node{UUID: nodeA})
+	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
+	_, err := w.renew(first, lost)
+	must(t, err)
+	answer, err := w.renew(first, second)
+	must(t, err)
+	if id := identity(t, w.pair(answer, second)); id.Name != "h1" || !slices.Equal(id.Nodes, []string{nodeA}) {
+		t.Errorf("the certificate is for %+v", id)
+	}
+	third := newKeyPair(t, "h1")
+	answer, err = w.renew(w.pair(answer, second), third)
+	must(t, err)
+	if n := strings.Count(w.log.String(), `"address":"127.0.0.1"`); n < 3 || strings.Count(w.log.String(), "A host renewed its certificate.") != 3 {
+		t.Errorf("the renewals are not logged with their address: %s", w.log)
+	}
+	// Now a copy of the first identity is of no use, and is noticed.
+	_, err = w.renew(first, newKeyPair(t, "h1"))
+	wantRefusal(t, "an old copy", err, enrolment.CodeKeyUnknown)
+	if !strings.Contains(w.log.String(), "has shown a key that is not its own any more") {
+		t.Error("the copy was not logged")
+	}
+	// An expired certificate is renewed within the grace.
+	w.later.Add(int64(90 * time.Minute))
+	answer, err = w.renew(w.pair(answer, third), second)
+	must(t, err)
+	w.later.Add(int64(121 * time.Minute))
+	_, err = w.renew(w.pair(answer, second), third)
+	wantRefusal(t, "after the grace", err, enrolment.CodeUnauthorized)
+}
+
+// TestConfirm: the key of before ends when the new certificate is confirmed, not a renewal later. A
+// lost answer, and the same again, do no harm.
+func TestConfirm(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.joined("h1", enrolment.Node{UUID: nodeA})
+	must(t, w.confirm(first)) // nothing was renewed yet
+	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
+	lostAnswer, err := w.renew(first, lost)
+	must(t, err)
+	must(t, w.confirm(first)) // the agent was restarted: it does not end what is on the way
+	answer, err := w.renew(first, second)
+	must(t, err)
+	if !strings.Contains(w.log.String(), "never confirmed the one before") {
+		t.Error("the renewal that was never confirmed is not logged")
+	}
+	wantRefusal(t, "the certificate of the lost answer", w.confirm(w.pair(lostAnswer, lost)), enrolment.CodeKeyUnknown)
+	for range 2 {
+		must(t, w.confirm(w.pair(answer, second)))
+	}
+	_, err = w.renew(first, newKeyPair(t, "h1"))
+	wantRefusal(t, "the key of before, after the confirmation", err, enrolment.CodeKeyUnknown)
+	wantRefusal(t, "confirming it", w.confirm(first), enrolment.CodeKeyUnknown)
+	if n := strings.Count(w.log.String(), "confirmed its renewed certificate"); n != 1 {
+		t.Errorf("%d confirmations are logged", n)
+	}
+	// The clock of the service that signed it may be ahead of that which is asked.
+	w.later.Store(int64(5 * time.Minute))
+	third := newKeyPair(t, "h1")
+	answer, err = w.renew(w.pair(answer, second), third)
+	must(t, err)
+	w.later.Store(0)
+	must(t, w.confirm(w.pair(answer, third)))
+}
+
+// TestTwoHolders: of two machines with one identity, the one that renewed second learns when and
+// from where the other did, and an operator sees it, however often the copy is shown.
+func TestTwoHolders(t *testing.T) {
+	counted := &countedRefusals{}
+	w := newWorld(t, func(c *enrolment.Config) { c.Observer = counted })
+	host := w.joined("h417")
+	thief := newKeyPair(t, "h417")
+	answer, err := w.renew(host, thief)
+	must(t, err)
+	must(t, w.confirm(w.pair(answer, thief)))
+	before, err := w.store.Enrolment(t.Context(), "h417")
+	must(t, err)
+
+	_, err = w.renew(host, newKeyPair(t, "h417"))
+	wantRefusal(t, "the host", err, enrolment.CodeKeyUnknown)
+	for _, part := range []string{"Another holder of the certificate of host h417 renewed it at " + before.Issued.UTC().Format(time.RFC3339) + " from 127.0.0.1", "cells manage evict-host h417", "add-host h417 --again"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the host is not told %q: %v", part, err)
+		}
+	}
+	e, err := w.store.Enrolment(t.Context(), "h417")
+	must(t, err)
+	if e.Conflict == nil || e.Conflict.From != "127.0.0.1" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
+		t.Fatalf("the enrolment is %+v, the conflict %+v", e, e.Conflict)
+	}
+	for _, part := range []string{`"level":"warn"`, "has shown a key that is not its own any more", e.Conflict.Key, e.KeyDigest, `"renewed_from":"127.0.0.1"`} {
+		if !strings.Contains(w.log.String(), part) {
+			t.Errorf("the log does not have %s", part)
+		}
+	}
+	// The refused one costs reads, and after ten a minute not even these.
+	for range 9 {
+		wantRefusal(t, "again", w.confirm(host), enrolment.CodeKeyUnknown)
+	}
+	wantRefusal(t, "after ten", w.confirm(host), enrolment.CodeTooMany)
+	if got := counted.of("/v1/renew key_unknown"); got != 1 || counted.of("/v1/confirm key_unknown") != 9 || counted.of("/v1/confirm too_many") != 1 {
+		t.Errorf("counted: %v", counted.all)
+	}
+	must(t, w.confirm(w.pair(answer, thief))) // another key of the same network is not bounded by that
+	if again, err := w.store.Enrolment(t.Context(), "h417"); err != nil || !again.Conflict.At.Equal(e.Conflict.At) {
+		t.Errorf("it was written %v again, %v", again.Conflict, err)
+	}
+	w.later.Add(int64(time.Minute))
+	wantRefusal(t, "a minute later", w.confirm(host), enrolment.CodeKeyUnknown)
+
+	// Inviting the host again ends both, and the conflict.
+	w.invite("h417", true)
+	if e, err := w.store.Enrolment(t.Context(), "h417"); err != nil || e.Conflict != nil || e.RenewedFrom != "" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	wantRefusal(t, "the thief", w.confirm(w.pair(answer, thief)), enrolment.CodeNotEnrolled)
+}
+
+// TestRefusalsTakeNoLock: a host that is refused changes nothing in the database, and does not wait
+// for those that do.
+func TestRefusalsTakeNoLock(t *testing.T) {
+	var store *countedStore
+	w := newWorld(t, func(c *enrolment.Config) {
+		store = &countedStore{Store: c.Store}
+		c.Store = store
+	})
+	evicted, again, copied := w.joined("evicted"), w.joined("again"), w.joined("copied")
+	_, err := enrolment.Evict(t.Context(), w.store, "evicted", "", "", w.now())
+	must(t, err)
+	w.invite("again", true)
+	k := newKeyPair(t, "copied")
+	answer, err := w.renew(copied, k)
+	must(t, err)
+	renewed := w.pair(answer, k)
+	must(t, w.confirm(renewed))
+	wantRefusal(t, "the key of before", w.confirm(copied), enrolment.CodeKeyUnknown) // which is kept, once
+	store.changes.Store(0)
+	for range 5 {
+		_, err = w.renew(evicted, newKeyPair(t, "evicted"))
+		wantRefusal(t, "evicted", err, enrolment.CodeEvicted)
+		wantRefusal(t, "invited again", w.confirm(again), enrolment.CodeNotEnrolled)
+		wantRefusal(t, "the key of before", w.confirm(copied), enrolment.CodeKeyUnknown)
+		must(t, w.confirm(renewed))
+	}
+	if n := store.changes.Load(); n != 0 {
+		t.Errorf("refusals took the write lock %d times", n)
+	}
+}
+
+// TestRenewRefused: certificates of others, of hosts that are not enrolled any more, and of
+// services renew nothing.
+func TestRenewRefused(t *testing.T) {
+	denied := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
+	file, err := pki.OpenDenyFile(denied, zerolog.Nop())
+	must(t, err)
+	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
+	sign := func(ca *pki.Authority, id pki.Identity, client bool) tls.Certificate {
+		k := newKeyPair(t, id.Name)
+		request, err := pki.ParseRequest(k.csr)
+		must(t, err)
+		certificate, err := ca.Sign(request, id, pki.SignOptions{Lifetime: time.Hour, Now: time.Now(), Client: client})
+		must(t, err)
+		pair, err := tls.X509KeyPair(certificate, k.key)
+		must(t, err)
+		return pair
+	}
+	other, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())
+	must(t, err)
+	h1 := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
+	evicted, again := w.joined("evicted"), w.joined("again")
+	_, err = enrolment.Evict(t.Context(), w.store, "evicted", "", "sold  to\nothers", w.now())
+	must(t, err)
+	w.invite("again", true)
+	w.joined("h1")
+	for name, c := range map[string]struct {
+		client tls.Certificate
+		code   enrolment.Code
+	}{
+		"of another CA":         {sign(other, h1, false), enrolment.CodeUnauthorized},
+		"of a service":          {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "compute-api", Names: []string{"h1"}}, true), enrolment.CodeNotEnrolled},
+		"of a server":           {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1"}}, false), enrolment.CodeUnauthorized},
+		"of a host unknown":     {sign(w.ca, pki.Identity{Kind: pki.Host, Name: "h9", Names: []string{"h9"}}, false), enrolment.CodeNotEnrolled},
+		"with another key":      {sign(w.ca, h1, false), enrolment.CodeKeyUnknown},
+		"evicted":               {evicted, enrolment.CodeEvicted},
+		"invited again":         {again, enrolment.CodeNotEnrolled},
+		"on the list of a file": {w.joined("stolen"), enrolment.CodeEvicted},
+	} {
+		_, err := w.renew(c.client, newKeyPair(t, "h1"))
+		wantRefusal(t, name, err, c.code)
+	}
+	status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil)
+	list, err := pki.ParseDenyList(text, "denied")
+	if must(t, err); status != http.StatusOK || len(list.Denials()) != 3 {
+		t.Errorf("status %d, %s", status, text)
+	}
+	if err := list.CheckIdentity(identity(t, evicted)); !errors.Is(err, pki.ErrDenied) || !strings.Contains(err.Error(), "sold to others") {
+		t.Errorf("the deny list says of an evicted host: %v", err)
+	}
+	if status, text := w.send(nil, http.MethodGet, "/v1/ca", "", nil); status != http.StatusOK || !bytes.Equal(text, w.ca.PEM()) {
+		t.Errorf("the CA: status %d, %s", status, text)
+	}
+}
