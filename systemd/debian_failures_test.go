@@ -211,9 +211,9 @@ func testLateDisk(t *testing.T, m *machine) {
 // testCredentials: Placement wants a token, and both sides have theirs from systemd, which reads
 // files that only root can.
 func testCredentials(t *testing.T, m *machine) {
-	const token = "a-token-of-the-test"
-	m.sh(t, `cd /etc/compute-agent/credentials; umask 077; printf %s `+token+` >placement-token
-		echo "$(printf %s `+token+` | sha256sum | cut -d' ' -f1) service compute-agent service" >tokens`)
+	m.sh(t, `cd /etc/compute-agent/credentials; umask 077
+		compute-agent token new --roles service --user compute-agent --project service --out placement-token >tokens`)
+	token := strings.TrimSpace(m.run(t, "cat", "/etc/compute-agent/credentials/placement-token"))
 	m.write(t, "/etc/systemd/system/"+placementUnit+".d/50-token.conf", "[Service]\nLoadCredential=tokens:/etc/compute-agent/credentials/tokens\nExecStart=\n"+
 		"ExecStart=/usr/bin/compute-agent placement serve --state-dir /var/lib/compute-agent-placement --auth token --token-file %d/tokens\n")
 	m.write(t, "/etc/systemd/system/"+agentUnit+".d/50-token.conf", "[Service]\nLoadCredential=placement-token:/etc/compute-agent/credentials/placement-token\n")

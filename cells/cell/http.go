@@ -4,7 +4,6 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -134,23 +133,8 @@ func (x *exchange) Handle() error {
 		}
 		return err
 	}
-	x.W.Header()["Cache-Control"] = noStore
-	if answer == nil {
-		x.Send(http.StatusNoContent, nil)
-		return nil
-	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return fmt.Errorf("write the answer: %w", err)
-	}
-	x.W.Header().Set("Content-Type", mediaType)
-	x.Send(http.StatusOK, body)
-	return nil
+	return x.SendJSON(answer)
 }
-
-const mediaType = "application/json"
-
-var noStore = []string{"no-store"}
 
 // Check reports whether the cell can answer at all. Every request is refused while it cannot,
 // whatever tables that one needs: a cell is up or down, and requests, probes and metrics say the
@@ -245,18 +229,13 @@ func (x *exchange) reject(one *call, who caller, err error) error {
 
 // Encode writes an error as the protocol has it.
 func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
-	x.W.Header()["Cache-Control"] = noStore
-	body, err := json.Marshal(cellwire.Error{Code: cellwire.Code(e.Code), Message: e.Message})
-	if err != nil {
-		panic(err) // it is of two strings
-	}
-	return mediaType, body
+	return x.EncodeJSON(cellwire.Error{Code: cellwire.Code(e.Code), Message: e.Message})
 }
 
 // decode reads the body of a request: one JSON value with no field that is not known.
 func decode[T any](x *exchange) (value T, err error) {
 	if content := x.R.Header.Get("Content-Type"); content != "" {
-		if kind, _, err := mime.ParseMediaType(content); err != nil || kind != "application/json" {
+		if kind, _, err := mime.ParseMediaType(content); err != nil || kind != osapi.MediaJSON {
 			return value, badRequest("The Content-Type of the body is %.64q, not application/json.", content)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -130,7 +131,7 @@ func post(ctx context.Context, trust *tls.Config, base, path string, body, answe
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", mediaType)
+	request.Header.Set("Content-Type", osapi.MediaJSON)
 	client := &http.Client{
 		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -42,9 +42,18 @@ type world struct {
 	url   string
 	log   *testproc.Buffer
 	later atomic.Int64 // how far the clock of the service is ahead
+	stop  atomic.Pointer[time.Time]
 }
 
-func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.later.Load())) }
+func (w *world) now() time.Time {
+	if at := w.stop.Load(); at != nil {
+		return *at
+	}
+	return time.Now().Add(time.Duration(w.later.Load()))
+}
+
+// stopClock sets the clock of the service, which does not go on.
+func (w *world) stopClock(at time.Time) { w.stop.Store(&at) }
 
 func newWorld(t *testing.T, change func(*enrolment.Config)) *world {
 	t.Helper()

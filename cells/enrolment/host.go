@@ -4,12 +4,12 @@ package enrolment
 
 import (
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,7 +46,7 @@ func (h Host) IdentityPath() string { return h.path(IdentityFile) }
 // the service answers the same key again. ErrJoined if the host has an identity, unless again is
 // set.
 func (h Host) Begin(again bool) (crypto.Signer, error) {
-	pending, err := h.pendingKey()
+	pending, err := h.own(PendingKeyFile)
 	if err == nil {
 		pair, err := parseKey(pending)
 		if err != nil {
@@ -55,9 +55,9 @@ func (h Host) Begin(again bool) (crypto.Signer, error) {
 		return pair, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, fmt.Errorf("%w; remove it to make another key", err)
 	}
-	id, err := ReadIdentity(h.IdentityPath(), h.IdentityPath())
+	id, err := h.identity()
 	switch {
 	case again || errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -75,31 +75,25 @@ func (h Host) Begin(again bool) (crypto.Signer, error) {
 	return key, h.write(h.path(PendingKeyFile), text, 0o600)
 }
 
-// maxKeySize bounds the file of a key, in bytes.
-const maxKeySize = 64 << 10
+// identity is whom the identity file is for.
+func (h Host) identity() (HostIdentity, error) {
+	content, err := h.own(IdentityFile)
+	if err != nil {
+		return HostIdentity{}, err
+	}
+	pair, err := tls.X509KeyPair(content, content)
+	if err != nil {
+		return HostIdentity{}, err
+	}
+	return identityOf(pair.Leaf)
+}
 
-// pendingKey reads the key of a join that was not finished. Root does so in a directory of the
-// agent, who must not have it take another file, such as root's own key, for the host's.
-func (h Host) pendingKey() ([]byte, error) {
-	path := h.path(PendingKeyFile)
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	sys, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || sys.Nlink != 1 || sys.Uid != 0 && int(sys.Uid) != h.UID || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s is not as join makes it (a regular file with one name, of the agent's user, mode 0600); remove it to make another key", path)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxKeySize+1))
-	if err == nil && len(content) > maxKeySize {
-		err = fmt.Errorf("%s is larger than %d bytes; remove it to make another key", path, maxKeySize)
-	}
-	return content, err
+// own reads a secret of the agent: the key of a join that was not finished, or the identity. Root
+// does so in a directory of the agent, who must not have it take another file, such as root's own
+// key, for the host's.
+func (h Host) own(name string) ([]byte, error) {
+	content, err := files.ReadOwn(h.path(name), h.UID)
+	return content.Data, err
 }
 
 // Abandon forgets the key of a join that was refused.
@@ -207,7 +201,7 @@ func configuration(settings []Setting, host string, now time.Time) ([]byte, erro
 // configuration. Each file is the old one or the new one; until all are there, the key is pending
 // and the join can be repeated. It reports each file that it wrote.
 func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
-	pending, err := h.pendingKey()
+	pending, err := h.own(PendingKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; `compute-agent join --csr FILE` makes a key", err)
 	}

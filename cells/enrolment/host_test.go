@@ -3,14 +3,51 @@
 package enrolment_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
+
+// TestIdentityOfAnother: Begin takes no file for the identity that the agent's user may have left
+// in its place. With --again the file is replaced without being read.
+func TestIdentityOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	key, text, err := pki.NewKey()
+	must(t, err)
+	csr, err := pki.NewRequest(key, "h1")
+	must(t, err)
+	request, err := pki.ParseRequest(csr)
+	must(t, err)
+	ca, err := pki.InitAuthority(filepath.Join(dir, "ca"), "test-ca", time.Now())
+	must(t, err)
+	certificate, err := ca.Sign(request, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
+	must(t, err)
+	content, _, err := enrolment.NewIdentity(text, certificate, time.Now())
+	must(t, err)
+	other := filepath.Join(dir, "other.pem")
+	must(t, os.WriteFile(other, content, 0o600))
+	h := enrolment.Host{StateDir: filepath.Join(dir, "state"), ConfigDir: dir, UID: os.Geteuid(), GID: os.Getegid()}
+	must(t, os.Mkdir(h.StateDir, 0o700))
+	must(t, os.WriteFile(h.IdentityPath(), content, 0o600))
+	if _, err := h.Begin(false); !errors.Is(err, enrolment.ErrJoined) || !strings.Contains(err.Error(), "as h1") {
+		t.Errorf("a host that has joined: %v", err)
+	}
+	for name, plant := range map[string]func(from, to string) error{"a symbolic link": os.Symlink, "a second name": os.Link} {
+		must(t, os.Remove(h.IdentityPath()))
+		must(t, plant(other, h.IdentityPath()))
+		if _, err := h.Begin(false); !errors.Is(err, enrolment.ErrJoined) || strings.Contains(err.Error(), "as h1") {
+			t.Errorf("%s is read: %v", name, err)
+		}
+	}
+	_, err = h.Begin(true)
+	must(t, err)
+}
 
 // TestPendingKeyOfAnother: joining takes no file for its key that the agent's user may have left in
 // its place.

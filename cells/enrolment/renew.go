@@ -28,7 +28,8 @@ func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewed)
 func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confirmed) }
 
 // byHolder answers a request of a host with a certificate. Refusals are logged, and bounded for
-// each key from each network: who has a copy of a certificate does not use up what its host may do.
+// each key from each network: the holder of a copied certificate does not use up what its host may
+// do.
 func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, error) {
 	h := holder{now: x.config.Now(), address: addressOf(x.R.RemoteAddr)}
 	var err error

@@ -5,7 +5,6 @@ package enrolment
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -80,6 +79,7 @@ type Service struct {
 	refusals    *limiter // by network, host and key
 	renewals    *limiter // by host
 	logs        *osapi.LogLimiter
+	published   *publishedList
 }
 
 // New makes a Service. It does not close the store.
@@ -100,7 +100,7 @@ func New(c Config) (*Service, error) {
 	s := &Service{
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
 		failures: newLimiter(failedJoins, time.Minute, c.Now), renewals: newLimiter(renewals, time.Minute, c.Now),
-		refusals: newLimiter(refusals, time.Minute, c.Now),
+		refusals: newLimiter(refusals, time.Minute, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
@@ -187,19 +187,13 @@ func (x *exchange) Handle() error {
 	if err != nil {
 		return err
 	}
-	header := x.W.Header()
-	header.Set("Cache-Control", "no-store")
-	if plain, is := answer.(text); is {
-		header.Set("Content-Type", plain.kind)
-		x.Send(http.StatusOK, plain.body)
-		return nil
+	plain, is := answer.(text)
+	if !is {
+		return x.SendJSON(answer)
 	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return fmt.Errorf("write the answer: %w", err)
-	}
-	header.Set("Content-Type", mediaType)
-	x.Send(http.StatusOK, body)
+	x.W.Header().Set("Cache-Control", "no-store")
+	x.W.Header().Set("Content-Type", plain.kind)
+	x.Send(http.StatusOK, plain.body)
 	return nil
 }
 
@@ -221,8 +215,6 @@ func (x *exchange) audit(method string) error {
 	x.OnAnswer = func(int) { trail.Write(ctx) }
 	return nil
 }
-
-const mediaType = "application/json"
 
 // Explain finds the answer that an error gets, and has it counted.
 func (x *exchange) Explain(err error) *osapi.Error {
@@ -281,18 +273,13 @@ func (e *Refusal) answer() *osapi.Error {
 
 // Encode writes an error as JSON.
 func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
-	x.W.Header().Set("Cache-Control", "no-store")
-	body, err := json.Marshal(Refusal{Code: Code(e.Code), Message: e.Message})
-	if err != nil {
-		panic(err) // it is of two strings
-	}
-	return mediaType, body
+	return x.EncodeJSON(Refusal{Code: Code(e.Code), Message: e.Message})
 }
 
 // decode reads the body of a request: one JSON value with no field that is not known.
 func decode[T any](x *exchange) (value T, err error) {
-	if kind, _, err := mime.ParseMediaType(x.R.Header.Get("Content-Type")); err != nil || kind != mediaType {
-		return value, badRequest("The body must be of the type %s.", mediaType)
+	if kind, _, err := mime.ParseMediaType(x.R.Header.Get("Content-Type")); err != nil || kind != osapi.MediaJSON {
+		return value, badRequest("The body must be of the type %s.", osapi.MediaJSON)
 	}
 	body, err := x.Body()
 	if err != nil {
@@ -311,11 +298,11 @@ func badRequest(format string, args ...any) *Refusal {
 // denied answers GET /v1/denied: the deny list, for servers. It is public, as the list of revoked
 // certificates of a CA is.
 func (x *exchange) denied() (any, error) {
-	list, err := Denied(x.R.Context(), x.config.Store, x.config.Denied.Get())
+	body, err := x.published.get(x.R.Context())
 	if err != nil {
 		return nil, err
 	}
-	return text{"text/plain; charset=utf-8", list.Text()}, nil
+	return text{"text/plain; charset=utf-8", body}, nil
 }
 
 // Denied is the deny list of the API database and of another list, which may be nil. Of two

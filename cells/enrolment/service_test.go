@@ -388,6 +388,44 @@ func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
 	}
 }
 
+// TestDenyListIsReadOnce: clients of which none is known cost one read of the database in a second,
+// however many they are. What this service's file denies shows at once, evictions after a second.
+func TestDenyListIsReadOnce(t *testing.T) {
+	var store *countedStore
+	path := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(path, []byte("filed "+time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600))
+	file, err := pki.OpenDenyFile(path, zerolog.Nop())
+	must(t, err)
+	w := newWorld(t, func(c *enrolment.Config) {
+		store = &countedStore{Store: c.Store}
+		c.Store, c.Denied = store, file
+	})
+	at := time.Now()
+	w.stopClock(at)
+	w.joined("h1")
+	denied := func() string {
+		status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil)
+		if status != http.StatusOK || !strings.Contains(string(text), "filed ") {
+			t.Errorf("status %d, %s", status, text)
+		}
+		return string(text)
+	}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { denied() })
+	}
+	all.Wait()
+	if n := store.lists.Load(); n != 1 {
+		t.Errorf("the database was read %d times", n)
+	}
+	_, err = enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", at)
+	must(t, err)
+	w.stopClock(at.Add(time.Second))
+	if !strings.Contains(denied(), "h1 ") || store.lists.Load() != 2 {
+		t.Errorf("after a second the eviction does not show; the database was read %d times", store.lists.Load())
+	}
+}
+
 // TestEnrolledAgain: a new token ends the identity of before, within the same second too.
 func TestEnrolledAgain(t *testing.T) {
 	w := newWorld(t, nil)

@@ -105,7 +105,7 @@ func newCAIssue() *cobra.Command {
 			if err := files.ReplaceMode(certFile, certificate, 0o644); err != nil {
 				return err
 			}
-			return showCertificates(cmd.OutOrStdout(), certificate, false, "Issued "+certFile+", with the key "+keyFile+".\n")
+			return showCertificates(cmd.OutOrStdout(), certificate, certFile, false, "Issued "+certFile+", with the key "+keyFile+".\n")
 		},
 	}
 	addCADir(cmd, &dir, "service")
@@ -194,7 +194,7 @@ func newCASign() *cobra.Command {
 			if err := files.ReplaceMode(out, certificate, 0o644); err != nil {
 				return err
 			}
-			return showCertificates(cmd.OutOrStdout(), certificate, false, "Signed "+out+".\n")
+			return showCertificates(cmd.OutOrStdout(), certificate, out, false, "Signed "+out+".\n")
 		},
 	}
 	addCADir(cmd, &dir, "csr", "host")
@@ -240,10 +240,7 @@ func newCAShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := showCertificates(cmd.OutOrStdout(), content.Data, opts.json(), ""); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			return nil
+			return showCertificates(cmd.OutOrStdout(), content.Data, path, opts.json(), "")
 		},
 	}
 	opts.addOutputFlag(cmd)
@@ -251,9 +248,9 @@ func newCAShow() *cobra.Command {
 	return cmd
 }
 
-// showCertificates prints who the certificates of a PEM are for, below a line.
-func showCertificates(w io.Writer, text []byte, asJSON bool, line string) error {
-	views, err := certificateViews(text, time.Now())
+// showCertificates prints who the certificates of a PEM of a name are for, below a line.
+func showCertificates(w io.Writer, text []byte, name string, asJSON bool, line string) error {
+	views, err := certificateViews(text, name, time.Now())
 	if err != nil {
 		return err
 	}

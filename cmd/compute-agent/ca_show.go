@@ -4,8 +4,6 @@ package main
 
 import (
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -34,29 +32,19 @@ type certificateView struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// certificateViews are those of the certificates in a PEM.
-func certificateViews(text []byte, now time.Time) ([]certificateView, error) {
-	var views []certificateView
-	for rest := text; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", len(views)+1, err)
-		}
+// certificateViews are those of the certificates in a PEM. name is what errors call it.
+func certificateViews(text []byte, name string, now time.Time) ([]certificateView, error) {
+	all, err := pki.Certificates(text, name)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]certificateView, 0, len(all))
+	for _, c := range all {
 		v, err := viewCertificate(c, now)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", len(views)+1, err)
+			return nil, fmt.Errorf("certificate %d of %s: %w", len(views)+1, name, err)
 		}
 		views = append(views, v)
-	}
-	if len(views) == 0 {
-		return nil, errors.New("there are no certificates in PEM")
 	}
 	return views, nil
 }

@@ -193,6 +193,39 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 	return all
 }
 
+// ReadOwn reads a secret of a user in a directory that this user may write to, for root: a regular
+// file with one name, of the user or of root, that no other user can read. Links are not followed,
+// so that the user cannot have root take another file for it. An error wraps os.ErrNotExist if
+// there is none.
+func ReadOwn(path string, uid int) (c Content, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return c, err
+	}
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || sys.Nlink != 1 || sys.Uid != 0 && int(sys.Uid) != uid || info.Mode().Perm()&0o077 != 0 {
+		return c, fmt.Errorf("%s %w: it is not a regular file with one name and mode 0600, of the user %d or of root", path, ErrUnreadable, uid)
+	}
+	return readOpen(f, Content{Path: path, Mode: info.Mode(), Owner: sys.Uid})
+}
+
+// readOpen reads a file of at most MaxSize.
+func readOpen(f *os.File, c Content) (Content, error) {
+	var err error
+	if c.Data, err = io.ReadAll(io.LimitReader(f, MaxSize+1)); err != nil {
+		return c, fmt.Errorf("%s %w: %w", c.Path, ErrUnreadable, err)
+	}
+	if len(c.Data) > MaxSize {
+		return c, fmt.Errorf("%s %w: it is larger than %d bytes", c.Path, ErrUnreadable, MaxSize)
+	}
+	return c, nil
+}
+
 // Read reads one regular file of at most a MiB; anything else could hold the caller up. What
 // everybody may change says nothing about who may do what, and is refused with ErrUnreadable.
 func Read(path string) (c Content, err error) {
@@ -215,11 +248,5 @@ func Read(path string) (c Content, err error) {
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 		c.Owner = sys.Uid
 	}
-	if c.Data, err = io.ReadAll(io.LimitReader(f, MaxSize+1)); err != nil {
-		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, err)
-	}
-	if len(c.Data) > MaxSize {
-		return c, fmt.Errorf("%s %w: it is larger than %d bytes", path, ErrUnreadable, MaxSize)
-	}
-	return c, nil
+	return readOpen(f, c)
 }

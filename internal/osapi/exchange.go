@@ -3,6 +3,7 @@
 package osapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -128,6 +129,37 @@ func (x *Exchange) Send(status int, body []byte, more ...[]byte) {
 	if len(more) == 0 {
 		x.keepBuffer(body)
 	}
+}
+
+// MediaJSON is the media type of JSON.
+const MediaJSON = "application/json"
+
+// SendJSON writes the answer of a success that no cache keeps: a value as JSON, or 204 for nil.
+func (x *Exchange) SendJSON(answer any) error {
+	header := x.W.Header()
+	header.Set("Cache-Control", "no-store")
+	if answer == nil {
+		x.Send(http.StatusNoContent, nil)
+		return nil
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	header.Set("Content-Type", MediaJSON)
+	x.Send(http.StatusOK, body)
+	return nil
+}
+
+// EncodeJSON is [Handler].Encode for errors of which no cache keeps the answer. v must be one that
+// JSON can have.
+func (x *Exchange) EncodeJSON(v any) (contentType string, body []byte) {
+	x.W.Header().Set("Cache-Control", "no-store")
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return MediaJSON, body
 }
 
 // writeParts writes the rest of a body in pieces of some 256 KiB, which stay in the processor's

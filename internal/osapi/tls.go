@@ -100,8 +100,11 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 	return config, nil
 }
 
-// soon is the remaining validity of a certificate below which a warning is logged.
-const soon = 7 * 24 * time.Hour
+// soon is the remaining validity of a certificate below which a warning is logged: a week, or a
+// third of its life if that is shorter.
+func soon(c *x509.Certificate) time.Duration {
+	return min(7*24*time.Hour, c.NotAfter.Sub(c.NotBefore)/3)
+}
 
 // warnOfTime logs a certificate that is not valid, or expires soon.
 func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.Time, consequence string) {
@@ -111,7 +114,7 @@ func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.T
 		log.Error().Msg("A certificate has expired. " + consequence + ". Replace the file; it is read again when it changes.")
 	case now.Before(c.NotBefore):
 		log.Error().Msg("A certificate is not valid yet. " + consequence + ". Replace the file, or check the clock of this machine.")
-	case now.Add(soon).After(c.NotAfter):
-		log.Warn().Msg("A certificate expires within a week. Replace the file in time; it is read again when it changes.")
+	case now.Add(soon(c)).After(c.NotAfter):
+		log.Warn().Msg("A certificate expires soon. Replace the file in time; it is read again when it changes.")
 	}
 }
