@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +21,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -37,17 +39,15 @@ type theft struct {
 	t   *testing.T
 	dir string
 	ca  *pki.Authority
-	// list is the deny list of the enrolment service.
-	mu   sync.Mutex
-	list *pki.DenyList
 }
 
 func newTheft(t *testing.T) *theft {
-	s := &theft{t: t, dir: t.TempDir(), list: new(pki.DenyList)}
+	s := &theft{t: t, dir: t.TempDir()}
 	var err error
 	s.ca, err = pki.InitAuthority(filepath.Join(s.dir, "ca"), "ca", time.Now())
 	testproc.Check(t, err)
 	testproc.Check(t, os.WriteFile(s.path("ca.pem"), s.ca.PEM(), 0o600))
+	testproc.Check(t, os.WriteFile(s.path("revoked"), new(pki.DenyList).Text(), 0o600))
 	return s
 }
 
@@ -83,34 +83,32 @@ func (s *theft) client(id pki.Identity) pki.ClientTLS {
 	return pki.ClientTLS{CAFile: s.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
 }
 
-// enrolment serves the deny list as the enrolment service does, and returns its URL.
+// enrolment serves the enrolment service, and returns its URL.
 func (s *theft) enrolment() string {
 	s.t.Helper()
-	config, err := s.server("enrolment").Config(zerolog.Nop(), nil)
+	store, err := apidb.Open(s.t.Context(), s.path("api.db"), apidb.Options{})
 	testproc.Check(s.t, err)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if r.URL.Path == pki.DeniedPath {
-			_, _ = w.Write(s.list.Text())
+	s.t.Cleanup(func() { testproc.Check(s.t, store.Close()) })
+	denied, err := pki.OpenDenyFile(s.path("revoked"), zerolog.Nop())
+	testproc.Check(s.t, err)
+	service, err := enrolment.New(enrolment.Config{Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Denied: denied, Logger: zerolog.Nop()})
+	testproc.Check(s.t, err)
+	l := s.listen()
+	s.run(func(ctx context.Context) {
+		if err := service.Serve(ctx, l); err != nil {
+			s.t.Error(err)
 		}
-	}))
-	pair, err := tls.LoadX509KeyPair(s.path("enrolment.pem"), s.path("enrolment.key"))
-	testproc.Check(s.t, err)
-	server.TLS = config
-	server.TLS.Certificates = []tls.Certificate{pair}
-	server.StartTLS()
-	s.t.Cleanup(server.Close)
-	return server.URL
+	})
+	return "https://" + l.Addr().String()
 }
 
+// revoke runs the command on the machine of the enrolment service.
 func (s *theft) revoke(host string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	s.list, err = s.list.With(pki.Denial{Host: host, Before: time.Now(), Reason: "stolen"})
-	testproc.Check(s.t, err)
+	var out bytes.Buffer
+	if code := execute(s.t.Context(), []string{"ca", "revoke", host, "--reason", "stolen", "--file", s.path("revoked")}, &out, &out); code != exitDone {
+		s.t.Fatalf("ca revoke exits with %d: %s", code, out.String())
+	}
 }
 
 // follow copies the list of a URL quickly into a file, until the test ends.
@@ -327,6 +325,61 @@ func TestConfiguredDenyList(t *testing.T) {
 	} {
 		if _, err := openDenyList(bad, zerolog.Nop()); !errors.Is(err, config.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOldTLS: cells, as they are configured, and the enrolment service refuse a client that speaks
+// TLS 1.2 at most. Placement speaks it, for clients of OpenStack, and 1.3 with those that can.
+func TestOldTLS(t *testing.T) {
+	s := newTheft(t)
+	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: "cell1"})
+	made, err := cellConfig(&config.Config{Cell: config.Cell{
+		Auth: config.AuthMTLS, APINames: []string{"compute-api"}, CertFile: certFile, KeyFile: keyFile, PeerCAFile: s.path("ca.pem"),
+	}}, "cell1", s.path("cell.db"), zerolog.Nop())
+	testproc.Check(t, err)
+	cell1, err := cells.NewCell(t.Context(), made)
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.Check(t, cell1.Close()) })
+	cellListener := s.listen()
+	s.run(func(ctx context.Context) { testproc.Check(t, cell1.Serve(ctx, cellListener)) })
+
+	certFile, keyFile = s.certificate(pki.Identity{Kind: pki.Service, Name: "placement"})
+	both := placementConfig(&config.Config{
+		Agent:        config.Agent{StateDir: s.path("placement")},
+		PlacementTLS: config.PlacementTLS{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.path("ca.pem")},
+	}, placementFlags{}, nil, zerolog.Nop())
+	both.StateDir, both.Auth = s.path("placement"), placement.Auth{Strategy: placement.NoAuth}
+	p, err := placement.New(t.Context(), both)
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.Check(t, p.Close()) })
+	placementListener := s.listen()
+	s.run(func(ctx context.Context) { testproc.Check(t, p.Serve(ctx, placementListener)) })
+
+	trust, err := pki.CertPool(s.path("ca.pem"))
+	testproc.Check(t, err)
+	certFile, keyFile = s.certificate(pki.Identity{Kind: pki.Host, Name: "h1"})
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	testproc.Check(t, err)
+	for name, c := range map[string]struct {
+		address string
+		old     bool
+	}{
+		"the cell": {cellListener.Addr().String(), false}, "the enrolment service": {strings.TrimPrefix(s.enrolment(), "https://"), false},
+		"Placement": {placementListener.Addr().String(), true},
+	} {
+		dial := func(most uint16) (version uint16, err error) {
+			connection, err := tls.Dial("tcp", c.address, &tls.Config{RootCAs: trust, Certificates: []tls.Certificate{pair}, MaxVersion: most, MinVersion: tls.VersionTLS12})
+			if err != nil {
+				return 0, err
+			}
+			return connection.ConnectionState().Version, connection.Close()
+		}
+		if version, err := dial(tls.VersionTLS12); (err == nil) != c.old || !c.old && !strings.Contains(err.Error(), "protocol version") {
+			t.Errorf("%s, with TLS 1.2 at most: %s, %v", name, tls.VersionName(version), err)
+		}
+		if version, err := dial(0); err != nil || version != tls.VersionTLS13 {
+			t.Errorf("%s: %s, %v", name, tls.VersionName(version), err)
 		}
 	}
 }
