@@ -245,6 +245,7 @@ func manageGuests(cfg *config.Config, private bool) {
 	if private && d.Config["instances_path"] == nil { // the default is not for a private daemon
 		d.Config["instances_path"] = guests
 	}
+	d.WritePaths = append(d.WritePaths, images, guests) // below the state directory, which is closed to drivers
 }
 
 // showCompute prints commands for the compute API.

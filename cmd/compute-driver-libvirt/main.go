@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/compute-agent/compute-agent/drivers/libvirt"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -25,6 +27,9 @@ func main() {
 		}
 	}
 	if command == nil {
+		// All may enter directories of instances, and the sandbox refuses chmod. The driver makes
+		// no executable files.
+		unix.Umask(unix.Umask(0o077) &^ 0o011)
 		plugins.Serve(libvirt.New())
 		return
 	}

@@ -15,9 +15,9 @@ import (
 // configuration.
 var instanceDirs = []string{"/var/lib/compute-agent-instances", "/var/lib/nova/instances"}
 
-// formerMachines is the directory in the state directory from which the fake driver takes over
-// what a former release left there.
-const formerMachines = "machines"
+// formerMachines is the directory in the state directory from which the fake driver, and no other,
+// takes over what a former release left there.
+const formerMachines, fakeDriver = "machines", host.ExecutablePrefix + "fake"
 
 // sandbox is that of a driver's process, nil if the configuration wants none.
 func sandbox(cfg *config.Config, name string) *host.Sandbox {
@@ -29,12 +29,18 @@ func sandbox(cfg *config.Config, name string) *host.Sandbox {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
 		secrets = append(secrets, dir)
 	}
-	slices.Sort(secrets)
+	protected := cfg.TrustedFiles()
 	write := append(slices.Clone(instanceDirs), absolutePaths(d.Config)...)
-	write = append(write, filepath.Join(cfg.Agent.StateDir, formerMachines))
-	slices.Sort(write) // tables have no order
+	grants := slices.Clone(d.WritePaths)
+	if filepath.Base(d.Path) == fakeDriver {
+		grants = append(grants, filepath.Join(cfg.Agent.StateDir, formerMachines))
+	}
+	for _, paths := range [][]string{secrets, protected, write} { // tables have no order
+		slices.Sort(paths)
+	}
 	return &host.Sandbox{
-		Secrets: slices.Compact(secrets), Write: slices.Compact(write), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: slices.Clone(d.WritePaths),
+		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets), Protected: slices.Compact(protected),
+		Write: slices.Compact(write), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
 	}
 }
 

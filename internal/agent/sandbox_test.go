@@ -36,6 +36,16 @@ name = "no path"
 instances = {images_path = "/srv/images", more = ["/srv/a/../b", 7]}
 [drivers.two]
 sandbox = "none"
+[drivers.three]
+path = "/usr/libexec/compute-driver-fake"
+sandbox = "required"
+allow_chmod = true
+[enrolment]
+ca_dir = "/srv/ca"
+[enrolment_client]
+url = "https://api.example:8775"
+ca_file = "/srv/ca.pem"
+identity_file = "/srv/identity.pem"
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -46,13 +56,18 @@ sandbox = "none"
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
 	want := &host.Sandbox{
-		Secrets: []string{"/etc/compute-agent", "/etc/placement/token", "/run/agent", "/run/credentials/compute-agent.service", "/srv/state"},
-		Write:   []string{"/srv/b", "/srv/images", "/srv/state/machines", "/var/lib/compute-agent-instances", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
+		Secrets:   []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent", "/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
+		Protected: []string{"/etc/ssl/certs/ca.pem", "/srv/ca.pem", filepath.Join(dir, "provider_config")},
+		Write:     []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
 	}
 	got := sandbox(cfg, "one")
 	slices.Sort(want.Secrets)
+	slices.Sort(want.Protected)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sandbox (-want +got):\n%s", diff)
+	}
+	if got := sandbox(cfg, "three"); !got.Required || !got.Modes || !slices.Equal(got.GrantWrite, []string{"/srv/state/machines"}) {
+		t.Errorf("the fake driver, whose sandbox is required, has %+v", got)
 	}
 	if got := sandbox(cfg, "two"); got != nil {
 		t.Errorf("a driver without a sandbox has %+v", got)

@@ -134,9 +134,10 @@ type Driver struct {
 	Env     map[string]string
 	Config  map[string]any // As TOML decodes it; the driver knows its keys.
 
-	Sandbox    string   // SandboxLandlock or SandboxNone.
+	Sandbox    string   // SandboxLandlock, SandboxRequired or SandboxNone.
 	ReadPaths  []string // Absolute; what the sandbox opens in addition.
 	WritePaths []string
+	AllowChmod bool // The sandbox lets it change modes, owners and extended attributes.
 	// UnavailableGrace is how long the driver may not answer until its nodes
 	// are disabled; zero: they never are.
 	UnavailableGrace time.Duration
@@ -147,6 +148,7 @@ type Driver struct {
 // Values of Driver.Sandbox.
 const (
 	SandboxLandlock = "landlock"
+	SandboxRequired = "required"
 	SandboxNone     = "none"
 )
 

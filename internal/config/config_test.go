@@ -388,6 +388,7 @@ password = "two"
 		{Key: "drivers.old.sandbox", Old: `"landlock"`},
 		{Key: "drivers.old.read_paths", Old: "[]"},
 		{Key: "drivers.old.write_paths", Old: "[]"},
+		{Key: "drivers.old.allow_chmod", Old: "false"},
 		{Key: "drivers.old.unavailable_grace", Old: `"10m"`},
 	}
 	if diff := cmp.Diff(want, Diff(before, after), cmpopts.IgnoreFields(Change{}, "Source")); diff != "" {

@@ -59,13 +59,15 @@ var driverKeys = []key[Driver]{
 	{
 		"sandbox",
 		live,
-		"\"landlock\": the driver's process, and what it starts, cannot read the agent's state,\ncredentials, files of secrets and memory, and of what the agent's user may write it\nwrites only to /dev, /tmp, /var/tmp, /proc, /sys, its own state directory, the directories\nof guests and the absolute paths in its own configuration. Needs Linux 5.13. \"none\": it\ncan do what the agent can.",
-		choice[Driver]{func(d *Driver) *string { return &d.Sandbox }, SandboxLandlock, []string{SandboxLandlock, SandboxNone}},
+		"\"landlock\": the driver's process, and what it starts, cannot read the agent's state,\ncredentials, files of secrets and memory, and of what the agent's user may write it\nwrites only to /dev, /tmp, /var/tmp, /proc/sys, /sys, its own state directory, the\ndirectories of guests and the absolute paths in its own configuration that are not the\nagent's. A filter of system calls (seccomp) refuses what no driver needs. What the kernel\nlacks is left out, and `compute-agent status` shows it. \"required\": the same, but without\nLandlock (Linux 5.13) or seccomp the driver is not started. \"none\": it can do what the\nagent can.",
+		choice[Driver]{func(d *Driver) *string { return &d.Sandbox }, SandboxLandlock, []string{SandboxLandlock, SandboxRequired, SandboxNone}},
 	},
 	{"read_paths", live, "Files and directories that the sandbox lets the driver read in addition, secret or not.",
 		list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }, words: "an array of absolute paths", check: absolutePathRequired}},
 	{"write_paths", live, "Files and directories that the sandbox lets the driver read and write in addition.",
 		list[Driver]{at: func(d *Driver) *[]string { return &d.WritePaths }, words: "an array of absolute paths", check: absolutePathRequired}},
+	{"allow_chmod", live, "Whether the driver may change modes, owners and extended attributes of files. The sandbox\ncannot tell the agent's files from others here: such a driver can open them to others.",
+		toggle[Driver]{func(d *Driver) *bool { return &d.AllowChmod }, false}},
 	{
 		"unavailable_grace",
 		live,

@@ -14,17 +14,39 @@ import (
 // namedFile is a file that a configuration key names: a token, password, certificate or key.
 type namedFile struct{ key, path string }
 
-// SecretFiles are the configured files of tokens, passwords, certificates and keys. Those of CAs,
-// which are public, are not among them.
+// SecretFiles are the configured files of tokens, passwords, certificates and keys, the directory
+// of a CA, and the configuration itself. TrustedFiles are not among them.
 func (c *Config) SecretFiles() []string {
-	var files []string
+	files := []string{c.file}
 	for _, file := range c.named {
-		if !strings.HasSuffix(file.key, "ca_file") {
+		if !file.trusted() {
 			files = append(files, file.path)
+		}
+	}
+	for _, path := range []string{c.EnrolmentClient.IdentityFile, c.Enrolment.CADir} {
+		if path != "" {
+			files = append(files, path)
 		}
 	}
 	return files
 }
+
+// TrustedFiles are the configured files of the certificates of CAs, and of what is reported about
+// providers: everyone may read them.
+func (c *Config) TrustedFiles() []string {
+	files := []string{c.ProviderConfigDir()}
+	for _, file := range c.named {
+		if file.trusted() {
+			files = append(files, file.path)
+		}
+	}
+	if path := c.EnrolmentClient.CAFile; path != "" {
+		files = append(files, path)
+	}
+	return files
+}
+
+func (f namedFile) trusted() bool { return strings.HasSuffix(f.key, "ca_file") }
 
 // MissingFiles returns an error for each configured file of a token, password, certificate or key
 // that does not exist. Load does not check, because services read them later and maybe as another

@@ -64,6 +64,7 @@ func Checks() []Check {
 		{"compute-id", "Identity", checkComputeID},
 		{"plugin-dir", "Plugin directory", checkPluginDir},
 		{"plugin", "Plugins", checkPlugins},
+		{"sandbox", "Sandbox of drivers", checkSandbox},
 		{"libvirt", "libvirt", checkLibvirt},
 		{"libvirt-group", "write access to libvirt", checkLibvirtGroup},
 		{"kvm", "KVM", checkKVM},

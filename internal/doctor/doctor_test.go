@@ -46,7 +46,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 		}
 	}
 	want := []string{
-		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "libvirt", "libvirt-group", "kvm", "cpu-power",
+		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "sandbox.libvirt", "libvirt", "libvirt-group", "kvm", "cpu-power",
 		"driver.libvirt", "placement", "database", "clock", "open-files", "agent", "one-agent",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	driverhost "github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // ServiceUser is the user that the packaged service runs as.
@@ -69,6 +70,7 @@ type Env struct {
 	Now         func() time.Time
 	LookPath    func(program string) (string, error)
 	DialUnix    func(ctx context.Context, path string) (net.Conn, error)
+	Kernel      func() driverhost.Kernel
 	// HTTP sends requests to Placement and Keystone; nil means a client as configured.
 	HTTP http.RoundTripper
 	// Timeout limits all checks; 0 means DefaultTimeout.
@@ -83,7 +85,7 @@ func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 	env := Env{
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
 		Stat: statFile, LookupGroup: lookupGroup, Statfs: statfs, OpenFiles: openFiles,
-		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix,
+		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: driverhost.OwnKernel,
 	}
 	if agentUser != "" {
 		account, err := lookupAccount(agentUser)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	driverhost "github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // Users of the examined host.
@@ -246,6 +247,7 @@ func (f *fixture) examine() []Result {
 		}
 	}
 	e.Stat, e.Now, e.DialUnix = f.stat, time.Now, dialUnix
+	e.Kernel = func() driverhost.Kernel { return driverhost.Kernel{Landlock: 6, Seccomp: true} }
 	e.Statfs = func(string) (Space, error) { return f.space, nil }
 	e.OpenFiles = func() (uint64, uint64, error) { return 1024, f.hard, nil }
 	e.ClockSynced = func() (bool, error) {

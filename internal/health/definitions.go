@@ -264,7 +264,7 @@ var definitions = []Definition{
 	{
 		Code:     PluginRefused,
 		Severity: Critical,
-		Title:    "the driver's executable is not trusted and was not started",
+		Title:    "the driver is not trusted, or its sandbox cannot be made, and it was not started",
 		Meaning:  unreported,
 		Hint:     "the text names the file, what is wrong with it (for example a checksum that differs from drivers.NAME.sha256) and how to fix it; the agent checks again within two minutes, or at once after systemctl reload compute-agent",
 	},

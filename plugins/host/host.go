@@ -51,12 +51,11 @@ type Options struct {
 
 // Host is what all plugins of an agent share: the options and the directory of sockets.
 type Host struct {
-	opts    Options
-	sockets string
-	lock    *os.File
-	uid     int
-	// landlock is the version of the kernel's Landlock, 0 for none.
-	landlock int
+	opts     Options
+	sockets  string
+	lock     *os.File
+	uid      int
+	kernel   Kernel
 	warnOnce sync.Once
 	dial     []grpc.DialOption // of tests, which count calls
 
@@ -77,7 +76,7 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), landlock: LandlockABI(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
+	h := &Host{opts: opts, uid: os.Geteuid(), kernel: OwnKernel(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
 	}

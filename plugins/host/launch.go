@@ -45,8 +45,13 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 	return p, nil
 }
 
-// open opens the executable if it is trusted.
-func (h *Host) open(spec Spec) (*executable, error) { return openSpec(spec, h.uid) }
+// open opens the executable if it is trusted, and if the sandbox that it needs can be made.
+func (h *Host) open(spec Spec) (*executable, error) {
+	if spec.Sandbox != nil && spec.Sandbox.Required && (h.kernel.Landlock == 0 || !h.kernel.Seccomp) {
+		return nil, &UnconfinedError{Driver: spec.Name, Kernel: h.kernel}
+	}
+	return openSpec(spec, h.uid)
+}
 
 // openSpec is openTrusted, whose errors name the driver.
 func openSpec(spec Spec, uid int) (*executable, error) {
@@ -125,29 +130,29 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 
 // confine prepares the sandbox of a process.
 func (h *Host) confine(p *process, spec Spec, exe *executable) error {
-	switch {
-	case spec.Sandbox == nil:
-		p.sandbox = "none: the configuration says so"
-		return nil
-	case h.landlock == 0:
-		p.sandbox = "none: Landlock is not available"
-		h.warnOnce.Do(func() {
-			h.opts.Logger.Warn().Msg("Landlock is not available, so drivers are not kept from reading the agent's secrets. " +
-				"Linux has it since 5.13: it must be in the list of the boot parameter lsm=, and the agent must be allowed to call it (SystemCallFilter= of the unit).")
-		})
+	p.sandbox = h.kernel.describe(spec.Sandbox)
+	if spec.Sandbox == nil {
 		return nil
 	}
-	rules, err := spec.Sandbox.build(h.landlock, exe.file, p.socketDir, spec.HostInfo.StateDir)
+	if p.lacks = h.kernel.Lacks(); p.lacks != nil {
+		h.warnOnce.Do(func() {
+			h.opts.Logger.Warn().Strs("lacks", p.lacks).Str("sandbox", h.kernel.String()).Msg("The sandbox of drivers is incomplete on this machine. " +
+				"If the kernel has Landlock and seccomp, the agent must also be allowed to call them (SystemCallFilter= of the unit).")
+		})
+	}
+	made, err := spec.Sandbox.confine(h.kernel, exe.file, p.socketDir, spec.HostInfo.StateDir)
 	if err != nil {
 		return fmt.Errorf("preparing the sandbox: %w", err)
 	}
-	for _, path := range rules.skipped {
-		p.log.Warn().
-			Str("path", path).
-			Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that others than root can make, or to the agent's secrets. " +
-				"Configure the path that it leads to, without links.")
+	if made.rules != nil {
+		for _, path := range made.rules.skipped {
+			p.log.Warn().
+				Str("path", path).
+				Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that others than root can make, or to the agent's secrets. " +
+					"Configure the path that it leads to, without links.")
+		}
 	}
-	p.runner.rules, p.sandbox = rules, fmt.Sprintf("landlock %d", h.landlock)
+	p.runner.sandbox = made
 	return nil
 }
 

@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	case partAgent:
 		agentMain()
 		return
+	case partHostile:
+		hostileMain()
+		return
 	case partEcho:
 		echoMain()
 		return

@@ -64,6 +64,7 @@ type identity struct {
 	SDK          string
 	SHA256       string
 	Sandbox      string
+	SandboxLacks []string
 	File         fileID
 	Capabilities []string
 }
@@ -78,6 +79,7 @@ type process struct {
 	runner    *runner
 	socketDir string
 	sandbox   string // what it is, for people
+	lacks     []string
 	socket    string // path, "" if it has none in the file system
 
 	info      *driverv1.InfoResponse
@@ -116,7 +118,7 @@ func (p *process) dial() error {
 func (p *process) Identity() identity {
 	return identity{
 		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100), SDK: printable(p.info.GetSdk(), 100),
-		SHA256: p.runner.exe.digest, Sandbox: p.sandbox, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
+		SHA256: p.runner.exe.digest, Sandbox: p.sandbox, SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
 

@@ -38,7 +38,7 @@ type runner struct {
 	args           []string // with argument 0
 	output         *output
 	stdout, stderr *pipe
-	rules          *ruleset      // nil for no sandbox
+	sandbox        *confinement  // nil for none
 	exit           error         // how it ended; valid after done
 	done           chan struct{} // closed when it is reaped and its output was read
 
@@ -113,8 +113,8 @@ func (r *runner) start() error {
 		return errors.New("it was stopped before its start")
 	}
 	start := r.cmd.Start
-	if r.rules != nil {
-		start = func() error { return r.rules.start(r.cmd) }
+	if r.sandbox != nil {
+		start = func() error { return r.sandbox.start(r.cmd) }
 	}
 	if err := start(); err != nil {
 		return execError(r.exe.path, err)

@@ -5,39 +5,43 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
-// Sandbox says what of the file system a plugin's process reaches, under Landlock: everything that
-// its user may read, but for secrets; and of what its user may write, these paths. Neither can it
-// read the memory, the environment and the descriptors of the agent and of other plugins. What the
-// process starts is in the same sandbox.
+// Sandbox says what a plugin's process, and what it starts, can do. Under Landlock it reads
+// everything that its user may read, but for secrets; and of what its user may write, it writes to
+// these paths. Neither can it read the memory, the environment and the descriptors of the agent and
+// of other plugins, and, from version 6 of Landlock on, send them signals or connect to abstract
+// sockets. A filter of system calls refuses what no plugin needs, and to change the modes of files.
 //
 // A symbolic link is followed to one of these paths only if root made it where the process cannot
 // write: others the plugin may have made at its last start, to have secrets opened for it.
 //
-// Connections to sockets are not restricted.
+// Connections to other sockets are not restricted.
 type Sandbox struct {
+	// Required keeps the plugin from being started where the kernel has no Landlock or no filters
+	// of system calls. Else it runs with what there is.
+	Required bool
 	// Secrets are files and directories that the process must not read, but for the names in a
 	// directory. They are exempt from Write.
 	Secrets []string
+	// Protected are files and directories that it may read and that are exempt from Write. In a
+	// directory of Secrets it may read what Write has.
+	Protected []string
 	// Write are files and directories that it may write to. One that contains secrets is open
-	// without them.
+	// without them, and one in a directory of Secrets is open for reading.
 	Write []string
 	// GrantRead and GrantWrite are what an operator allows in any case, secrets or not.
 	GrantRead, GrantWrite []string
+	// Modes lets the process change modes, owners and extended attributes of files: of all files of
+	// its user, because Landlock does not restrict that.
+	Modes bool
 }
 
 // Equal reports whether both are the same.
@@ -45,16 +49,19 @@ func (s *Sandbox) Equal(o *Sandbox) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return slices.Equal(s.Secrets, o.Secrets) && slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) && slices.Equal(s.GrantWrite, o.GrantWrite)
+	return s.Required == o.Required && s.Modes == o.Modes && slices.Equal(s.Secrets, o.Secrets) && slices.Equal(s.Protected, o.Protected) &&
+		slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) && slices.Equal(s.GrantWrite, o.GrantWrite)
 }
 
 // writable is what plugins may write to, as far as their user may: devices, temporary files, and
-// the kernel's own files.
-var writable = []string{"/dev", "/tmp", "/var/tmp", "/proc", "/sys"}
+// the kernel's own files. Of the files of processes a plugin's own are added when it is started:
+// with /proc/PID/oom_score_adj one could have the kernel end the agent.
+var writable = []string{"/dev", "/tmp", "/var/tmp", "/proc/sys", "/sys"}
 
 // Rights of Landlock, see landlock(7).
 const (
 	readRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	ownRights  = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
@@ -81,6 +88,9 @@ func allRights(abi int) uint64 {
 	return rights
 }
 
+// scopeABI is the first version of Landlock that restricts signals and abstract sockets.
+const scopeABI = 6
+
 // ruleset is a set of rules of Landlock in the making.
 type ruleset struct {
 	file    *os.File
@@ -92,21 +102,30 @@ type ruleset struct {
 // addition. The caller closes the ruleset.
 func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights(abi)}
-	fd, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if abi >= scopeABI {
+		attr.Scoped, size = unix.LANDLOCK_SCOPE_SIGNAL|unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, unsafe.Offsetof(attr.Quiet_access_fs)
+	}
+	fd, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if failed != 0 {
 		return nil, fmt.Errorf("landlock_create_ruleset: %w", failed)
 	}
 	r = &ruleset{file: os.NewFile(fd, "landlock"), all: attr.Handled_access_fs}
 	secrets := resolved(s.Secrets)
+	unwritable := append(resolved(s.Protected), secrets...)
 	opened := s.opened(own)
 	err = r.allow(int(exe.Fd()), readRights&fileRights)
 	// Names may be listed everywhere: many programs open a directory such as / to begin from there.
 	err = errors.Join(err, r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), r.allowExcept("/", secrets, readRights))
 	for _, path := range absolute(slices.Concat(writable, s.Write, own)) {
-		if real, ok := r.resolve(path, opened); !ok || s.leadsToSecret(path, real) {
+		real, ok := r.resolve(path, opened)
+		switch {
+		case !ok || s.leadsToSecret(path, real):
 			r.skip(path)
-		} else {
-			err = errors.Join(err, r.allowExcept(real, secrets, r.all))
+		case atOrBelow(real, secrets...) && !atOrBelow(path, absolute(own)...):
+			err = errors.Join(err, r.allowExcept(real, secrets, readRights))
+		default:
+			err = errors.Join(err, r.allowExcept(real, unwritable, r.all))
 		}
 	}
 	grant := func(paths []string, rights uint64) {
@@ -228,15 +247,15 @@ func (r *ruleset) skip(path string) {
 	}
 }
 
-// allowExcept allows what is at a path, except for secrets: of a directory that contains some, the
-// entries that exist now are allowed one by one. Landlock has no rules that deny.
-func (r *ruleset) allowExcept(path string, secrets []string, rights uint64) error {
+// allowExcept allows what is at a path, except for some paths: of a directory that contains some,
+// the entries that exist now are allowed one by one. Landlock has no rules that deny.
+func (r *ruleset) allowExcept(path string, except []string, rights uint64) error {
 	below := false
-	for _, secret := range secrets {
-		if secret == path {
+	for _, one := range except {
+		if one == path {
 			return nil
 		}
-		below = below || path == "/" || strings.HasPrefix(secret, path+"/")
+		below = below || path == "/" || strings.HasPrefix(one, path+"/")
 	}
 	if !below {
 		return r.allowPath(path, rights)
@@ -249,7 +268,7 @@ func (r *ruleset) allowExcept(path string, secrets []string, rights uint64) erro
 		if entry.Type()&os.ModeSymlink != 0 {
 			continue // where it leads to, its own path allows or not
 		}
-		if err := r.allowExcept(filepath.Join(path, entry.Name()), secrets, rights); err != nil {
+		if err := r.allowExcept(filepath.Join(path, entry.Name()), except, rights); err != nil {
 			return err
 		}
 	}
@@ -288,77 +307,6 @@ func (r *ruleset) allow(fd int, rights uint64) error {
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & r.all, Parent_fd: int32(fd)}
 	if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, r.file.Fd(), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
 		return fmt.Errorf("landlock_add_rule: %w", failed)
-	}
-	return nil
-}
-
-// A process whose argument 0 is protocol.SandboxArg is this program again, which enters a sandbox
-// and then executes a plugin. It has the descriptors
-//
-//	3  the plugin's executable, which was checked
-//	4  the ruleset
-//	5  a pipe, which closes when the plugin is executed, or else gets the number of the error
-//
-// Its other arguments are those of the plugin, from argument 0 on. A thread of the agent cannot
-// enter the sandbox and start the plugin instead: the plugin could then trace that thread, which
-// has all memory of the agent.
-//
-// It is done before the program's own code runs, on the initial thread, which has the signal of the
-// agent's death.
-func init() {
-	if len(os.Args) > 1 && os.Args[0] == protocol.SandboxArg {
-		runtime.LockOSThread()
-		failed := enterSandbox(os.Args[1:])
-		_, _ = unix.Write(5, []byte(strconv.Itoa(int(failed))))
-		os.Exit(1)
-	}
-}
-
-// enterSandbox enters the sandbox and executes the plugin. It returns only if that fails.
-func enterSandbox(args []string) unix.Errno {
-	for fd := 4; fd <= 5; fd++ {
-		unix.CloseOnExec(fd)
-	}
-	if _, _, failed := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); failed != 0 {
-		return failed
-	}
-	if _, _, failed := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, 4, 0, 0); failed != 0 {
-		return failed
-	}
-	failed := unix.EINVAL
-	_ = errors.As(unix.Exec("/proc/self/fd/3", args, os.Environ()), &failed)
-	return failed
-}
-
-// start starts a command in the sandbox whose first extra file is the plugin's executable. As that
-// of [exec.Cmd], its error says why the plugin could not be executed.
-func (r *ruleset) start(cmd *exec.Cmd) error {
-	defer r.close()
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = read.Close() }()
-	cmd.Path, cmd.Args = "/proc/self/exe", append([]string{protocol.SandboxArg}, cmd.Args...)
-	cmd.ExtraFiles = append(cmd.ExtraFiles, r.file, write)
-	err = cmd.Start()
-	_ = write.Close()
-	if err != nil {
-		return err
-	}
-	text, err := io.ReadAll(io.LimitReader(read, 16)) // until the plugin is executed, or the process has ended
-	if len(text) == 0 && err == nil {
-		return nil
-	}
-	number, _ := strconv.Atoi(string(text))
-	return errors.Join(fmt.Errorf("entering the sandbox: %w", unix.Errno(number)), err, abandon(cmd))
-}
-
-// abandon ends a command that did not become a plugin.
-func abandon(cmd *exec.Cmd) error {
-	_ = cmd.Process.Kill()
-	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-		return err
 	}
 	return nil
 }

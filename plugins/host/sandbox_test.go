@@ -17,7 +17,7 @@ import (
 )
 
 // runConfined runs a script as a plugin's process is run, and returns what it wrote.
-func runConfined(t *testing.T, s *Sandbox, abi int, script string, own ...string) string {
+func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
@@ -31,7 +31,7 @@ func runConfined(t *testing.T, s *Sandbox, abi int, script string, own ...string
 	defer func() { _ = exe.file.Close() }()
 	r := newRunner(exe, nil, newOutput(zerolog.Nop()))
 	if s != nil {
-		if r.rules, err = s.build(abi, exe.file, append(own, dir)...); err != nil {
+		if r.sandbox, err = s.confine(k, exe.file, append(own, dir)...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestSandbox(t *testing.T) {
 			if abi == 0 {
 				in = nil
 			}
-			done := strings.Split(runConfined(t, in, abi, script.String(), at("state/drivers/one")), "\n")
+			done := strings.Split(runConfined(t, in, Kernel{abi, true}, script.String(), at("state/drivers/one")), "\n")
 			for _, a := range attempts {
 				want := a.allowed || abi == 0
 				if got := slices.Contains(done, a.name); got != want {
@@ -173,7 +173,7 @@ func TestSandboxPlantedLinks(t *testing.T) {
 		GrantWrite: []string{at("granted"), at("granted/below")},
 	}
 	own := at("state/drivers/one")
-	run := func(script string) string { return runConfined(t, s, LandlockABI(), script, own) }
+	run := func(script string) string { return runConfined(t, s, OwnKernel(), script, own) }
 	if got := run("cd " + at("guests") + " && rmdir images && ln -s " + at("state/identity.pem") + " images && ln -s " + at("state/other") + " base && ln -s " + at("state/ca.pem") +
 		" ca && ln -s " + at("state") + " way && ln -s " + at("state/other") + " read && ln -s " + at("state") + " " + at("granted/below") + " && echo planted"); got != "planted\n" {
 		t.Fatalf("%q", got)
@@ -233,7 +233,7 @@ func TestSandboxOfAPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := p.Status()
-	if want := fmt.Sprintf("landlock %d", LandlockABI()); status.Sandbox != want {
+	if want := fmt.Sprintf("landlock %d, seccomp", LandlockABI()); status.Sandbox != want {
 		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID))

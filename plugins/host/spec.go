@@ -40,7 +40,7 @@ type Spec struct {
 	Config json.RawMessage
 	// HostInfo is passed to the driver with Config.
 	HostInfo plugins.HostInfo
-	// Sandbox restricts the process, if the kernel has Landlock; nil does not.
+	// Sandbox restricts the process; nil does not.
 	Sandbox *Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool

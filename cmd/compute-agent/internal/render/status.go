@@ -132,6 +132,12 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), count(int64(u.Processes), "process"), count(int64(u.Threads), "thread"),
 			count(int64(u.OpenFiles), "open file"))
 	}
+	if d.Plugin.Sandbox != "" {
+		p.line("  sandbox     %s", d.Plugin.Sandbox)
+		for _, lack := range d.Plugin.SandboxLacks {
+			p.line("              - %s", lack)
+		}
+	}
 	if d.Plugin.SHA256 != "" {
 		p.line("  sha256      %s", d.Plugin.SHA256)
 	}

@@ -331,7 +331,11 @@ func (d directory) make() error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making the directory of an instance: %w", err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm()&0o711 != 0o711 { // as the plugin's main sets the umask, only one of a former release
+		err = os.Chmod(dir, 0o711) //nolint:gosec // see above
+	}
+	if err != nil {
 		return fmt.Errorf("making the directory of an instance: %w", err)
 	}
 	return nil
