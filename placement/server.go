@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -45,11 +46,23 @@ type Server struct {
 	stopping *atomic.Bool
 	// connections are those of all servers of the process.
 	connections *osapi.Connections
+	audit       *auditlog.Log
 	log         zerolog.Logger
 
 	started  time.Time
 	database string // for people
 	options  api.Options
+}
+
+// AuditService is the name of Placement in records.
+const AuditService = "placement"
+
+// Audit is the log that records its changes; nil for none.
+func (s *Server) Audit() *auditlog.Log {
+	if s == nil {
+		return nil
+	}
+	return s.audit
 }
 
 // New opens the database of a Placement service, loads its state and puts the service together. The
@@ -108,7 +121,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		CORS:          cfg.CORS,
 		Options:       cfg.Placement,
 		Limits:        cfg.Limits,
-		Audit:         cfg.Audit.For("placement"),
+		Audit:         cfg.Audit.For(AuditService),
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
 		Problem:       opened.Problem,
@@ -129,6 +142,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		delay:       cfg.ShutdownDelay,
 		stopping:    stopping,
 		connections: cfg.Connections,
+		audit:       cfg.Audit,
 		log:         cfg.Logger,
 		started:     time.Now(),
 		database:    sqldb.Shown(name),

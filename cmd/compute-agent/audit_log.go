@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -13,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -39,11 +41,40 @@ func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
 	return opts
 }
 
+// auditDatabase runs a command that may change all rows of Placement's database, and records it as
+// one change: who ran it, on which database, and what do returns of it; nil: it changed nothing.
+// Before it changes anything it finds out whether a required log can be written.
+func auditDatabase(cmd *cobra.Command, cfg *config.Config, database string, do func() (did any, err error)) error {
+	audit := servingOf(cmd.Context()).placement.Audit()
+	if audit == nil && cfg != nil {
+		var err error
+		if audit, err = openCommandAudit(cfg, newLogger(cfg, cmd.ErrOrStderr())); err != nil {
+			return err
+		}
+		defer func() { _ = audit.Close() }() // what is lost is logged
+	}
+	if err := audit.Refusal(); err != nil {
+		return fmt.Errorf("nothing was changed, because the audit log cannot be written to: %w", err)
+	}
+	did, err := do()
+	if did != nil {
+		audit.For(placement.AuditService).Write(context.WithoutCancel(cmd.Context()), auditlog.Record{
+			Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context()),
+			Changes: []auditlog.Change{{Kind: auditlog.KindDatabase, ID: database, After: auditlog.Value(did)}},
+		})
+	}
+	return err
+}
+
+// commandLine is a command as the audit log has it.
+func commandLine(cmd *cobra.Command) string {
+	return strings.TrimSuffix(strings.Join(argsOf(cmd), " "), " --")
+}
+
 // auditCommand runs a command, and records what it changes in an audit log as changed by the user
 // who runs it.
 func auditCommand(cmd *cobra.Command, audit *auditlog.Log, do func() error) error {
-	line := strings.TrimSuffix(strings.Join(argsOf(cmd), " "), " --")
-	ctx, trail := audit.For(cells.AuditService).Begin(cmd.Context(), auditlog.Record{Command: line, User: sqldb.CommandUser(cmd.Context())})
+	ctx, trail := audit.For(cells.AuditService).Begin(cmd.Context(), auditlog.Record{Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context())})
 	cmd.SetContext(ctx)
 	err := do()
 	trail.Write(context.WithoutCancel(ctx)) // what is done is recorded, also if the command was interrupted

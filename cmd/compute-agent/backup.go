@@ -24,6 +24,8 @@ type stored struct {
 	options  func() sqldb.Options
 	// verify checks what is in a database beside its structure; nil checks nothing.
 	verify func(ctx context.Context, db *sqldb.DB) error
+	// audited runs what changes the database of a name, and records it; nil: it is not recorded.
+	audited func(cmd *cobra.Command, name string, do func() (did any, err error)) error
 }
 
 // newBackup returns a command that backs up a database.
@@ -68,7 +70,18 @@ func newRestore(s stored) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			digest, err := sqldb.Restore(cmd.Context(), name, s.options(), args[0])
+			var digest sqldb.Digest
+			restore := func() (did any, err error) {
+				if digest, err = sqldb.Restore(cmd.Context(), name, s.options(), args[0]); err == nil {
+					did = map[string]any{"restored_from": args[0], "rows": digest.Rows(), "digest": digest.String()}
+				}
+				return did, err
+			}
+			if s.audited != nil {
+				err = s.audited(cmd, name, restore)
+			} else {
+				_, err = restore()
+			}
 			switch {
 			case errors.Is(err, sqldb.ErrNotEmpty):
 				return &exitError{exitProtect, err}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
@@ -77,6 +78,7 @@ func newPlacementDB() *cobra.Command {
 type databaseOptions struct {
 	options
 	database string
+	loaded   *config.Config // by placementConfig
 }
 
 func (o *databaseOptions) addFlags(cmd *cobra.Command) {
@@ -106,6 +108,7 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 	if err != nil {
 		return placement.Config{}, err
 	}
+	o.loaded = cfg
 	return placementConfig(cfg, placementFlags{}, nil, zerolog.Nop()), nil
 }
 
@@ -125,6 +128,22 @@ func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config,
 	return onDatabase(cmd, path, func() error { return do(cfg, nil) })
 }
 
+// audited runs a command on the database, with one record of what it did.
+func (o *databaseOptions) audited(cmd *cobra.Command, cfg placement.Config, server *placement.Server, do func() (any, error)) error {
+	if server != nil {
+		db, err := server.Database(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return auditDatabase(cmd, nil, db.Path, do)
+	}
+	name, err := cfg.DatabaseName()
+	if err != nil {
+		return err
+	}
+	return auditDatabase(cmd, o.loaded, sqldb.Shown(name), do)
+}
+
 // placementStored is the database that flags and configuration select.
 func placementStored() stored {
 	var opts databaseOptions
@@ -136,6 +155,9 @@ func placementStored() stored {
 				return "", err
 			}
 			return cfg.DatabaseName()
+		},
+		audited: func(cmd *cobra.Command, name string, do func() (any, error)) error {
+			return auditDatabase(cmd, opts.loaded, sqldb.Shown(name), do)
 		},
 	}
 }
@@ -279,7 +301,13 @@ func newDBOnlineMigrations() *cobra.Command {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
 			return migrating(opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
-				missing, made, err := migrateConsumers(cmd.Context(), cfg, server, most)
+				var missing, made int
+				err := opts.audited(cmd, cfg, server, func() (did any, err error) {
+					if missing, made, err = migrateConsumers(cmd.Context(), cfg, server, most); made > 0 {
+						did = map[string]int{"consumers_needed": missing, "consumers_created": made}
+					}
+					return did, err
+				})
 				if err != nil && made == 0 && missing == 0 {
 					return err
 				}

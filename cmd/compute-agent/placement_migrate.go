@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func newPlacementMigrate() *cobra.Command {
@@ -48,7 +49,11 @@ func newPlacementMigrate() *cobra.Command {
 			}
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
 			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
-			done, err := agent.Migrate(cmd.Context(), cfg, log, migrate)
+			var done control.Migration
+			err = auditDatabase(cmd, cfg, sqldb.Shown(cfg.Placement.Database), func() (did any, err error) {
+				done, err = agent.Migrate(cmd.Context(), cfg, log, migrate)
+				return movedNodes(done), err
+			})
 			if err != nil {
 				return err
 			}
@@ -70,6 +75,20 @@ func newPlacementMigrate() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all-nodes", false, "migrate all nodes that the drivers name")
 	cmd.Flags().BoolVar(&migrate.DryRun, "dry-run", false, "write nothing, and show what would move")
 	return cmd
+}
+
+// movedNodes are the nodes of a migration that were written, with how many changes; nil: none was.
+func movedNodes(done control.Migration) any {
+	moved := map[string]int{}
+	for _, n := range done.Nodes {
+		if n.Outcome == control.MigrationDone || len(n.Changes) > 0 && n.Outcome == control.MigrationFailed {
+			moved[n.Node] = len(n.Changes)
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	return map[string]any{"changes_of_nodes": moved}
 }
 
 // migrated returns the exit code of a migration: the worst of its nodes.

@@ -38,6 +38,7 @@ const (
 	KindKeyPair     = "keypair"
 	KindEnrolment   = "enrolment"
 	KindConsole     = "console"
+	KindDatabase    = "database" // what a command did to all of it
 )
 
 // OfConsumer reports whether the change is of a consumer: its ID is that of a server or of another
