@@ -278,10 +278,7 @@ func (r *ruleset) allowExcept(path string, except []string, rights uint64) error
 // allowPath allows what is at a path without symbolic links, and all below it. What does not exist,
 // or became a link meanwhile, gets no rule.
 func (r *ruleset) allowPath(path string, rights uint64) error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("openat2 of %s: %w; the agent must be allowed to call it (SystemCallFilter= of the unit)", path, err)
-	}
+	fd, err := openWithoutLinks(path)
 	if err != nil {
 		return nil //nolint:nilerr // nor can a plugin open it
 	}
@@ -301,6 +298,26 @@ func (r *ruleset) allowPath(path string, rights uint64) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// openWithoutLinks opens a path that has no symbolic links. It does not use openat2, which
+// RestrictSUIDSGID= of a unit refuses.
+func openWithoutLinks(path string) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	at, err := unix.Open("/", flags, 0)
+	for rest := strings.Trim(path, "/"); err == nil && rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		var next int
+		if rest == "" {
+			next, err = unix.Openat(at, name, flags, 0)
+		} else {
+			next, err = unix.Openat(at, name, flags|unix.O_DIRECTORY, 0)
+		}
+		_ = unix.Close(at)
+		at = next
+	}
+	return at, err
 }
 
 func (r *ruleset) allow(fd int, rights uint64) error {
