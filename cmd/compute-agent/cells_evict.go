@@ -137,7 +137,15 @@ func printConflicts(w io.Writer, enrolments []apidb.Enrolment) error {
 		if e.RenewedFrom != "" {
 			last = "renewed last at " + e.Issued.UTC().Format(time.RFC3339) + " from " + e.RenewedFrom
 		}
-		if _, err := fmt.Fprintf(w, "%s  host %s: %s; a key of before was refused at %s from %s\n", title, e.Host, last, e.Conflict.At.UTC().Format(time.RFC3339), e.Conflict.From); err != nil {
+		if _, err := fmt.Fprintf(
+			w,
+			"%s  host %s: %s; a key of before was refused at %s from %s\n",
+			title,
+			e.Host,
+			last,
+			e.Conflict.At.UTC().Format(time.RFC3339),
+			e.Conflict.From,
+		); err != nil {
 			return err
 		}
 		title = ""

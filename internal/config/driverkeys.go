@@ -66,8 +66,12 @@ var driverKeys = []key[Driver]{
 		list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }, words: "an array of absolute paths", check: absolutePathRequired}},
 	{"write_paths", live, "Files and directories that the sandbox lets the driver read and write in addition.",
 		list[Driver]{at: func(d *Driver) *[]string { return &d.WritePaths }, words: "an array of absolute paths", check: absolutePathRequired}},
-	{"allow_chmod", live, "Whether the driver may change modes, owners and extended attributes of files. The sandbox\ncannot tell the agent's files from others here: such a driver can open them to others.",
-		toggle[Driver]{func(d *Driver) *bool { return &d.AllowChmod }, false}},
+	{
+		"allow_chmod",
+		live,
+		"Whether the driver may change modes, owners and extended attributes of files. The sandbox\ncannot tell the agent's files from others here: such a driver can open them to others.",
+		toggle[Driver]{func(d *Driver) *bool { return &d.AllowChmod }, false},
+	},
 	{
 		"unavailable_grace",
 		live,

@@ -22,8 +22,11 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 			r = warn("the driver runs without a sandbox: drivers."+name+".sandbox is \"none\"", "It can read and change all that the agent can, secrets included.",
 				e.command("editor %s", e.Config.File()))
 		case d.Sandbox == config.SandboxRequired && (kernel.Landlock == 0 || !kernel.Seccomp):
-			r = bad("the kernel has no sandbox for it ("+kernel.String()+"), and drivers."+name+".sandbox is \"required\"", "The agent does not start this driver. Placement keeps what it last reported.",
-				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...")
+			r = bad(
+				"the kernel has no sandbox for it ("+kernel.String()+"), and drivers."+name+".sandbox is \"required\"",
+				"The agent does not start this driver. Placement keeps what it last reported.",
+				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...",
+			)
 		case kernel.Landlock == 0 || !kernel.Seccomp:
 			r = warn(kernel.String(), "A driver that is taken over is not kept from all that it must not do: "+strings.Join(lacks, "; ")+".",
 				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...")

@@ -50,7 +50,10 @@ func (k Kernel) String() string {
 func (k Kernel) Lacks() (lacks []string) {
 	switch {
 	case k.Landlock == 0:
-		lacks = append(lacks, "it can read and change the agent's secrets and files, and send signals to the agent (no Landlock: Linux has it since 5.13, with landlock in the boot parameter lsm=)")
+		lacks = append(
+			lacks,
+			"it can read and change the agent's secrets and files, and send signals to the agent (no Landlock: Linux has it since 5.13, with landlock in the boot parameter lsm=)",
+		)
 	case k.Landlock < scopeABI:
 		lacks = append(lacks, fmt.Sprintf("it can send signals to the agent and connect to abstract sockets (Landlock %d: Linux has version %d since 6.12)", k.Landlock, scopeABI))
 	}

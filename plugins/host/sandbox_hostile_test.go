@@ -333,8 +333,8 @@ func TestDriverThatMayChangeModes(t *testing.T) {
 func TestRequiredSandbox(t *testing.T) {
 	r := newRig(t)
 	for _, k := range []Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
-		r.Host.kernel = k
-		_, err := r.Host.open(Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}})
+		r.kernel = k
+		_, err := r.open(Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}})
 		if complete := k.Landlock > 0 && k.Seccomp; complete != (err == nil) {
 			t.Errorf("%s: %v", k, err)
 		}
