@@ -114,8 +114,8 @@ type troubles struct {
 // maxTroubles bounds the hosts whose problems are remembered.
 const maxTroubles = 10_000
 
-// fresh returns the problems of a host that it did not have before.
-func (t *troubles) fresh(host string, problems []cellwire.NodeProblem) (fresh []cellwire.NodeProblem) {
+// added returns the problems of a host that it did not have before.
+func (t *troubles) added(host string, problems []cellwire.NodeProblem) (fresh []cellwire.NodeProblem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := t.hosts[host]
@@ -152,7 +152,7 @@ func (c *Cell) noteProblems(host string, problems []cellwire.NodeProblem) {
 	if len(kept) > celldb.DefaultMaxNodes*4 { // what is invented differs each time
 		kept = kept[:celldb.DefaultMaxNodes*4]
 	}
-	for i, p := range c.troubles.fresh(host, kept) {
+	for i, p := range c.troubles.added(host, kept) {
 		if i == maxLoggedProblems || !c.logLimiter.Allow("node "+host+" "+p.UUID+" "+string(p.Code)+" "+p.Host) {
 			break
 		}

@@ -102,9 +102,9 @@ func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
 func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	w := newWorld(t, nil)
 	w.joined("victim")
-	foreign := []string{"victim", "victim.example.com", "h417x", "compute-api", "later"}
-	nodes := make([]enrolment.Node, 0, len(foreign)+1)
-	for i, name := range append(foreign, "h417.example.com") {
+	others := []string{"victim", "victim.example.com", "h417x", "compute-api", "later"}
+	nodes := make([]enrolment.Node, 0, len(others)+1)
+	for i, name := range append(others, "h417.example.com") {
 		nodes = append(nodes, enrolment.Node{UUID: fmt.Sprintf("cccccccc-0000-4000-8000-%012d", i), Name: name})
 	}
 	check := func(what string, c tls.Certificate) {
@@ -113,7 +113,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 		if len(id.Nodes) != len(nodes) || !slices.Equal(id.Names, []string{"h417", "h417.example.com"}) {
 			t.Errorf("%s: the certificate is for %+v", what, id)
 		}
-		for _, name := range foreign {
+		for _, name := range others {
 			if id.HasName(name) {
 				t.Errorf("%s: it has the name %s", what, name)
 			}
@@ -124,7 +124,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	answer, err := w.renew(thief, newKeyPair(t, "h417"), nodes...)
 	must(t, err)
 	for _, n := range answer.Nodes {
-		if slices.Contains(foreign, n.Name) {
+		if slices.Contains(others, n.Name) {
 			t.Errorf("renewed with its nodes: %+v", n)
 		}
 	}

@@ -45,7 +45,7 @@ func TestIdentityOfACertificate(t *testing.T) {
 		"unmarked":                 {certificate(t, "h1", []string{"h2", "h1"}, "https://example.com"), pki.Unmarked, "h1", []string{"h1", "h2"}, nil, false},
 		"unmarked, with a uuid":    {certificate(t, "h1", nil, "urn:uuid:"+node), pki.Unmarked, "h1", []string{"h1"}, nil, false},
 		"an escaped name":          {certificate(t, "", nil, "urn:compute-agent:host:a%2Fb"), pki.Host, "a/b", nil, nil, false},
-		"nobody":                   {certificate: certificate(t, "", nil), invalid: true},
+		"no name":                  {certificate: certificate(t, "", nil), invalid: true},
 		"two hosts":                {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:host:b"), invalid: true},
 		"a host and a service":     {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:service:a"), invalid: true},
 		"a host without a name":    {certificate: certificate(t, "a", nil, "urn:compute-agent:host:"), invalid: true},

@@ -138,46 +138,46 @@ func dumpOf(t testing.TB, l *ledger.Ledger) placementtest.Dump {
 func TestWhatEachPrincipalMayDo(t *testing.T) {
 	const inventories = `{"resource_provider_generation":%GEN,"inventories":{"VCPU":{"total":100},"MEMORY_MB":{"total":100}}}`
 	type row struct {
-		body         string
-		own, foreign int // the statuses for the host whose the provider or consumer is, and for another
+		body       string
+		own, other int // the statuses for the host whose the provider or consumer is, and for another
 	}
 	rows := map[string]row{
-		"GET /":                                                 {own: 200, foreign: 200},
-		"GET /resource_providers":                               {own: 200, foreign: 403}, // with ?in_tree=
+		"GET /":                                                 {own: 200, other: 200},
+		"GET /resource_providers":                               {own: 200, other: 403}, // with ?in_tree=
 		"POST /resource_providers":                              {`{"name":"h1.new","uuid":"` + spare1 + `"}`, 200, 403},
-		"GET /resource_providers/{uuid}":                        {own: 200, foreign: 403},
-		"DELETE /resource_providers/{uuid}":                     {own: 409, foreign: 403}, // it has a child
+		"GET /resource_providers/{uuid}":                        {own: 200, other: 403},
+		"DELETE /resource_providers/{uuid}":                     {own: 409, other: 403}, // it has a child
 		"PUT /resource_providers/{uuid}":                        {`{"name":"h1.other"}`, 200, 403},
-		"GET /resource_providers/{uuid}/inventories":            {own: 200, foreign: 403},
+		"GET /resource_providers/{uuid}/inventories":            {own: 200, other: 403},
 		"POST /resource_providers/{uuid}/inventories":           {`{"resource_class":"DISK_GB","total":9}`, 201, 403},
 		"PUT /resource_providers/{uuid}/inventories":            {inventories, 200, 403},
-		"DELETE /resource_providers/{uuid}/inventories":         {own: 409, foreign: 403}, // allocated
-		"GET /resource_providers/{uuid}/inventories/{class}":    {own: 200, foreign: 403},
+		"DELETE /resource_providers/{uuid}/inventories":         {own: 409, other: 403}, // allocated
+		"GET /resource_providers/{uuid}/inventories/{class}":    {own: 200, other: 403},
 		"PUT /resource_providers/{uuid}/inventories/{class}":    {`{"resource_provider_generation":%GEN,"total":99}`, 200, 403},
-		"DELETE /resource_providers/{uuid}/inventories/{class}": {own: 409, foreign: 403},
-		"GET /resource_providers/{uuid}/usages":                 {own: 200, foreign: 403},
-		"GET /resource_providers/{uuid}/aggregates":             {own: 200, foreign: 403},
+		"DELETE /resource_providers/{uuid}/inventories/{class}": {own: 409, other: 403},
+		"GET /resource_providers/{uuid}/usages":                 {own: 200, other: 403},
+		"GET /resource_providers/{uuid}/aggregates":             {own: 200, other: 403},
 		"PUT /resource_providers/{uuid}/aggregates":             {`{"resource_provider_generation":%GEN,"aggregates":["` + agg1 + `"]}`, 200, 403},
-		"GET /resource_providers/{uuid}/traits":                 {own: 200, foreign: 403},
+		"GET /resource_providers/{uuid}/traits":                 {own: 200, other: 403},
 		"PUT /resource_providers/{uuid}/traits":                 {`{"resource_provider_generation":%GEN,"traits":["COMPUTE_NODE"]}`, 200, 403},
-		"DELETE /resource_providers/{uuid}/traits":              {own: 204, foreign: 403},
-		"GET /resource_providers/{uuid}/allocations":            {own: 200, foreign: 403},
-		"GET /resource_classes":                                 {own: 200, foreign: 200},
+		"DELETE /resource_providers/{uuid}/traits":              {own: 204, other: 403},
+		"GET /resource_providers/{uuid}/allocations":            {own: 200, other: 403},
+		"GET /resource_classes":                                 {own: 200, other: 200},
 		"POST /resource_classes":                                {`{"name":"CUSTOM_NEW"}`, 201, 201},
-		"GET /resource_classes/{name}":                          {own: 200, foreign: 200},
-		"PUT /resource_classes/{name}":                          {own: 204, foreign: 204},
-		"DELETE /resource_classes/{name}":                       {own: 403, foreign: 403},
-		"GET /traits":                                           {own: 200, foreign: 200},
-		"GET /traits/{name}":                                    {own: 204, foreign: 204},
-		"PUT /traits/{name}":                                    {own: 204, foreign: 204},
-		"DELETE /traits/{name}":                                 {own: 403, foreign: 403},
+		"GET /resource_classes/{name}":                          {own: 200, other: 200},
+		"PUT /resource_classes/{name}":                          {own: 204, other: 204},
+		"DELETE /resource_classes/{name}":                       {own: 403, other: 403},
+		"GET /traits":                                           {own: 200, other: 200},
+		"GET /traits/{name}":                                    {own: 204, other: 204},
+		"PUT /traits/{name}":                                    {own: 204, other: 204},
+		"DELETE /traits/{name}":                                 {own: 403, other: 403},
 		"POST /allocations":                                     {`{"` + onHost1 + `":` + holding(allocated(share1, "DISK_GB", 10), "1") + `}`, 204, 403},
-		"GET /allocations/{consumer}":                           {own: 200, foreign: 403},
+		"GET /allocations/{consumer}":                           {own: 200, other: 403},
 		"PUT /allocations/{consumer}":                           {holding(allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1"), 204, 403},
-		"DELETE /allocations/{consumer}":                        {own: 204, foreign: 403},
-		"GET /allocation_candidates":                            {own: 403, foreign: 403},
-		"GET /allocation_candidates/explain":                    {own: 403, foreign: 403},
-		"GET /usages":                                           {own: 403, foreign: 403},
+		"DELETE /allocations/{consumer}":                        {own: 204, other: 403},
+		"GET /allocation_candidates":                            {own: 403, other: 403},
+		"GET /allocation_candidates/explain":                    {own: 403, other: 403},
+		"GET /usages":                                           {own: 403, other: 403},
 		"POST /reshaper":                                        {`{"inventories":{"` + root1 + `":` + inventories + `},"allocations":{}}`, 204, 403},
 	}
 	described := map[string]bool{}
@@ -203,7 +203,7 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 		case "/allocation_candidates", "/allocation_candidates/explain":
 			name += "?resources=VCPU:1&in_tree=" + root1
 		}
-		for who, want := range map[string]int{"h1": r.own, "h2": r.foreign, "user:": 403} {
+		for who, want := range map[string]int{"h1": r.own, "h2": r.other, "user:": 403} {
 			h, l := hostsWorld(t)
 			calls(t, h, call{method: "PUT", path: "/traits/CUSTOM_THERE", version: "1.39", status: 201}, call{method: "PUT", path: "/resource_classes/CUSTOM_THERE", version: "1.39", status: 201})
 			if c.Path == "/" || who == "user:" && c.Path == "/" {
@@ -353,10 +353,10 @@ func TestWhatAHostWrites(t *testing.T) {
 		put("a name of its own", root1, "", `{"name":"h1"}`, 200),
 		put("a name of another host", root1, "", `{"name":"h7"}`, 403),
 		put("a root made of a child", numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":null}`, 403),
-		put("its child into a foreign tree", numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":"`+root2+`"}`, 403),
-		put("its root into a foreign tree", root1, "", `{"name":"h1.example.com","parent_provider_uuid":"`+root2+`"}`, 403),
-		put("a foreign root into its tree", root2, "", `{"name":"h2","parent_provider_uuid":"`+root1+`"}`, 403),
-		put("a foreign root with its own name", root2, "", `{"name":"h1"}`, 403),
+		put("its child into a tree of another host", numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":"`+root2+`"}`, 403),
+		put("its root into a tree of another host", root1, "", `{"name":"h1.example.com","parent_provider_uuid":"`+root2+`"}`, 403),
+		put("the root of another host into its tree", root2, "", `{"name":"h2","parent_provider_uuid":"`+root1+`"}`, 403),
+		put("the root of another host with its own name", root2, "", `{"name":"h1"}`, 403),
 		put("a sharing provider with its own name", share1, "", `{"name":"h1"}`, 403),
 		put("the trait that shares", root1, "/traits", `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`, 403),
 		put("other traits", root1, "/traits", `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"]}`, 200),
@@ -364,8 +364,8 @@ func TestWhatAHostWrites(t *testing.T) {
 		put("its aggregates as they are", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg1+`"]}`, 200),
 		put("another aggregate", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg1+`","`+agg2+`"]}`, 403),
 		put("no aggregate", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":[]}`, 403),
-		put("the same aggregates of a foreign provider", root2, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg2+`"]}`, 403),
-		put("a foreign provider, with a generation of long ago", root2, "/inventories", `{"resource_provider_generation":0,"inventories":{}}`, 403),
+		put("the same aggregates of a provider of another host", root2, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg2+`"]}`, 403),
+		put("a provider of another host, with a generation of long ago", root2, "/inventories", `{"resource_provider_generation":0,"inventories":{}}`, 403),
 
 		allocate("healing", onNone, allocated(root1, "VCPU", 1), "null", 204),
 		allocate("healing on a sharing provider, too", onNone, allocated(root1, "VCPU", 1, share1, "DISK_GB", 1), "null", 403),
@@ -390,7 +390,7 @@ func TestWhatAHostWrites(t *testing.T) {
 		{"another user", "PUT", "/allocations/" + onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), `"user"`, `"me"`, 1), 403},
 		{"another type", "PUT", "/allocations/" + onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), "INSTANCE", "MIGRATION", 1), 403},
 		{"all of one on two hosts", "DELETE", "/allocations/" + onBoth, "", 403},
-		{"of two consumers one foreign", "POST", "/allocations", `{` + consumer(onHost1, allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1") + `,` + consumer(onHost2, `{}`, "1") + `}`, 403},
+		{"of two consumers one of another host", "POST", "/allocations", `{` + consumer(onHost1, allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1") + `,` + consumer(onHost2, `{}`, "1") + `}`, 403},
 
 		reshape("a reshape", inv(root1, "5", "VCPU")+","+inv(numa1, "2", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 204),
 		reshape("a reshape into another class", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 2, share1, "DISK_GB", 10), "1"), 204),
