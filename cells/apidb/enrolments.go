@@ -61,8 +61,9 @@ type Enrolment struct {
 	Reason string
 }
 
-// KeyConflict is the use of a key that is not the host's any more: another machine has a copy of
-// its identity, or its own was restored from one.
+// KeyConflict is a key of the host that was refused after another one was confirmed, or was
+// replaced before it was confirmed: another machine has a copy of its identity, or its own was
+// restored from one.
 type KeyConflict struct {
 	At time.Time
 	// From is the address, Key the digest of the public key.

@@ -43,6 +43,7 @@ type world struct {
 	log   *testproc.Buffer
 	later atomic.Int64 // how far the clock of the service is ahead
 	stop  atomic.Pointer[time.Time]
+	from  net.Addr // where requests come from; nil for 127.0.0.1
 }
 
 func (w *world) now() time.Time {
@@ -143,7 +144,8 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 		request.Header.Set("Content-Type", contentType)
 	}
 	request.Header.Set("Expect", "100-continue") // a server that refuses the size closes the connection
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
+	dialer := &net.Dialer{LocalAddr: w.from}
+	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	must(w.t, err)
 	defer func() { _ = response.Body.Close() }()

@@ -21,6 +21,9 @@ type holder struct {
 	now     time.Time
 }
 
+// counted is the key under which limiters count what a holder does.
+func (h holder) counted() string { return network(h.address) + " " + h.id.Name + " " + h.key }
+
 // renew answers POST /v1/renew.
 func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewed) }
 
@@ -28,8 +31,8 @@ func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewed)
 func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confirmed) }
 
 // byHolder answers a request of a host with a certificate. Refusals are logged, and bounded for
-// each key from each network: the holder of a copied certificate does not use up what its host may
-// do.
+// each key from each network. Malformed requests do not count, so the holder of a copied
+// certificate cannot use up what its host may do while both have the same key.
 func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, error) {
 	h := holder{now: x.config.Now(), address: addressOf(x.R.RemoteAddr)}
 	var err error
@@ -37,7 +40,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		return nil, err
 	}
 	x.Who.User = h.id.Name
-	counted := network(h.address) + " " + h.id.Name + " " + h.key
+	counted := h.counted()
 	if x.refusals.exceeded(counted) {
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
 	}
@@ -46,7 +49,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		return nil, x.logged(h, refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, err))
 	}
 	out, err := answer(x, h)
-	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany {
+	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany && refused.Code != CodeBadRequest {
 		x.refusals.add(counted)
 		return nil, x.logged(h, refused)
 	}
@@ -78,6 +81,26 @@ func (x *exchange) enrolled(h holder) (apidb.Enrolment, error) {
 
 // conflictKept is how long the same conflict of a host is not written again.
 const conflictKept = time.Hour
+
+// confirmTime is how long a host has to confirm a renewed certificate before a renewal from another
+// address replaces it.
+const confirmTime = time.Minute
+
+// mayReplace refuses to replace a key that the host has just received and not confirmed yet, if the
+// renewal comes from another address: one of the two may be a copy, and the first one confirms.
+func mayReplace(e apidb.Enrolment, h holder) error {
+	if e.NextKeyDigest == "" || h.key == e.NextKeyDigest || h.address == e.RenewedFrom || h.now.Sub(e.Issued).Abs() >= confirmTime {
+		return nil
+	}
+	return refusal(http.StatusTooManyRequests, CodeTooMany, "The certificate of host %s was renewed from %s at %s, and that was not confirmed yet. Wait a minute.",
+		h.id.Name, e.RenewedFrom, e.Issued.UTC().Format(time.RFC3339))
+}
+
+// replacesOther reports whether a renewal replaces a key that another address received.
+func replacesOther(e apidb.Enrolment, h holder, key string) bool {
+	old := e.NextKeyDigest
+	return old != "" && old != h.key && old != key && e.RenewedFrom != h.address
+}
 
 // conflict logs and keeps that a key was shown which is not the host's any more.
 func (x *exchange) conflict(h holder) {
@@ -114,7 +137,7 @@ var errNoConflict = errors.New("the key is the host's")
 
 // renewed is the answer to a host that renews its certificate.
 func (x *exchange) renewed(h holder) (any, error) {
-	if x.renewals.exceeded(h.id.Name) {
+	if x.renewals.exceeded(h.counted()) || x.hostRenewals.exceeded(h.id.Name) {
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", h.id.Name)
 	}
 	request, err := decode[RenewRequest](x)
@@ -135,7 +158,12 @@ func (x *exchange) renewed(h holder) (any, error) {
 		if err := mayRenew(*e, h); err != nil {
 			return err
 		}
-		before = *e
+		if err := mayReplace(*e, h); err != nil {
+			return err
+		}
+		if before = *e; replacesOther(before, h, csr.digest) {
+			e.Conflict = &apidb.KeyConflict{At: h.now, From: before.RenewedFrom, Key: before.NextKeyDigest}
+		}
 		if h.key == e.NextKeyDigest { // agents of before do not confirm
 			e.KeyDigest = e.NextKeyDigest
 		}
@@ -151,7 +179,8 @@ func (x *exchange) renewed(h holder) (any, error) {
 	if err != nil {
 		return nil, taken(err)
 	}
-	x.renewals.add(h.id.Name)
+	x.renewals.add(h.counted())
+	x.hostRenewals.add(h.id.Name)
 	x.config.Logger.Info().Str("host", e.Host).Str("address", h.address).Str("key", h.key).Str("new_key", csr.digest).
 		Time("expires", e.ExpiresAt).Msg("A host renewed its certificate.")
 	if old := before.NextKeyDigest; old != "" && old != h.key && old != csr.digest {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -139,6 +140,43 @@ func TestTwoHolders(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	wantRefusal(t, "the thief", w.confirm(w.pair(answer, thief)), enrolment.CodeNotEnrolled)
+}
+
+// TestRenewalRaces: a key that was received a moment ago is not replaced from another address, and
+// one that was never confirmed is, with a conflict to see. A copy does not use up the renewals and
+// refusals of the host.
+func TestRenewalRaces(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.joined("h1")
+	for range 40 { // of the same key, so that it cannot be told from the host
+		status, _ := w.send(&first, http.MethodPost, "/v1/renew", "application/json", strings.NewReader("{"))
+		if status != http.StatusBadRequest {
+			t.Fatalf("a malformed request is answered with %d", status)
+		}
+	}
+	w.from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+	for range 30 {
+		_, err := w.renew(first, newKeyPair(t, "h1"))
+		must(t, err)
+	}
+	_, err := w.renew(first, newKeyPair(t, "h1"))
+	wantRefusal(t, "one more of the copy", err, enrolment.CodeTooMany)
+
+	w.from = nil
+	second := newKeyPair(t, "h1")
+	_, err = w.renew(first, second)
+	wantRefusal(t, "a moment later, from elsewhere", err, enrolment.CodeTooMany)
+	if e, err := w.store.Enrolment(t.Context(), "h1"); err != nil || e.Conflict != nil {
+		t.Errorf("%+v, %v", e.Conflict, err)
+	}
+	w.later.Add(int64(time.Minute))
+	answer, err := w.renew(first, second)
+	must(t, err)
+	must(t, w.confirm(w.pair(answer, second)))
+	e, err := w.store.Enrolment(t.Context(), "h1")
+	if err != nil || e.Conflict == nil || e.Conflict.From != "127.0.0.2" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
+		t.Errorf("%+v, %v", e, err)
+	}
 }
 
 // TestRefusalsTakeNoLock: a host that is refused changes nothing in the database, and does not wait

@@ -32,10 +32,11 @@ const (
 	requestTime = 30 * time.Second
 	stopGrace   = 5 * time.Second
 	// failedJoins are how many joins of an address may fail in a minute, refusals how many requests
-	// with a key, and renewals how many a host may make.
-	failedJoins = 10
-	refusals    = 10
-	renewals    = 30
+	// with a key, renewals how many may be made with a key, and hostRenewals with all of a host.
+	failedJoins  = 10
+	refusals     = 10
+	renewals     = 30
+	hostRenewals = 300
 )
 
 // Config configures a Service. Store, Authority and Names are required.
@@ -77,9 +78,11 @@ type Service struct {
 	certificate *serverCertificate
 	failures    *limiter // of joins, by network
 	refusals    *limiter // by network, host and key
-	renewals    *limiter // by host
-	logs        *osapi.LogLimiter
-	published   *publishedList
+	renewals    *limiter // by network, host and key
+
+	hostRenewals *limiter // by host
+	logs         *osapi.LogLimiter
+	published    *publishedList
 }
 
 // New makes a Service. It does not close the store.
@@ -100,7 +103,7 @@ func New(c Config) (*Service, error) {
 	s := &Service{
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
 		failures: newLimiter(failedJoins, time.Minute, c.Now), renewals: newLimiter(renewals, time.Minute, c.Now),
-		refusals: newLimiter(refusals, time.Minute, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
+		refusals: newLimiter(refusals, time.Minute, c.Now), hostRenewals: newLimiter(hostRenewals, time.Minute, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},

@@ -38,7 +38,7 @@ type enrolmentView struct {
 	Issued  time.Time `json:"certificate_issued,omitzero"`
 	Expires time.Time `json:"certificate_expires,omitzero"`
 	Serial  string    `json:"certificate_serial,omitempty"`
-	// Renewed is the address of its last renewal. Conflict is the last use of a key of before.
+	// Renewed is the address of its last renewal. Conflict is the last conflict of its keys.
 	Renewed  string        `json:"renewed_from,omitempty"`
 	Conflict *conflictView `json:"refused_key,omitempty"`
 	Denied   time.Time     `json:"denied_before,omitzero"`
@@ -139,12 +139,12 @@ func printConflicts(w io.Writer, enrolments []apidb.Enrolment) error {
 		}
 		if _, err := fmt.Fprintf(
 			w,
-			"%s  host %s: %s; a key of before was refused at %s from %s\n",
+			"%s  host %s: %s; the key of %s was refused at %s\n",
 			title,
 			e.Host,
 			last,
-			e.Conflict.At.UTC().Format(time.RFC3339),
 			e.Conflict.From,
+			e.Conflict.At.UTC().Format(time.RFC3339),
 		); err != nil {
 			return err
 		}

@@ -305,6 +305,7 @@ var variable = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "SHA256"},
 	{regexp.MustCompile(`\bdevel\b|\bunknown\b|\bv\d+\.\d+\.\d+\S*`), "VERSION"},
+	{regexp.MustCompile(`\b(landlock \d+, seccomp|landlock \d+|seccomp)\b`), "SANDBOX"}, // as the kernel has it
 	{regexp.MustCompile(`\bjust now\b|\b\d+ s ago\b`), "SOON"},
 	{regexp.MustCompile(`\bpass(es)?\b`), "PASSES"},
 	{regexp.MustCompile(`\d+(\.\d+)?`), "N"},

@@ -92,10 +92,13 @@ func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) err
 func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	const created = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := os.OpenFile(tmp, created, 0o600)
+	if errors.Is(err, os.ErrExist) { // a crash left it
+		if err = os.Remove(tmp); err == nil {
+			f, err = os.OpenFile(tmp, created, 0o600)
+		}
 	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -71,10 +71,24 @@ var refusedCalls = slices.Concat(
 )
 
 // modeCalls change who may do what with a file of the same user. Landlock does not cover them.
-// fchmod is one: a directory that may only be listed can be opened.
-var modeCalls = append(always(unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,
+// fchmod is one: a directory that may only be listed can be opened. So are the requests of ioctl
+// that set flags and attributes: an immutable file cannot be changed by the agent either.
+var modeCalls = slices.Concat(always(unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
-	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR), archModeCalls...)
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR),
+	given([]argument{
+		{1, whole, bpf.JumpEqual, unix.FS_IOC_SETFLAGS},
+		{1, whole, bpf.JumpEqual, fsIocSetflags32},
+		{1, whole, bpf.JumpEqual, fsIocFssetxattr},
+		{1, whole, bpf.JumpEqual, unix.FS_IOC_ENABLE_VERITY},
+	}, unix.SYS_IOCTL),
+	archModeCalls)
+
+// Requests of ioctl(2) from linux/fs.h that x/sys does not have.
+const (
+	fsIocSetflags32 = 0x40046602 // FS_IOC32_SETFLAGS
+	fsIocFssetxattr = 0x401c5820 // FS_IOC_FSSETXATTR
+)
 
 // truncatingCalls truncate a file without a right of Landlock before version 3: by its path, or
 // with the access mode 3, which neither reads nor writes. Runtimes use openat where there is no
@@ -133,7 +147,7 @@ func callFilter(landlock int, modes bool) ([]bpf.RawInstruction, error) {
 		if rule.args == nil {
 			then = append(then, refuse(errno))
 		} else {
-			then = append(then, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+			then = append(then, bpf.LoadAbsolute{Off: offNumber, Size: 4}) // for the rules that follow
 		}
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(rule.number), SkipFalse: uint8(len(then))})
 		program = append(program, then...)
