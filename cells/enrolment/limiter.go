@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// limiter counts events by key: a number of them in an interval is too many. Of more keys than it
+// limiter counts events by key: a number of them in a minute is too many. Of more keys than it
 // keeps, the others count together. It is safe for concurrent use.
 type limiter struct {
-	most     int
-	interval time.Duration
-	now      func() time.Time
+	most int
+	now  func() time.Time
 
 	mu     sync.Mutex
 	counts map[string]count
@@ -31,8 +30,8 @@ const (
 	others  = ""
 )
 
-func newLimiter(most int, interval time.Duration, now func() time.Time) *limiter {
-	return &limiter{most: most, interval: interval, now: now, counts: map[string]count{}}
+func newLimiter(most int, now func() time.Time) *limiter {
+	return &limiter{most: most, now: now, counts: map[string]count{}}
 }
 
 // exceeded reports whether a key has had too many events.
@@ -52,10 +51,10 @@ func (l *limiter) add(key string) {
 	l.counts[key] = c
 }
 
-// find returns the count of a key in this interval, and the key that it is kept under.
+// find returns the count of a key in this minute, and the key that it is kept under.
 func (l *limiter) find(key string) (string, count) {
 	now := l.now()
-	recent := func(c count) bool { return now.Sub(c.since).Abs() < l.interval } // the clock may be set back
+	recent := func(c count) bool { return now.Sub(c.since).Abs() < time.Minute } // the clock may be set back
 	if _, known := l.counts[key]; !known && len(l.counts) >= maxKeys {
 		for other, c := range l.counts {
 			if !recent(c) {

@@ -148,7 +148,7 @@ func TestTwoHolders(t *testing.T) {
 func TestRenewalRaces(t *testing.T) {
 	w := newWorld(t, nil)
 	first := w.joined("h1")
-	for range 40 { // of the same key, so that it cannot be told from the host
+	for range 40 { // of the same key, as the host has
 		status, _ := w.send(&first, http.MethodPost, "/v1/renew", "application/json", strings.NewReader("{"))
 		if status != http.StatusBadRequest {
 			t.Fatalf("a malformed request is answered with %d", status)

@@ -102,8 +102,8 @@ func New(c Config) (*Service, error) {
 	}
 	s := &Service{
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
-		failures: newLimiter(failedJoins, time.Minute, c.Now), renewals: newLimiter(renewals, time.Minute, c.Now),
-		refusals: newLimiter(refusals, time.Minute, c.Now), hostRenewals: newLimiter(hostRenewals, time.Minute, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
+		failures: newLimiter(failedJoins, c.Now), renewals: newLimiter(renewals, c.Now),
+		refusals: newLimiter(refusals, c.Now), hostRenewals: newLimiter(hostRenewals, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},

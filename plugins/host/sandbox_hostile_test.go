@@ -103,7 +103,7 @@ var attempts = []attempt{
 	{"set flags of a file", bySeccomp, true, call(unix.SYS_IOCTL, bad, unix.FS_IOC_SETFLAGS, 0)},
 	{"set flags of a file, by 32 bits", bySeccomp, true, call(unix.SYS_IOCTL, bad, 0x40046602, 0)},
 	{"set attributes of a file by ioctl", bySeccomp, true, call(unix.SYS_IOCTL, bad, 0x401c5820, 0)},
-	{"make a file read-only for ever", bySeccomp, true, call(unix.SYS_IOCTL, bad, unix.FS_IOC_ENABLE_VERITY, 0)},
+	{"seal a file", bySeccomp, true, call(unix.SYS_IOCTL, bad, unix.FS_IOC_ENABLE_VERITY, 0)},
 	{"signal the agent", byScope, true, func(h *intruder) error { return unix.Kill(h.agent, 0) }},
 	{"signal a thread of the agent", byScope, true, func(h *intruder) error { return unix.Tgkill(h.agent, h.agent, 0) }},
 	{"signal the agent by a descriptor", byScope, true, func(h *intruder) error {
