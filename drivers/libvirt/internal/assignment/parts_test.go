@@ -127,11 +127,13 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 			Machine: host(4, 8), Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Shared: []int{},
 			Instance: plugins.InstanceSpec{UUID: uuid, Allocations: allocations{}, Flavor: plugins.Flavor{ExtraSpecs: map[string]string{}}},
 		}
+		free := map[int]int64{} // dedicated processors of each cell
 		for i, cpu := range r.Machine.CPUs {
 			if cpu.Core%2 == 0 {
 				r.Shared = append(r.Shared, i)
 			} else {
 				r.Dedicated = append(r.Dedicated, i)
+				free[cpu.Cell]++
 			}
 		}
 		for cell := range r.Machine.Cells {
@@ -156,7 +158,8 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 		}
 		for vcpu, i := range in {
 			class := "VCPU"
-			if mixed && (vcpu == 0 || vcpu != len(in)-1 && rapid.Bool().Draw(t, "dedicated")) {
+			more := granted[hosts[i]]["PCPU"] < free[hosts[i]]
+			if mixed && (vcpu == 0 || vcpu != len(in)-1 && more && rapid.Bool().Draw(t, "dedicated")) {
 				class = "PCPU"
 				dedicated = append(dedicated, strconv.Itoa(vcpu))
 			}
