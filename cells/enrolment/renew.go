@@ -44,11 +44,12 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	if x.refusals.exceeded(counted) {
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
 	}
-	if err := x.config.Denied.Get().CheckIdentity(h.id); err != nil {
-		x.refusals.add(counted)
-		return nil, x.logged(h, refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, err))
+	var out any
+	if denied := x.config.Denied.Get().CheckIdentity(h.id); denied != nil {
+		err = refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, denied)
+	} else {
+		out, err = answer(x, h)
 	}
-	out, err := answer(x, h)
 	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany && refused.Code != CodeBadRequest {
 		x.refusals.add(counted)
 		return nil, x.logged(h, refused)
@@ -96,10 +97,12 @@ func mayReplace(e apidb.Enrolment, h holder) error {
 		h.id.Name, e.RenewedFrom, e.Issued.UTC().Format(time.RFC3339))
 }
 
-// replacesOther reports whether a renewal replaces a key that another address received.
-func replacesOther(e apidb.Enrolment, h holder, key string) bool {
-	old := e.NextKeyDigest
-	return old != "" && old != h.key && old != key && e.RenewedFrom != h.address
+// replaced is the unconfirmed key that a renewal with a new key ends, "" if it ends none.
+func replaced(e apidb.Enrolment, h holder, key string) string {
+	if e.NextKeyDigest == h.key || e.NextKeyDigest == key {
+		return ""
+	}
+	return e.NextKeyDigest
 }
 
 // conflict logs and keeps that a key was shown which is not the host's any more.
@@ -154,6 +157,7 @@ func (x *exchange) renewed(h holder) (any, error) {
 	}
 	var certificate []byte
 	var refused []string
+	var old string
 	e, err := x.config.Store.ChangeEnrolment(x.R.Context(), h.id.Name, func(e *apidb.Enrolment) (err error) {
 		if err := mayRenew(*e, h); err != nil {
 			return err
@@ -161,8 +165,9 @@ func (x *exchange) renewed(h holder) (any, error) {
 		if err := mayReplace(*e, h); err != nil {
 			return err
 		}
-		if before = *e; replacesOther(before, h, csr.digest) {
-			e.Conflict = &apidb.KeyConflict{At: h.now, From: before.RenewedFrom, Key: before.NextKeyDigest}
+		before, old = *e, replaced(*e, h, csr.digest)
+		if old != "" && before.RenewedFrom != h.address {
+			e.Conflict = &apidb.KeyConflict{At: h.now, From: before.RenewedFrom, Key: old}
 		}
 		if h.key == e.NextKeyDigest { // agents of before do not confirm
 			e.KeyDigest = e.NextKeyDigest
@@ -183,7 +188,7 @@ func (x *exchange) renewed(h holder) (any, error) {
 	x.hostRenewals.add(h.id.Name)
 	x.config.Logger.Info().Str("host", e.Host).Str("address", h.address).Str("key", h.key).Str("new_key", csr.digest).
 		Time("expires", e.ExpiresAt).Msg("A host renewed its certificate.")
-	if old := before.NextKeyDigest; old != "" && old != h.key && old != csr.digest {
+	if old != "" {
 		x.config.Logger.Warn().Str("host", e.Host).Str("address", h.address).Str("replaced_key", old).Time("renewed", before.Issued).Str("renewed_from", before.RenewedFrom).
 			Msg("A host renewed its certificate again, and never confirmed the one before. Either the answer was lost, or another machine has a copy of its identity.")
 	}

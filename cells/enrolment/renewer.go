@@ -23,8 +23,8 @@ type RenewerConfig struct {
 	CertFile, KeyFile string
 	// Renew asks for a new certificate; nil: this is not done here, and the files are only read.
 	Renew func(ctx context.Context, csr []byte, nodes []Node) (*Answer, error)
-	// Confirm tells the service that the host has the certificate of its files; nil: there is none
-	// to tell. A service of before answers with CodeNotFound.
+	// Confirm tells the service that the host has the certificate of its files; nil:
+	// nothing is sent. A service of before answers with CodeNotFound.
 	Confirm func(ctx context.Context) error
 	// Nodes are the compute nodes of the host, as far as they are known.
 	Nodes func() []Node

@@ -4,19 +4,12 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -25,28 +18,7 @@ import (
 // TestEvictHostListsWhatItMayHaveRead: the servers on the host, with what is secret of them, and
 // none of other hosts; the host's service takes no new ones.
 func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
-	dir := t.TempDir()
-	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- one.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := one.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	url := "http://" + l.Addr().String()
+	ctx, url := t.Context(), servedCell(t)
 	client, err := cellclient.New(cellclient.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)

@@ -100,11 +100,10 @@ func TestADatabaseOfAnother(t *testing.T) {
 	}
 }
 
-// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator
-// sees which one answers.
-func TestAnotherCellAtTheURL(t *testing.T) {
-	dir := t.TempDir()
-	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+// servedCell serves a cell named cell1 until the test ends, and returns its URL.
+func servedCell(t *testing.T) string {
+	t.Helper()
+	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +121,14 @@ func TestAnotherCellAtTheURL(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	url := "http://" + l.Addr().String()
+	return "http://" + l.Addr().String()
+}
+
+// TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator
+// sees which one answers.
+func TestAnotherCellAtTheURL(t *testing.T) {
+	dir := t.TempDir()
+	url := servedCell(t)
 	for name, at := range map[string]string{"cell1": url, "cell2": url + "/"} { // another spelling, so another URL
 		if _, _, err := manage(t, dir, "create", "--name", name, "--url", at); err != nil {
 			t.Fatal(err)

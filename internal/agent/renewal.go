@@ -13,7 +13,7 @@ import (
 )
 
 // newRenewer returns what renews the certificate of this host, as [enrolment_client] says. Without
-// it, the certificate of [cell_client] or [placement_client] is only looked at. Nil: there is none.
+// it, the certificate of [cell_client] or [placement_client] is only read. Nil: no certificate.
 func (a *Agent) newRenewer(cfg *config.Config) *enrolment.Renewer {
 	r := enrolment.RenewerConfig{Nodes: a.enrolledNodes, Logger: a.log}
 	switch client := cfg.EnrolmentClient; {

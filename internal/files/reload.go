@@ -196,7 +196,7 @@ func sum(contents []Content) (all [sha256.Size]byte) {
 // ReadOwn reads a secret of a user in a directory that this user may write to, for root: a regular
 // file with one name, of the user or of root, that no other user can read. Links are not followed,
 // so that the user cannot have root take another file for it. An error wraps os.ErrNotExist if
-// there is none.
+// it does not exist.
 func ReadOwn(path string, uid int) (c Content, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
