@@ -87,7 +87,9 @@ func (s *streaming) agent(process int, serve func(offer cellwire.StreamOffer, en
 				tasks.Go(func() {
 					end, err := client.AcceptStream(ctx, "h1", offer.ID)
 					if err != nil {
-						s.t.Error(err)
+						if ctx.Err() == nil { // the other end may be open, and the test over, before this answer is here
+							s.t.Error(err)
+						}
 						return
 					}
 					serve(offer, end)
