@@ -49,6 +49,7 @@ type offer struct {
 	cellwire.StreamOffer
 	host  string
 	given bool // in an answer to the host
+	taken bool // by a request that accepts it
 	other chan *cellwire.Stream
 	// still returns an error when the agent's end is not let in any more; it is set before the end
 	// is in other.
@@ -137,14 +138,22 @@ func (s *streams) leave(o *offer) {
 	s.relays.Done()
 }
 
-// find returns the stream that a host may accept.
-func (s *streams) find(host, id string) (*offer, error) {
+// take returns the stream that a host accepts, once: until drop, no other request gets it.
+func (s *streams) take(host, id string) (*offer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.offers[id]; o != nil && o.host == host {
+	if o := s.offers[id]; o != nil && o.host == host && !o.taken {
+		o.taken = true
 		return o, nil
 	}
 	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "No stream of this id waits for the host here."}
+}
+
+// drop offers a stream again that a request took and could not accept.
+func (s *streams) drop(o *offer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.taken = false
 }
 
 // accept hands over the agent's end.
@@ -352,12 +361,14 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	o, err := c.streams.find(x.R.PathValue("host"), x.R.PathValue("id"))
+	// The host may ask again as soon as the connection is upgraded.
+	o, err := c.streams.take(x.R.PathValue("host"), x.R.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
 	conn, from, err := x.Upgrade(cellwire.StreamProtocol)
 	if err != nil {
+		c.streams.drop(o)
 		return nil, err
 	}
 	c.streams.accept(o, cellwire.NewStream(conn, from), x.still)
