@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -115,6 +116,7 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	s.answered.Add(1)
+	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	_, _ = io.Copy(w, resp.Body) // the client notices
 }
@@ -220,6 +222,89 @@ func (w *writer) round(ctx context.Context) error {
 	return nil
 }
 
+// load is four writers that go on until it is finished, on the servers behind a balancer.
+type load struct {
+	t       *testing.T
+	b       *balancer
+	writers []*writer
+	ended   chan error // of each writer
+	stop    chan struct{}
+}
+
+// load begins. It ends with the test, if not before.
+func (b *balancer) load(t *testing.T) *load {
+	t.Helper()
+	l := &load{t: t, b: b, writers: make([]*writer, 4), ended: make(chan error, 4), stop: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	t.Cleanup(func() { cancel(); working.Wait() })
+	working.Go(func() { b.probe(ctx) })
+	for i := range l.writers {
+		w := &writer{number: i, handler: b}
+		l.writers[i] = w
+		working.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					l.ended <- nil
+					return
+				default:
+				}
+				if err := w.round(ctx); err != nil {
+					l.ended <- fmt.Errorf("client %d, round %d: %w", w.number, w.rounds.Load(), err)
+					return
+				}
+			}
+		})
+	}
+	return l
+}
+
+// progress waits until each client has made more rounds, and each server has answered.
+func (l *load) progress(when string) {
+	l.t.Helper()
+	var rounds, answers []int64
+	for _, w := range l.writers {
+		rounds = append(rounds, w.rounds.Load())
+	}
+	for _, s := range l.b.servers {
+		answers = append(answers, s.answered.Load())
+	}
+	testproc.Eventually(l.t, 2*patience, when+": clients go on, on all servers", func() error {
+		for i, w := range l.writers {
+			if w.rounds.Load() < rounds[i]+5 {
+				select {
+				case err := <-l.ended:
+					l.t.Fatalf("%s: %v", when, err)
+				default:
+				}
+				return fmt.Errorf("client %d made %d rounds, from %d", i, w.rounds.Load(), rounds[i])
+			}
+		}
+		for i, s := range l.b.servers {
+			if s.answered.Load() == answers[i] {
+				return fmt.Errorf("server %d answered nothing", i)
+			}
+		}
+		return nil
+	})
+}
+
+// finish ends the load: no request failed that a client which repeats what is answered with 503
+// notices.
+func (l *load) finish() {
+	l.t.Helper()
+	close(l.stop)
+	var rounds, retried int64
+	for _, w := range l.writers {
+		if err := <-l.ended; err != nil {
+			l.t.Error(err)
+		}
+		rounds, retried = rounds+w.rounds.Load(), retried+w.retried.Load()
+	}
+	l.t.Logf("%d rounds, %d requests repeated after 503", rounds, retried)
+}
+
 // TestDatabasesRollingUpgrade: three servers on one database, behind a load balancer, are replaced
 // by newer ones under load, one after the other. No request fails that a client which repeats what
 // is answered with 503 would notice; old and new servers show what the others wrote. What older
@@ -271,60 +356,8 @@ func roll(t *testing.T, older, newer, database string) {
 		s.await(0, "Serving the Placement API.")
 		b.servers = append(b.servers, s)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	defer working.Wait()
-	defer stop()
-	working.Go(func() { b.probe(ctx) })
-	writers := make([]*writer, 4)
-	ended, finish := make(chan error, len(writers)), make(chan struct{})
-	for i := range writers {
-		w := &writer{number: i, handler: b}
-		writers[i] = w
-		working.Go(func() {
-			for {
-				select {
-				case <-finish:
-					ended <- nil
-					return
-				default:
-				}
-				if err := w.round(ctx); err != nil {
-					ended <- fmt.Errorf("client %d, round %d: %w", w.number, w.rounds.Load(), err)
-					return
-				}
-			}
-		})
-	}
-	// progress waits until each client has made more rounds, and each server has answered.
-	progress := func(when string) {
-		t.Helper()
-		var rounds, answers []int64
-		for _, w := range writers {
-			rounds = append(rounds, w.rounds.Load())
-		}
-		for _, s := range b.servers {
-			answers = append(answers, s.answered.Load())
-		}
-		testproc.Eventually(t, 2*patience, when+": clients go on, on all servers", func() error {
-			for i, w := range writers {
-				if w.rounds.Load() < rounds[i]+5 {
-					select {
-					case err := <-ended:
-						t.Fatalf("%s: %v", when, err)
-					default:
-					}
-					return fmt.Errorf("client %d made %d rounds, from %d", i, w.rounds.Load(), rounds[i])
-				}
-			}
-			for i, s := range b.servers {
-				if s.answered.Load() == answers[i] {
-					return fmt.Errorf("server %d answered nothing", i)
-				}
-			}
-			return nil
-		})
-	}
+	l := b.load(t)
+	progress := l.progress
 	progress("before")
 	for i, s := range b.servers {
 		mark := s.Mark()
@@ -370,15 +403,7 @@ func roll(t *testing.T, older, newer, database string) {
 	if code != 3 || !strings.Contains(out, "a newer program was here") {
 		t.Errorf("an older server: %d\n%s", code, out)
 	}
-	close(finish)
-	var rounds, retried int64
-	for _, w := range writers {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		rounds, retried = rounds+w.rounds.Load(), retried+w.retried.Load()
-	}
-	t.Logf("%d rounds, %d requests repeated after 503", rounds, retried)
+	l.finish()
 	for _, s := range b.servers {
 		s.stop()
 	}

@@ -34,14 +34,48 @@ type Binaries struct {
 	// calls it; a test calls it where the time of a build must not count.
 	Build func() error
 
-	dir string
+	dir     string
+	folders []string
 }
 
 // Of returns the commands in folders of the module, such as "cmd/compute-agent", not built yet.
 func Of(folders ...string) *Binaries {
-	b := &Binaries{}
-	b.Build = sync.OnceValue(func() error { return b.build(folders) })
+	b := &Binaries{folders: folders}
+	b.Build = sync.OnceValue(func() error { return b.build(".") })
 	return b
+}
+
+// previous is the last commit of the release before this one, 0.2.0.
+const previous = "7c31dbf6f921e592918649fdeb17e79d49b11d48"
+
+// Previous builds the same commands of the release before this one, for tests of upgrades, but for
+// the libvirt driver. Its source comes from the history of the repository, which a shallow clone
+// does not have.
+func (b *Binaries) Previous(t testing.TB) *Binaries {
+	t.Helper()
+	older := &Binaries{
+		dir:     filepath.Join(b.dir, "previous"),
+		folders: slices.DeleteFunc(slices.Clone(b.folders), func(folder string) bool { return folder == libvirtDriver }),
+	}
+	source, err := os.MkdirTemp("", "previous")
+	Check(t, err)
+	t.Cleanup(func() { Check(t, os.RemoveAll(source)) })
+	Check(t, os.MkdirAll(older.dir, 0o755)) //nolint:gosec // another user runs the binaries in some tests
+	// Of a commit, git archive takes what is below the working directory: here that is all.
+	top, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--show-toplevel").Output()
+	Check(t, err)
+	archive := filepath.Join(source, "archive.tar")
+	for _, words := range [][]string{
+		{"git", "-C", strings.TrimSpace(string(top)), "archive", "--output", archive, previous},
+		{"tar", "-x", "-C", source, "-f", archive},
+	} {
+		if out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the test's own words
+			t.Fatalf("the source of the previous release, commit %s: %v: %v\n%s\nIn a shallow clone, run git fetch --unshallow.", previous, words, err, out)
+		}
+	}
+	Check(t, older.build(source))
+	older.Build = func() error { return nil }
+	return older
 }
 
 // Main runs the tests of a package, with a directory for the binaries that is removed afterwards,
@@ -65,18 +99,19 @@ func (b *Binaries) Main(m *testing.M) int {
 // returns.
 func (b *Binaries) Dir() string { return b.dir }
 
-func (b *Binaries) build(folders []string) error {
+// build builds the commands of the module that source is a directory of.
+func (b *Binaries) build(source string) error {
 	if b.dir == "" {
 		return errors.New("building what is tested: TestMain does not call Main")
 	}
-	for _, folder := range folders {
-		args := []string{"build", "-o", filepath.Join(b.dir, path.Base(folder))}
+	for _, folder := range b.folders {
+		args := []string{"build", "-trimpath", "-o", filepath.Join(b.dir, path.Base(folder))}
 		cgo := "0"
 		if folder == libvirtDriver {
 			args, cgo = append(args, "-tags", "libvirt_dlopen"), "1"
 		}
 		cmd := exec.Command("go", append(args, module+folder)...) //nolint:noctx // it ends by itself, and the tests wait for it
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED="+cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", folder, err, out)
 		}
