@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 	"golang.org/x/sys/unix"
 )
 
@@ -113,17 +113,13 @@ func TestFullDisk(t *testing.T) {
 // ready waits until a server says that it is ready.
 func (c *client) ready(t *testing.T) {
 	t.Helper()
-	for {
-		status, _, _, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil)
-		if err == nil && status == http.StatusOK {
-			return
+	testproc.Eventually(t, 4*testproc.Patience, "the server is ready", func() error {
+		status, _, text, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", status, text)
 		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("not ready: %d, %v", status, err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
 // TestFailedWrites: files may not grow (a limit on their size, which is for SQLite what a failing
