@@ -50,6 +50,8 @@ install: ## Install what `make build` built, with units and a first configuratio
 	install -D -m 644 systemd/units/sysusers.conf '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf'
 	install -D -m 644 systemd/units/tmpfiles.conf '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf'
 	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent' systemd/units/instances.conf systemd/units/cpu-power.conf systemd/units/cpu-power-tmpfiles.conf
+	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent/prometheus' observability/prometheus/*.yaml
+	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent/grafana' observability/grafana/*.json
 	install -d -m 755 '$(DESTDIR)/etc/compute-agent'
 	@for f in systemd/config/*.toml; do \
 	  to='$(DESTDIR)/etc/compute-agent/'$${f##*/}; [ -e "$$to" ] || { echo "install -m 644 $$f $$to"; install -m 644 "$$f" "$$to"; } || exit 1; done
@@ -61,7 +63,8 @@ uninstall: ## Remove what `make install` installed; configuration and state stay
 	rm -f '$(DESTDIR)/usr/bin/compute-agent' '$(DESTDIR)/usr/libexec/compute-agent/plugins/compute-driver-libvirt' \
 	  '$(DESTDIR)/usr/share/compute-agent/instances.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power-tmpfiles.conf' \
 	  '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf' '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf' \
-	  $(patsubst systemd/units/%,'$(DESTDIR)$(SYSTEMD)/%',$(wildcard systemd/units/*.service systemd/units/*.socket))
+	  $(patsubst systemd/units/%,'$(DESTDIR)$(SYSTEMD)/%',$(wildcard systemd/units/*.service systemd/units/*.socket)) \
+	  $(patsubst observability/%,'$(DESTDIR)/usr/share/compute-agent/%',$(wildcard observability/prometheus/*.yaml observability/grafana/*.json))
 	$(if $(DESTDIR),,systemctl daemon-reload)
 
 .PHONY: run

@@ -47,7 +47,9 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 			Name: prefixCell + "reports_total", Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
 		}, []string{"kind", "outcome"}),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefixCell + "database_write_duration_seconds", Help: "Time that writes to the cell's database took, with the wait for their turn.", Buckets: latencies,
+			Name:    prefixCell + "database_write_duration_seconds",
+			Help:    "Time that writes to the cell's database took, including the wait for other writes. All except most heartbeats wait for the disk.",
+			Buckets: latencies,
 		}, []string{"operation"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: prefixCell + "database_write_failures_total", Help: "Writes that failed because the cell's database could not be used.",
@@ -137,12 +139,19 @@ type cellCollector struct {
 
 var (
 	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database is whole and could be read for this page, 0 if not: then the cell refuses every request.")
-	descCellWritable = desc(prefixCell+"database_writable", "1 if the cell's database takes writes as far as is known, 0 if not.")
-	descHosts        = desc(prefixCell+"hosts", "Hosts, by whether they show life (up or down), and whether they are disabled.", "state", "disabled")
-	descInstances    = desc(prefixCell+"instances", "Servers that live in the cell, by vm_state; softly deleted ones are among them.", "vm_state")
-	descNodes        = desc(
+	descCellWritable = desc(
+		prefixCell+"database_writable",
+		"1 if the cell's database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
+	)
+	descHosts     = desc(prefixCell+"hosts", "Hosts, by whether they are up or down, and whether they are disabled.", "state", "disabled")
+	descInstances = desc(
+		prefixCell+"instances",
+		"Servers of the cell that are not deleted, by vm_state; softly deleted ones are included. Counted at most every 15 s.",
+		"vm_state",
+	)
+	descNodes = desc(
 		prefixCell+"nodes",
-		"Compute nodes: present (reported by their hosts), absent (not any more), contested (that other hosts report too), unused (that the compute API does not use).",
+		"Compute nodes: present (reported by their hosts), absent (not any more), contested (other hosts report them too), unused (the compute API does not use them).",
 		"state",
 	)
 	descWaiting = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
@@ -20,7 +23,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/golden"
 )
 
@@ -174,11 +179,28 @@ func cellDay(t *testing.T) *cellMetrics {
 	return m
 }
 
-// TestExposition are the whole pages but for what the Go runtime and the process say of themselves.
+// TestExposition are the whole pages, which docs/metrics.md is made of, but for what the Go runtime
+// and the process say of themselves. Time stands still.
 func TestExposition(t *testing.T) {
-	for file, m := range map[string]metricsHandler{"testdata/api.txt": apiDay(), "testdata/cell.txt": cellDay(t)} {
-		golden.Metrics(t, file, metricsText(t, m))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = audit.Close() }()
+		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		api, cell := apiDay(), cellDay(t)
+		api.MustRegister(audit.Collector())
+		cell.MustRegister(audit.Collector())
+		cell.WatchDenied(denied)
+		for file, m := range map[string]metricsHandler{"testdata/api.txt": api, "testdata/cell.txt": cell} {
+			golden.Metrics(t, file, metricsText(t, m))
+		}
+	})
 }
 
 // TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not

@@ -49,12 +49,16 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	}
 	gauge("placement_http_requests_in_flight", "Requests in progress.", func() float64 { return float64(a.Load().Requests) })
 	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
-	gauge("placement_database_writable", "1 if no problem with writes to the database is known, 0 otherwise.", func() float64 {
-		if problem() != nil {
-			return 0
-		}
-		return 1
-	})
+	gauge(
+		"placement_database_writable",
+		"1 if the database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
+		func() float64 {
+			if problem() != nil {
+				return 0
+			}
+			return 1
+		},
+	)
 	gauge("placement_writes_waiting", "Writes in the queue.", func() float64 { return float64(l.Waiting()) })
 	gauge(
 		"placement_snapshot_version",
@@ -91,15 +95,16 @@ type requestMetrics struct {
 func newRequestMetrics() requestMetrics {
 	return requestMetrics{
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_conflicts_total", Help: "Requests that were answered with 409, by error code; placement.concurrent_update is a generation that moved.",
+			Name: "placement_conflicts_total",
+			Help: "Requests that were answered with 409, by error code. placement.concurrent_update is a generation that changed: a few are usual, many mean that clients write the same provider at once.",
 		}, []string{"code"}),
 		received: prometheus.NewCounter(prometheus.CounterOpts{Name: "placement_http_received_bytes_total", Help: "Bytes of request bodies."}),
 		sent:     prometheus.NewCounter(prometheus.CounterOpts{Name: "placement_http_sent_bytes_total", Help: "Bytes of answers' bodies."}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_stale_reads_total", Help: "Reads that were answered from the state in memory while the database could not be asked, see [placement] stale_reads.",
+			Name: "placement_stale_reads_total", Help: "Reads that were answered from the state in memory while the database could not be reached, see [placement] stale_reads.",
 		}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_host_writes_limited_total", Help: "Writes of hosts that were refused with 429, because the host wrote too much.",
+			Name: "placement_host_writes_limited_total", Help: "Writes of hosts that were refused with 429, because the host wrote too much; the log names the host.",
 		}),
 	}
 }
@@ -172,7 +177,7 @@ func newCommitMetrics() commitMetrics {
 	c := commitMetrics{
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "placement_commits_total",
-			Help: "Attempts to commit to the database, by outcome: durable; conflict and reload are retried; failed and unknown are answered with an error.",
+			Help: "Attempts to commit to the database, by outcome: durable; conflict and reload (another server committed first) are retried; failed and unknown are answered with an error.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "placement_commit_duration_seconds", Help: "Time that the database took for a commit.", Buckets: latencyBuckets,
@@ -187,7 +192,7 @@ func newCommitMetrics() commitMetrics {
 			Name: "placement_committed_changes_total", Help: "Changes of rows that were committed.",
 		}),
 		followed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_follows_total", Help: "Refreshes with the commits of other servers, by what was read: the changes or the whole state.",
+			Name: "placement_follows_total", Help: "Refreshes with the commits of other servers, by what was read: the changes, or the whole state, which is rare.",
 		}, []string{"read"}),
 		followDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "placement_follow_duration_seconds", Help: "Time that a refresh with the commits of other servers took.", Buckets: latencyBuckets,

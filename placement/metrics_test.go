@@ -5,15 +5,21 @@ package placement
 import (
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/golden"
 )
 
 // metricSamples are the lines of /metrics that begin with one of the names and are no buckets.
@@ -96,6 +102,36 @@ func TestMetricsCountCommitsAndSearches(t *testing.T) {
 	if diff := cmp.Diff(want, metricSamples(t, m, "placement_commit", "placement_follow", "placement_candidates", "placement_writes")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
+}
+
+// TestExposition compares the whole page of a service, which docs/metrics.md is made of, except for
+// the metrics of the Go runtime and the process. Time stands still.
+func TestExposition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = audit.Close() }()
+		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(t.Context(), Config{
+			Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: Auth{Strategy: NoAuth}, Audit: audit, Denied: denied, Logger: zerolog.Nop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+		s.metrics.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Changes: 10, Duration: time.Second})
+		s.metrics.Searched(api.Search{Candidates: 10, Steps: 500})
+		w := httptest.NewRecorder()
+		s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		golden.Metrics(t, "testdata/metrics.txt", w.Body.String())
+	})
 }
 
 // BenchmarkMetricsAnswered is what metrics add to a request.

@@ -11,11 +11,11 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 demo=("${run[@]}" python3-openstackclient)
 # To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
 # start services), and systemd-analyze; clients that were written for Placement and Nova; and what the driver in Python is
-# built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers), whose own servers are not used; the firmware and
-# the TPM of guests.
+# built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers) and promtool (observability), whose own servers are not
+# used; the firmware and the TPM of guests.
 test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
-  mariadb-server-core mariadb-client-core galera-4 postgresql iproute2 ovmf swtpm swtpm-tools)
+  mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 ovmf swtpm swtpm-tools)
 # To run the long tests with databases as well: Nova (its code, which has all its services), and the broker of its messages, whose
 # own service is not used.
 databases=("${test[@]}" python3-nova rabbitmq-server)

@@ -50,6 +50,12 @@ type Definition struct {
 	TimeToVisible time.Duration
 }
 
+// runbooks is the page with a section for each condition.
+const runbooks = "https://github.com/compute-agent/compute-agent/blob/main/docs/runbooks/conditions.md#"
+
+// Runbook is the address of the section of docs/runbooks about the condition.
+func (d Definition) Runbook() string { return runbooks + string(d.Code) }
+
 // Subject is the object of a condition: "agent", "driver NAME", "plugin NAME" or "node NAME".
 type Subject string
 
@@ -94,15 +100,17 @@ type Finding struct {
 
 // Condition is a current condition.
 type Condition struct {
-	Code     Code      `json:"code"`
-	Severity Severity  `json:"severity"`
-	Subject  Subject   `json:"subject"`
-	Title    string    `json:"title"`
-	Text     string    `json:"text,omitempty"`
-	Details  []string  `json:"details,omitempty"`
-	Meaning  string    `json:"meaning"`
-	Hint     string    `json:"remedy"`
-	Since    time.Time `json:"since"`
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	Subject  Subject  `json:"subject"`
+	Title    string   `json:"title"`
+	Text     string   `json:"text,omitempty"`
+	Details  []string `json:"details,omitempty"`
+	Meaning  string   `json:"meaning"`
+	Hint     string   `json:"remedy"`
+	// Runbook is the address of what else an operator can look at and do.
+	Runbook string    `json:"runbook"`
+	Since   time.Time `json:"since"`
 }
 
 // String formats the condition in one line.

@@ -11,6 +11,7 @@
 //	                                    Definition of each code (definitions.go)
 //
 // Only [Tracker.Judge] decides whether the agent is degraded, and why. [Definition] describes each
-// code, and docs/operators.md has the same table. The types are those of the control socket and of
-// `--output json`: fields are added, never renamed. The package has no clock and does no I/O.
+// code, and docs/runbooks/conditions.md has the same text. The types are those of the control
+// socket and of `--output json`: fields are added, never renamed. The package has no clock and does
+// no I/O.
 package health

@@ -4,6 +4,7 @@ package health_test
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	def := health.Define(health.ReshapeHeld)
 	want := health.Condition{
 		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no capacity", Details: []string{"one"},
-		Meaning: def.Meaning, Hint: "free capacity", Since: noon,
+		Meaning: def.Meaning, Hint: "free capacity", Runbook: def.Runbook(), Since: noon,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -204,17 +205,42 @@ func TestDefinitions(t *testing.T) {
 	health.Define("no-such-code")
 }
 
-func TestOperatorsGuideHasDefinitions(t *testing.T) {
+// TestRunbooksHaveDefinitions: the page of runbooks has a section for each condition, in the order
+// of the definitions, with what they say; the rest of a section is written by hand.
+func TestRunbooksHaveDefinitions(t *testing.T) {
+	const page = "../../docs/runbooks/conditions.md"
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, sections, _ := strings.Cut(string(content), "\n## ")
+	byHand := map[string]map[string]string{} // by code and part
+	for section := range strings.SplitSeq(sections, "\n## ") {
+		code, text, _ := strings.Cut(section, "\n")
+		parts := map[string]string{}
+		for bullet := range strings.SplitSeq(text, "\n- **") {
+			if name, rest, found := strings.Cut(bullet, ":**"); found {
+				parts[name] = strings.TrimRight(rest, "\n")
+			}
+		}
+		byHand[strings.Trim(code, "`")] = parts
+	}
 	var want strings.Builder
-	want.WriteString("| code | severity | condition | effect | what to do |\n|---|---|---|---|---|\n")
+	want.WriteString(header)
 	for _, d := range health.Definitions() {
 		severity := string(d.Severity)
 		if d.TimeToVisible > 0 {
-			severity += fmt.Sprintf(", after %d s", int(d.TimeToVisible.Seconds()))
+			severity += fmt.Sprintf(", shown after %d s", int(d.TimeToVisible.Seconds()))
 		}
-		_, _ = fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Code, severity, d.Title, d.Meaning, d.Hint)
+		hand := byHand[string(d.Code)]
+		_, more, _ := strings.Cut(hand["Do"], "\n") // lines below that of the definition
+		if more != "" {
+			more = "\n" + more
+		}
+		_, _ = fmt.Fprintf(&want, "\n## `%s`\n\n- **Means:** (%s) %s. %s\n- **Still works:**%s\n- **Look at:**%s\n- **Do:** %s.%s\n- **Escalate:**%s\n",
+			d.Code, severity, d.Title, d.Meaning, hand["Still works"], hand["Look at"], d.Hint, more, hand["Escalate"])
 	}
-	golden.Section(t, "../../docs/operators.md", "<!-- conditions: begin -->", "<!-- conditions: end -->", want.String())
+	golden.Text(t, page, want.String())
 }
 
 // BenchmarkObserve evaluates a thousand nodes with problems.

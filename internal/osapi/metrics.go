@@ -40,7 +40,7 @@ func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
 	}
 	p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "compute_agent_deny_list_age_seconds",
-		Help: "Time since the list of hosts that are refused was fetched last; it is fetched every 15 s.",
+		Help: "Time since the list of hosts that are refused was fetched last; it is fetched every 15 s. Only where the list is fetched from elsewhere.",
 	}, func() float64 {
 		age, _ := denied.Age()
 		return age.Seconds()
@@ -100,7 +100,7 @@ func NewAnswerMetrics(p MetricsPage, o AnswerMetricsOptions) *AnswerMetrics {
 	m := &AnswerMetrics{
 		untimed: o.Untimed,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: o.Prefix + "http_requests_total", Help: "Requests that were answered.",
+			Name: o.Prefix + "http_requests_total", Help: "Requests that were answered. The route is a pattern, or unmatched for any other path.",
 		}, []string{"route", "method", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: o.Prefix + "http_request_duration_seconds", Help: o.Help, Buckets: o.Buckets,

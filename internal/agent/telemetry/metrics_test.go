@@ -95,9 +95,13 @@ func (s *scene) day() {
 	s.request("GET", "/resource_providers", 200, nil)
 	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
 	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
-	for _, state := range []host.State{host.Verified, host.Starting, host.Configured, host.Healthy, host.Backoff, host.Verified} {
+	for _, state := range []host.State{
+		host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.NotInstalled,
+		host.Incompatible, host.Refused, host.Disabled, host.Stopped,
+	} {
 		s.PluginTransition("libvirt", state)
 	}
+	s.failures()
 	s.Watch(func() health.Status {
 		return health.Status{
 			Started: s.now.Add(-time.Hour), Placement: health.Placement{Requests: 9},
@@ -114,6 +118,28 @@ func (s *scene) day() {
 			}},
 		}
 	})
+}
+
+// failures produces samples of every outcome that is not a success.
+func (s *scene) failures() {
+	failed := errors.New("it failed")
+	for _, err := range []error{failed, &resourcetracker.ReshapeError{Problem: "no capacity"}} {
+		ctx, end := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+			s.step(ctx, step, 0, failed)
+		}
+		_, endReshape := s.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
+		s.step(ctx, resourcetracker.StepGather, 0, failed)
+		s.step(ctx, resourcetracker.StepDriver, 0, failed)
+		endReshape(err)
+		end(err)
+	}
+	ctx, _ := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+	for _, step := range []resourcetracker.Step{resourcetracker.StepGuard, resourcetracker.StepApply} {
+		_, end := s.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
+		end(nil)
+		s.step(ctx, step, 0, failed)
+	}
 }
 
 // TestExposition compares the whole page, except metrics of the Go runtime and the process.

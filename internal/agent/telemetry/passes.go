@@ -41,10 +41,10 @@ func newPasses() passes {
 			Buckets: durations,
 		}, []string{"step", "outcome"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_driver_call_duration_seconds", Help: "Duration of one call of a driver.", Buckets: durations,
+			Name: "compute_agent_driver_call_duration_seconds", Help: "Duration of one call of a driver. reshape_needed is an answer, not a failure.", Buckets: durations,
 		}, []string{"driver", "outcome"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_conflicts_total", Help: "Passes that were computed again because another client wrote to the same resource providers.",
+			Name: "compute_agent_conflicts_total", Help: "Passes that were computed again because another client wrote to the same resource providers. A few are usual.",
 		}, ofNode),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_drift_total", Help: "Changes in Placement by other clients to what this agent had written.",
@@ -53,7 +53,7 @@ func newPasses() passes {
 			Name: "compute_agent_node_writes_total", Help: "Successful writes to Placement by node.",
 		}, ofNode),
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_plugin_transitions_total", Help: "Transitions of a driver's process into a state.",
+			Name: "compute_agent_plugin_transitions_total", Help: "Transitions of a driver's process into a state, however short it lasts.",
 		}, []string{"driver", "state"}),
 	}
 }

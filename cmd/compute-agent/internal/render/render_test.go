@@ -179,6 +179,7 @@ func TestStatus(t *testing.T) {
 		condition(health.PluginDown, health.OfPlugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
 		condition(health.InventoryDraining, health.OfNode("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
 	}
+	explained.Conditions[0].Runbook = health.Define(health.CredentialsRefused).Runbook()
 	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
 	noted := good
 	noted.Drivers = slices.Clone(good.Drivers)

@@ -106,6 +106,9 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 		}
 		p.line("  means       %s", c.Meaning)
 		p.line("  what to do  %s", c.Hint)
+		if c.Runbook != "" { // an older agent sends none
+			p.line("  runbook     %s", c.Runbook)
+		}
 	}
 }
 
