@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // metrics are those of one service. It is safe for concurrent use.
@@ -93,7 +94,7 @@ type requestMetrics struct {
 }
 
 func newRequestMetrics() requestMetrics {
-	return requestMetrics{
+	c := requestMetrics{
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "placement_conflicts_total",
 			Help: "Requests that were answered with 409, by error code. placement.concurrent_update is a generation that changed: a few are usual, many mean that clients write the same provider at once.",
@@ -107,6 +108,8 @@ func newRequestMetrics() requestMetrics {
 			Name: "placement_host_writes_limited_total", Help: "Writes of hosts that were refused with 429, because the host wrote too much; the log names the host.",
 		}),
 	}
+	c.conflicts.WithLabelValues(string(wire.CodeConcurrentUpdate)) // shown as 0 before the first one
+	return c
 }
 
 func (c *requestMetrics) collectors() []prometheus.Collector {

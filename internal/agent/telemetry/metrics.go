@@ -68,12 +68,18 @@ func (n *names) label(name string) string {
 	return name
 }
 
+// The outcomes.
+const (
+	succeeded = "succeeded"
+	failed    = "failed"
+)
+
 // outcome is the label value for an error.
 func outcome(err error) string {
 	if err != nil {
-		return "failed"
+		return failed
 	}
-	return "succeeded"
+	return succeeded
 }
 
 // durations are histogram buckets in seconds, from a cached read to a driver call near its timeout.

@@ -196,6 +196,21 @@ func TestDriverCallOutsideOfPassCounts(t *testing.T) {
 	}
 }
 
+// TestNodeStartsAtZero: what has not happened to a node is there as 0.
+func TestNodeStartsAtZero(t *testing.T) {
+	s := newScene(t)
+	_, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
+	end(nil)
+	want := []string{
+		`compute_agent_conflicts_total{driver="libvirt",node="cn1"} 0`, `compute_agent_drift_total{driver="libvirt",node="cn1"} 0`,
+		`compute_agent_node_writes_total{driver="libvirt",node="cn1"} 0`,
+		`compute_agent_passes_total{driver="libvirt",node="cn1",outcome="failed"} 0`, `compute_agent_passes_total{driver="libvirt",node="cn1",outcome="succeeded"} 1`,
+	}
+	if d := cmp.Diff(want, s.samples("compute_agent_passes_total", "compute_agent_conflicts", "compute_agent_drift", "compute_agent_node_writes")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestNumberOfSeriesIsBounded(t *testing.T) {
 	s := newScene(t)
 	nodes := []resourcetracker.NodeStatus{}
@@ -211,13 +226,13 @@ func TestNumberOfSeriesIsBounded(t *testing.T) {
 		return health.Status{Drivers: []health.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
 	})
 	for name, limit := range map[string]int{
-		"compute_agent_passes_total": 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
+		"compute_agent_passes_total": 2 * 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
 	} {
 		if got := len(s.samples(name)); got != limit {
 			t.Errorf("%s has %d series, want %d", name, got, limit)
 		}
 	}
-	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other"`); len(got) != 1 || !strings.HasSuffix(got[0], " 2500") {
+	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other",outcome="succeeded"}`); len(got) != 1 || !strings.HasSuffix(got[0], " 2500") {
 		t.Errorf("all others together: %v", got)
 	}
 	if got := s.samples(`compute_agent_last_sync_age_seconds{driver="libvirt",node="other"}`); len(got) != 1 || !strings.Contains(got[0], " 2999") {

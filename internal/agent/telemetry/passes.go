@@ -58,6 +58,15 @@ func newPasses() passes {
 	}
 }
 
+// zero shows what never happened to a node as 0, so that a rate can be taken from the start.
+func (p *passes) zero(driver, node string) {
+	p.passes.WithLabelValues(driver, node, succeeded)
+	p.passes.WithLabelValues(driver, node, failed)
+	p.conflicts.WithLabelValues(driver, node)
+	p.drift.WithLabelValues(driver, node)
+	p.writes.WithLabelValues(driver, node)
+}
+
 func (p *passes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.passes, p.duration, p.steps, p.calls, p.conflicts, p.drift, p.writes, p.transitions}
 }
@@ -98,6 +107,7 @@ func (m *Metrics) Begin(ctx context.Context, step resourcetracker.Step, driver, 
 	start := m.now()
 	seconds := func() float64 { return m.now().Sub(start).Seconds() }
 	if step == resourcetracker.StepPass {
+		m.passes.zero(driver, m.nodes.label(node))
 		return context.WithValue(ctx, passKey{}, &pass{}), func(err error) {
 			m.passes.passes.WithLabelValues(driver, m.nodes.label(node), outcome(err)).Inc()
 			m.passes.duration.WithLabelValues(driver).Observe(seconds())
