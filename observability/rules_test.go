@@ -26,8 +26,12 @@ var ruleFiles = map[string]map[string]alertCase{
 
 // rule is one rule of a file.
 type rule struct {
-	Alert, Record, Expr, For string
-	Labels, Annotations      map[string]string
+	Alert       string            `yaml:",omitempty"`
+	Record      string            `yaml:",omitempty"`
+	Expr        string            `yaml:"expr"`
+	For         string            `yaml:",omitempty"`
+	Labels      map[string]string `yaml:",omitempty"`
+	Annotations map[string]string `yaml:",omitempty"`
 }
 
 func (r rule) name() string { return r.Alert + r.Record }
@@ -82,6 +86,34 @@ func promtool(t *testing.T, args ...string) {
 
 func TestRulesAreValid(t *testing.T) {
 	promtool(t, append([]string{"check", "rules", "--lint-fatal"}, slices.Sorted(maps.Keys(ruleFiles))...)...)
+}
+
+// TestScrapeConfiguration: Prometheus accepts the configuration in docs/metrics.md, and its jobs
+// are those that the rules select.
+func TestScrapeConfiguration(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	config, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("docs/metrics.md has no configuration")
+	}
+	file := filepath.Join(t.TempDir(), "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "config", "--syntax-only", file)
+	for _, r := range allRules(t) {
+		for _, s := range selectors(r.Expr) {
+			for _, m := range s.matchers {
+				if m[0] == "job" && m[1] != "compute-agent.*" && !strings.Contains(config, "job_name: "+m[1]+"\n") {
+					t.Errorf("%s selects the job %s, which docs/metrics.md does not configure", r.name(), m[1])
+				}
+			}
+		}
+	}
 }
 
 // selector is a metric in an expression, with its matchers.
@@ -206,11 +238,7 @@ func TestAlertsAreComplete(t *testing.T) {
 func TestAlertsFire(t *testing.T) {
 	for file, cases := range ruleFiles {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			path, err := filepath.Abs(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			groups, tested := map[string][]any{}, map[string]bool{} // groups by the time between two samples
+			args, tested, dir := []string{"test", "rules"}, map[string]bool{}, t.TempDir()
 			for _, r := range rules(t, file) {
 				if r.Alert == "" {
 					continue
@@ -219,25 +247,15 @@ func TestAlertsFire(t *testing.T) {
 				if tested[r.Alert] = true; !is || len(c.want) == 0 || len(c.series) <= len(c.want) {
 					t.Errorf("%s has no case in which it fires for some series and not for others", r.Alert)
 				}
-				if c.every == "" {
-					c.every = "1m"
-				}
-				groups[c.every] = append(groups[c.every], caseGroup(r, c))
+				// A file with this rule alone: promtool evaluates all rules of a file each time.
+				alone := filepath.Join(dir, r.Alert+".yaml")
+				writeYAML(t, alone, map[string]any{"groups": []any{map[string]any{"name": "alone", "rules": []rule{r}}}})
+				args = append(args, filepath.Join(dir, r.Alert+"-case.yaml"))
+				writeYAML(t, args[len(args)-1], suite(alone, r, c))
 			}
 			for name := range cases {
 				if !tested[name] {
 					t.Errorf("a case is about %s, which is no alert of %s", name, file)
-				}
-			}
-			args := []string{"test", "rules"}
-			for every, group := range groups {
-				content, err := yaml.Marshal(map[string]any{"rule_files": []string{path}, "evaluation_interval": every, "tests": group})
-				if err != nil {
-					t.Fatal(err)
-				}
-				args = append(args, filepath.Join(t.TempDir(), every+".yaml"))
-				if err := os.WriteFile(args[len(args)-1], content, 0o600); err != nil {
-					t.Fatal(err)
 				}
 			}
 			promtool(t, args...)
@@ -245,8 +263,22 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// caseGroup is a case as promtool reads it.
-func caseGroup(r rule, c alertCase) map[string]any {
+func writeYAML(t *testing.T, file string, v any) {
+	t.Helper()
+	content, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suite is a case as promtool reads it.
+func suite(file string, r rule, c alertCase) map[string]any {
+	if c.every == "" {
+		c.every = "1m"
+	}
 	series, alerts := []any{}, []any{}
 	for _, name := range slices.Sorted(maps.Keys(c.series)) {
 		series = append(series, map[string]string{"series": name, "values": c.series[name]})
@@ -261,11 +293,12 @@ func caseGroup(r rule, c alertCase) map[string]any {
 		}
 		alerts = append(alerts, map[string]any{"exp_labels": expected, "exp_annotations": annotations})
 	}
-	return map[string]any{
-		"name": r.Alert, "interval": c.every, "input_series": series,
+	test := map[string]any{
+		"interval": c.every, "input_series": series,
 		"alert_rule_test": []any{
 			map[string]any{"eval_time": c.quiet, "alertname": r.Alert, "exp_alerts": []any{}},
 			map[string]any{"eval_time": c.fires, "alertname": r.Alert, "exp_alerts": alerts},
 		},
 	}
+	return map[string]any{"rule_files": []string{file}, "evaluation_interval": c.every, "tests": []any{test}}
 }
