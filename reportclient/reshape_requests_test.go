@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -209,6 +210,24 @@ func ask(t *testing.T, microversion, url string) string {
 	body, err := io.ReadAll(resp.Body)
 	ok(t, err)
 	return string(body)
+}
+
+// TestConsumersOfSharingProvidersOnly: the gap that the specification of reshapes leaves. A
+// consumer is found by what it holds in the tree, and then gathered with what it holds elsewhere;
+// one that holds something on a sharing provider only is not found.
+func TestConsumersOfSharingProvidersOnly(t *testing.T) {
+	url := bundled(t, placement.Auth{Authenticator: service})
+	sharedStorage(t, url)
+	client, _, _ := observed(t, url)
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), joinStorage))
+	claim(t, url, alice, resources{cn1: {"VCPU": 1}, nfs: {"DISK_GB": 10}})
+	claim(t, url, bob, resources{nfs: {"DISK_GB": 20}})
+	got, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
+	ok(t, err)
+	held := providertree.ProviderResources{id(cn1): {"VCPU": 1}, id(nfs): {"DISK_GB": 10}}
+	if d := cmp.Diff(held, got[id(alice)].Resources); d != "" || len(got) != 1 {
+		t.Errorf("%d consumers (-want +got):\n%s", len(got), d)
+	}
 }
 
 // TestSharingProviders are shown beside the tree, each once, whatever leads to it; others in the

@@ -302,3 +302,22 @@ func TestPostRefusesAllForOne(t *testing.T) {
 	calls(t, h, post("1", "null", 204))
 	expectConsumer(t, h, "proj", "user", 2, 2)
 }
+
+// TestAllocationsIgnoreTheProvidersGeneration: the generation of a provider that GET
+// /allocations/{consumer} shows can be sent back, and is not compared with anything. Only a reshape
+// names generations of providers that must hold, of those whose inventories it replaces.
+func TestAllocationsIgnoreTheProvidersGeneration(t *testing.T) {
+	h := newAPI(t)
+	host(t, h)
+	with := func(generation string) string {
+		return strings.Replace(instance(rp1, generation, 2), `{"resources"`, `{"generation":77,"resources"`, 1)
+	}
+	calls(t, h,
+		call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: with("null"), status: 204},
+		call{method: "PUT", path: "/allocations/" + inst1, version: "1.12", status: 204,
+			body: `{"allocations":{"` + rp1 + `":{"generation":0,"resources":{"VCPU":1}}},"project_id":"proj","user_id":"user"}`},
+		call{method: "POST", path: "/allocations", version: "1.39", body: `{"` + inst1 + `":` + with("2") + `}`, status: 204},
+		call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: strings.Replace(with("3"), "77", `"x"`, 1), status: 400},
+	)
+	expectConsumer(t, h, "proj", "user", 3, 2)
+}

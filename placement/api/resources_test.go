@@ -3,7 +3,9 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -253,5 +255,52 @@ func TestResourceClasses(t *testing.T) {
 	list := decoded[wire.ResourceClassList](t, call{method: "GET", path: "/resource_classes", version: "1.39", status: 200}.do(t, h)).ResourceClasses
 	if list[0].Name != "VCPU" || list[len(list)-1].Name != "CUSTOM_B" {
 		t.Errorf("the classes go from %s to %s", list[0].Name, list[len(list)-1].Name)
+	}
+}
+
+// TestForbiddenAggregatesOfProviders is the figure of "Support filtering by forbidden aggregate
+// membership", for GET /resource_providers: each provider counts by itself, and the aggregates of a
+// root do not span its tree.
+func TestForbiddenAggregatesOfProviders(t *testing.T) {
+	h := newAPI(t)
+	const agg3 = "aaaaaaaa-0000-4000-8000-000000000003"
+	uuids := map[string]string{}
+	for n, p := range []struct{ name, parent, aggregate string }{
+		{"cn1", "", agg1}, {"numa1_1", "cn1", agg3}, {"numa1_2", "cn1", ""},
+		{"cn2", "", agg2}, {"numa2_1", "cn2", ""}, {"numa2_2", "cn2", ""},
+		{"ss1", "", agg2}, {"ss2", "", agg3},
+	} {
+		uuids[p.name] = fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+		body := object{"name": p.name, "uuid": uuids[p.name]}
+		if p.parent != "" {
+			body["parent_provider_uuid"] = uuids[p.parent]
+		}
+		calls(t, h, call{method: "POST", path: "/resource_providers", version: "1.39", body: text(t, body), status: 200})
+		if p.aggregate != "" {
+			calls(t, h, call{method: "PUT", path: "/resource_providers/" + uuids[p.name] + "/aggregates", version: "1.1", body: `["` + p.aggregate + `"]`, status: 200})
+		}
+	}
+	for query, want := range map[string]string{
+		"member_of=!" + agg1:                                        "cn2 numa1_1 numa1_2 numa2_1 numa2_2 ss1 ss2",
+		"member_of=!" + agg2:                                        "cn1 numa1_1 numa1_2 numa2_1 numa2_2 ss2",
+		"member_of=!" + agg3:                                        "cn1 cn2 numa1_2 numa2_1 numa2_2 ss1",
+		"member_of=!in:" + agg1 + "," + agg2:                        "numa1_1 numa1_2 numa2_1 numa2_2 ss2",
+		"member_of=!" + agg1 + "&member_of=!" + agg2:                "numa1_1 numa1_2 numa2_1 numa2_2 ss2",
+		"member_of=in:" + agg1 + "," + agg2:                         "cn1 cn2 ss1",
+		"member_of=in:" + agg1 + "," + agg2 + "&member_of=!" + agg2: "cn1",
+		"member_of=" + agg1 + "&member_of=!" + agg1:                 "",
+	} {
+		got := decoded[wire.ResourceProviders](t, call{method: "GET", path: "/resource_providers?" + query, version: "1.32", status: 200}.do(t, h))
+		var names []string
+		for _, p := range got.ResourceProviders {
+			names = append(names, p.Name)
+		}
+		slices.Sort(names)
+		if strings.Join(names, " ") != want {
+			t.Errorf("%s: %v, want %s", query, names, want)
+		}
+	}
+	for _, query := range []string{"member_of=in:" + agg1 + ",!" + agg2, "member_of=!!" + agg1, "member_of=!in:!" + agg1, "member_of=!", "member_of=!in:"} {
+		calls(t, h, call{method: "GET", path: "/resource_providers?" + query, version: "1.32", status: 400})
 	}
 }

@@ -140,6 +140,51 @@ func TestSameSubtree(t *testing.T) {
 	})
 }
 
+// TestSubtreesAreIndependent: same_subtree may be repeated, and each set of groups has a subtree of
+// its own: functions below two NICs, or both below the same one where the sets share a group.
+func TestSubtreesAreIndependent(t *testing.T) {
+	groups := []candidates.Group{
+		requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2),
+		requiring(asks("_NIC1", "", 0), nicRoot), requiring(asks("_NIC2", "", 0), nicRoot),
+	}
+	key := func(a, b, nic1, nic2 string) string {
+		list := []string{a + ":SRIOV_NET_VF=1", b + ":SRIOV_NET_VF=1"}
+		slices.Sort(list)
+		return list[0] + " " + list[1] + " | _NIC1=" + nic1 + nic2 + " _VIF_NET1=" + a + " _VIF_NET2=" + b
+	}
+	tryExamples(t, nics(), []example{
+		{"two sets with nothing in common", candidates.Request{Groups: groups, SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC2"}}}, []string{
+			key("pf1_1", "pf1_2", "nic1", " _NIC2=nic1"), key("pf1_1", "pf2_2", "nic1", " _NIC2=nic2"),
+			key("pf2_1", "pf1_2", "nic2", " _NIC2=nic1"), key("pf2_1", "pf2_2", "nic2", " _NIC2=nic2")}},
+		{"two sets with a group in common", candidates.Request{Groups: groups[:3], SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC1"}}}, []string{
+			key("pf1_1", "pf1_2", "nic1", ""), key("pf2_1", "pf2_2", "nic2", "")}},
+	})
+}
+
+// TestTraitsDoNotFlowDown: a provider does not have the traits of its parent, required or
+// forbidden, with a suffix or without.
+func TestTraitsDoNotFlowDown(t *testing.T) {
+	const multiAttach = "COMPUTE_VOLUME_MULTI_ATTACH"
+	f := placementtest.Forest{
+		{Name: "cn", Inventories: has("VCPU", 4), Traits: []string{multiAttach}},
+		{Name: "pgpu", Parent: "cn", Inventories: has("VGPU", 4)},
+	}
+	request := func(g candidates.Group) candidates.Request {
+		return candidates.Request{Groups: []candidates.Group{g}}
+	}
+	avoiding := func(g candidates.Group) candidates.Group {
+		g.Forbidden = []string{multiAttach}
+		return g
+	}
+	tryExamples(t, f, []example{
+		{"the root has it", request(requiring(asks("", "VCPU", 1), multiAttach)), []string{"cn:VCPU=1 | =cn"}},
+		{"its child has not", request(requiring(asks("", "VGPU", 1), multiAttach)), nil},
+		{"with a suffix", request(requiring(asks("_G", "VGPU", 1), multiAttach)), nil},
+		{"so it may be forbidden", request(avoiding(asks("", "VGPU", 1))), []string{"pgpu:VGPU=1 | =pgpu"}},
+		{"with a suffix, too", request(avoiding(asks("_G", "VGPU", 1))), []string{"pgpu:VGPU=1 | _G=pgpu"}},
+	})
+}
+
 // TestSameSubtreeAndSharing: a provider of another tree is not below the root of this one.
 func TestSameSubtreeAndSharing(t *testing.T) {
 	f := placementtest.Forest{

@@ -108,6 +108,9 @@ func TestBodiesByMicroversion(t *testing.T) {
 		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":{}}`, always, 39},
 		{"reshape", `{"inventories":{},"allocations":{}}`, never, 0},
 		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}}}`, never, 0},
+		// The specification writes the two as lists; they are objects.
+		{"reshape", `{"inventories":[{` + a + `:{"resource_provider_generation":1,"inventories":{}}}],"allocations":{}}`, never, 0},
+		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":[]}`, never, 0},
 	} {
 		for v := wire.MinVersion; v <= wire.MaxVersion; v++ {
 			_, err := decoders[c.decoder](c.body, v)
