@@ -21,6 +21,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -267,7 +268,7 @@ func TestConsumersWithoutRecords(t *testing.T) {
 func TestMigrateConsumers(t *testing.T) {
 	needUpstream(t)
 	file := oldDatabase(t, 5)
-	theirs := copyFile(t, file)
+	theirs, owned := copyFile(t, file), copyFile(t, file)
 	cfg := placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()}
 	beside, err := placement.New(t.Context(), placement.Config{Database: cfg.Database, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	if err != nil {
@@ -308,6 +309,13 @@ func TestMigrateConsumers(t *testing.T) {
 	want, got := column(t, theirs, rows), column(t, file, rows)
 	if diff := cmp.Diff(want, got); diff != "" || len(got) != 6 {
 		t.Errorf("the records: Placement -, ours +\n%s", diff)
+	}
+	// The configured owner gets them.
+	cfg.Database, cfg.Placement = "sqlite://"+owned, api.Options{IncompleteProjectID: "no-project", IncompleteUserID: "no-user"}
+	step(alone, [3]int{0, 5, 5})
+	const owners = "SELECT p.external_id || ' ' || u.external_id FROM consumers c JOIN projects p ON p.id = c.project_id JOIN users u ON u.id = c.user_id WHERE p.external_id LIKE 'no-%'"
+	if got := column(t, owned, owners); len(got) != 5 || got[0] != "no-project no-user" {
+		t.Errorf("the owners are %v", got)
 	}
 	calls := []upstreamCall{
 		{"GET", "/usages?project_id=00000000-0000-0000-0000-000000000000", "", "1.39"},

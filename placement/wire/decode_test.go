@@ -88,7 +88,13 @@ func TestBodiesByMicroversion(t *testing.T) {
 		{"put allocations", `{` + some + `,` + owner + `}`, 12, 27},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":null}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2}`, 28, 37},
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":null}`, 28, 37},
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":0}`, 28, 37}, // The specification's minimum is 1.
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":-1}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":"2"}`, never, 0},
+		{"put allocations", `{` + some + `,"project_id":"","user_id":"u"}`, never, 0},
+		{"put allocations", `{` + some + `,"project_id":"p","user_id":"` + strings.Repeat("u", 256) + `"}`, never, 0},
+		{"put allocations", `{` + some + `,"project_id":"` + strings.Repeat("p", 255) + `","user_id":"u"}`, 12, 27},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"1":[` + a + `]}}`, 34, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"":[` + a + `]}}`, 34, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"1":[]}}`, never, 0},
