@@ -112,9 +112,9 @@ test-suites: packages-test modules ## Run the suites of Placement and the cells 
 	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(SUITES) -args -database=$(or $(DATABASE),mariadb)
 
 .PHONY: test-systemd
-test-systemd: packages-systemd build ## Install below a Debian root, boot its systemd in a container and test the units there; as root, or through sudo.
+test-systemd: packages-systemd build ## Install below a root of DISTRIBUTION (debian-12, debian-13 or ubuntu-24.04), boot its systemd in a container and test the units there; as root, or through sudo.
 	@install -d .run && CGO_ENABLED=0 go test -c -o .run/systemd.test ./systemd
-	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)'; \
+	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"

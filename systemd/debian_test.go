@@ -35,7 +35,8 @@ var services = []service{
 	{cell1Unit, "curl -sSf -m 5 --unix-socket /run/compute-agent-cell-cell1/cell-cell1.sock http://cell/healthz"},
 }
 
-// TestUnits tests the units in a Debian 12 whose PID 1 is systemd: `make test-systemd`.
+// TestUnits tests the units in a system whose PID 1 is systemd: `make test-systemd`, with
+// DISTRIBUTION another one than Debian 12.
 //
 //	debootstrap ─▶ root in the cache ─▶ copy ─▶ make install DESTDIR=copy
 //	                                              │

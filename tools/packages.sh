@@ -20,7 +20,7 @@ test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacks
 # own service is not used.
 databases=("${test[@]}" python3-nova rabbitmq-server)
 # To boot a Debian with systemd in a container, and to install the product in it.
-systemd=(gcc libc6-dev debootstrap debian-archive-keyring systemd-container util-linux make)
+systemd=(gcc libc6-dev curl debootstrap debian-archive-keyring systemd-container util-linux make)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
 # would start one).
 bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core postgresql)
