@@ -2,7 +2,7 @@
 
 # The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
 RUN_ARGS ?=
@@ -14,7 +14,7 @@ ORACLE_DIR = $(or $(DIR),.run/oracle)
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-demo packages-test packages-databases packages-bench packages-systemd
+.PHONY: packages-run packages-demo packages-test packages-databases packages-bench packages-systemd packages-packages
 packages-run:
 	@tools/packages.sh run
 packages-demo:
@@ -27,6 +27,8 @@ packages-bench:
 	@tools/packages.sh bench
 packages-systemd:
 	@tools/packages.sh systemd
+packages-packages:
+	@tools/packages.sh packages
 
 # The complete module graph: drivers that tests create need it, and have no network.
 .PHONY: modules
@@ -39,33 +41,45 @@ build: ## Build all binaries into bin/.
 	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
 	@umask 022 && CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt
 
-# The paths are those in the units and the default configuration. Existing configuration files are kept.
-SYSTEMD := /usr/lib/systemd/system
+# packaging/files lists what is installed, here and by the packages. Existing configuration files are kept.
 .PHONY: install uninstall
 install: ## Install what `make build` built, with units and a first configuration, below DESTDIR (default: this machine, as root).
 	@test -x bin/compute-agent -a -x bin/compute-driver-libvirt || { echo "Nothing is built yet: run make build." >&2; exit 1; }
-	install -D -m 755 -t '$(DESTDIR)/usr/bin' bin/compute-agent
-	install -D -m 755 -t '$(DESTDIR)/usr/libexec/compute-agent/plugins' bin/compute-driver-libvirt
-	install -D -m 644 -t '$(DESTDIR)$(SYSTEMD)' systemd/units/*.service systemd/units/*.socket
-	install -D -m 644 systemd/units/sysusers.conf '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf'
-	install -D -m 644 systemd/units/tmpfiles.conf '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf'
-	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent' systemd/units/instances.conf systemd/units/cpu-power.conf systemd/units/cpu-power-tmpfiles.conf
-	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent/prometheus' observability/prometheus/*.yaml
-	install -D -m 644 -t '$(DESTDIR)/usr/share/compute-agent/grafana' observability/grafana/*.json
-	install -d -m 755 '$(DESTDIR)/etc/compute-agent'
-	@for f in systemd/config/*.toml; do \
-	  to='$(DESTDIR)/etc/compute-agent/'$${f##*/}; [ -e "$$to" ] || { echo "install -m 644 $$f $$to"; install -m 644 "$$f" "$$to"; } || exit 1; done
+	@packaging/install.sh install '$(DESTDIR)'
 	$(if $(DESTDIR),,systemd-sysusers compute-agent.conf)
 	$(if $(DESTDIR),,systemd-tmpfiles --create compute-agent.conf)
 	$(if $(DESTDIR),,systemctl daemon-reload)
 uninstall: ## Remove what `make install` installed; configuration and state stay.
 	$(if $(DESTDIR),,-systemctl disable --now compute-agent-cells-api.service 'compute-agent-cell@*.service' compute-agent.service compute-agent-placement.socket compute-agent-placement.service)
-	rm -f '$(DESTDIR)/usr/bin/compute-agent' '$(DESTDIR)/usr/libexec/compute-agent/plugins/compute-driver-libvirt' \
-	  '$(DESTDIR)/usr/share/compute-agent/instances.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power.conf' '$(DESTDIR)/usr/share/compute-agent/cpu-power-tmpfiles.conf' \
-	  '$(DESTDIR)/usr/lib/sysusers.d/compute-agent.conf' '$(DESTDIR)/usr/lib/tmpfiles.d/compute-agent.conf' \
-	  $(patsubst systemd/units/%,'$(DESTDIR)$(SYSTEMD)/%',$(wildcard systemd/units/*.service systemd/units/*.socket)) \
-	  $(patsubst observability/%,'$(DESTDIR)/usr/share/compute-agent/%',$(wildcard observability/prometheus/*.yaml observability/grafana/*.json))
+	@packaging/install.sh uninstall '$(DESTDIR)'
 	$(if $(DESTDIR),,systemctl daemon-reload)
+
+# Everything in a package has the time of the commit, so that the same commit gives the same bytes.
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct))
+PACKAGE_VERSION = $(shell packaging/version.sh)
+
+.PHONY: manual sdk packages image release test-packages
+manual: ## Generate the manual pages and shell completion from the commands, which `make install` then installs, too.
+	@rm -rf .run/manual && install -d .run/manual
+	@SOURCE_DATE_EPOCH=$(EPOCH) CGO_ENABLED=0 go run -tags manual -trimpath -ldflags '$(LDFLAGS)' ./cmd/compute-agent .run/manual
+	@packaging/licenses.sh > .run/manual/third-party-licenses
+	@gzip -9n .run/manual/*.[1-9] .run/manual/third-party-licenses
+sdk:
+	@rm -rf .run/python && install -d .run/python
+	@cd examples/driver-python && /usr/bin/python3 build.py --stage ../../.run/python
+packages: packages-packages build manual sdk ## Make dist/*.deb and dist/*.rpm (packaging/files); the same commit gives the same bytes.
+	@SOURCE_DATE_EPOCH=$(EPOCH) packaging/build.sh dist '$(PACKAGE_VERSION)'
+image: build ## Make dist/compute-agent-VERSION.oci.tar, a container image for Placement and the compute API, without a container engine.
+	@install -d dist && rm -f dist/*.oci.tar
+	@cd tools && go run ./ociimage -program ../bin/compute-agent -version '$(subst ~,-,$(subst +,-,$(PACKAGE_VERSION)))' -revision '$(shell git rev-parse HEAD)' \
+	  -epoch $(EPOCH) -out '../dist/compute-agent-$(PACKAGE_VERSION).oci.tar'
+release: ## Make packages, image, SBOM, digests and their signature of a tagged commit in dist/; GPG_KEY is the key that signs.
+	@packaging/release.sh check '$(GPG_KEY)'
+	@rm -rf dist
+	@$(MAKE) --no-print-directory packages image
+	@packaging/release.sh sign '$(GPG_KEY)'
+test-packages: packages-packages ## Build the packages twice, check them with lintian and rpm, and install, upgrade, remove and purge them in a Debian root; as root.
+	packaging/test.sh
 
 .PHONY: run
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
@@ -213,4 +227,4 @@ ci: lint test ## What CI runs.
 
 .PHONY: clean
 clean: ## Remove what was built.
-	rm -rf bin
+	rm -rf bin dist

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|demo|test|databases|systemd|bench|conformance: installs the missing Debian packages for that make target, and lists them.
+# packages.sh run|demo|test|databases|systemd|packages|bench|conformance: installs the missing Debian packages for that make target, and lists them.
 # If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
@@ -21,6 +21,8 @@ test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacks
 databases=("${test[@]}" python3-nova rabbitmq-server)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev curl debootstrap debian-archive-keyring systemd-container util-linux make)
+# To make packages, and to check and install them in a Debian root.
+packages=(gcc libc6-dev binutils perl protobuf-compiler python3 gzip lintian rpm skopeo debootstrap debian-archive-keyring)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
 # would start one).
 bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core postgresql)
@@ -31,10 +33,11 @@ demo) wanted=("${demo[@]}") ;;
 test) wanted=("${test[@]}") ;;
 databases) wanted=("${databases[@]}") ;;
 systemd) wanted=("${systemd[@]}") ;;
+packages) wanted=("${packages[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|demo|test|databases|systemd|bench|conformance" >&2
+  echo "usage: packages.sh run|demo|test|databases|systemd|packages|bench|conformance" >&2
   exit 64
   ;;
 esac

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build manual
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/version"
+)
+
+// init makes a program with the build tag manual, which `make manual` runs, write the manual pages
+// and the shell completion to a directory, and end. No other build depends on the generator.
+func init() {
+	if len(os.Args) != 2 {
+		_, _ = fmt.Fprintln(os.Stderr, "usage: compute-agent DIRECTORY, built with the tag manual")
+		os.Exit(exitUsage)
+	}
+	if err := writeManual(os.Args[1]); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "manual:", err)
+		os.Exit(exitFailed)
+	}
+	os.Exit(exitDone)
+}
+
+func writeManual(dir string) error {
+	root := newRoot()
+	root.DisableAutoGenTag = true
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "compute-agent " + version.Number(), Manual: "compute-agent"}, dir); err != nil {
+		return err
+	}
+	page, err := configPage()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "compute-agent.toml.5"), page, 0o644); err != nil {
+		return err
+	}
+	return writeCompletion(root, dir)
+}
+
+// configPage is compute-agent.toml(5): what `compute-agent config defaults` prints.
+func configPage() ([]byte, error) {
+	var keys bytes.Buffer
+	if err := config.Defaults(&keys); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `.TH "COMPUTE-AGENT.TOML" "5" "" "compute-agent %s" "compute-agent"
+.SH NAME
+compute-agent.toml \- configuration of compute-agent
+.SH SYNOPSIS
+.I /etc/compute-agent/compute-agent.toml
+.br
+.I /etc/compute-agent/conf.d/*.toml
+.SH DESCRIPTION
+The file is TOML. It has the sections of all services; each reads those that it uses. This page shows every key with its meaning,
+its variable and its default, as
+.B compute-agent config defaults
+prints them.
+.SH KEYS
+.nf
+`, version.Number())
+	escape := strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\(ga")
+	for line := range strings.Lines(keys.String()) {
+		b.WriteString(`\&` + escape.Replace(line))
+	}
+	b.WriteString(".fi\n.SH SEE ALSO\n.BR compute-agent (1),\n.BR compute-agent-config-check (1)\n")
+	return b.Bytes(), nil
+}
+
+func writeCompletion(root *cobra.Command, dir string) error {
+	write := map[string]func(string) error{
+		"completion.bash": func(f string) error { return root.GenBashCompletionFileV2(f, true) },
+		"completion.zsh":  root.GenZshCompletionFile,
+		"completion.fish": func(f string) error { return root.GenFishCompletionFile(f, true) },
+	}
+	for name, generate := range write {
+		if err := generate(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# release.sh check|sign GPG_KEY: check refuses what is no release before anything is built; sign writes what is inside the programs, the
+# digests and their signature to dist.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+key=${2:-}
+case "${1:-}" in
+check)
+  [ -n "$key" ] || { echo "release: no key signs it: make release GPG_KEY=KEY (gpg --list-secret-keys shows yours)" >&2; exit 64; }
+  gpg --batch --list-secret-keys "$key" >/dev/null 2>&1 || { echo "release: gpg has no secret key $key; gpg --list-secret-keys shows those it has" >&2; exit 1; }
+  [ -z "$(git status --porcelain)" ] || { echo "release: there are changes that are not committed; git status shows them" >&2; exit 1; }
+  version=$(packaging/version.sh)
+  case $version in
+  0.0.0~git* | *+*) echo "release: HEAD is $version and has no tag: git tag -s v1.2.3" >&2; exit 1 ;;
+  esac
+  ;;
+sign)
+  for program in compute-agent compute-driver-libvirt; do
+    go tool -modfile=tools/go.mod cyclonedx-gomod bin -json -noserial -notimestamp -version "$(packaging/version.sh)" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
+      { cat dist/.log >&2; exit 1; }
+  done
+  rm -f dist/.log dist/SHA256SUMS dist/SHA256SUMS.asc
+  (cd dist && sha256sum -- * >../.run/SHA256SUMS && mv ../.run/SHA256SUMS .)
+  gpg --batch --yes --local-user "$key" --armor --detach-sign --output dist/SHA256SUMS.asc dist/SHA256SUMS
+  echo "dist has the release $(packaging/version.sh). To check it: gpg --verify SHA256SUMS.asc SHA256SUMS && sha256sum --check SHA256SUMS"
+  ;;
+*)
+  echo "usage: release.sh check|sign GPG_KEY" >&2
+  exit 64
+  ;;
+esac
