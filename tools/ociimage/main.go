@@ -122,7 +122,9 @@ func build(program, certificates, version, revision string, at time.Time, out st
 	if err != nil {
 		return err
 	}
-	blob := func(content []byte) file { return file{name: "blobs/sha256/" + digest(content)[len("sha256:"):], mode: 0o644, content: content} }
+	blob := func(content []byte) file {
+		return file{name: "blobs/sha256/" + digest(content)[len("sha256:"):], mode: 0o644, content: content}
+	}
 	layout, err := archive([]file{
 		{name: "blobs/", mode: 0o755},
 		{name: "blobs/sha256/", mode: 0o755},
