@@ -21,6 +21,8 @@ type Schema []Condition
 // Condition is one condition on a value, a keyword of JSON Schema.
 type Condition interface {
 	check(value any) *SchemaError
+	// document adds the condition to a JSON Schema, see [Document].
+	document(schema map[string]any)
 }
 
 // SchemaError is what is wrong with a value.
@@ -102,9 +104,15 @@ func wrong(value any, format string, args ...any) *SchemaError {
 	return &SchemaError{Value: value, Message: fmt.Sprintf(format, args...)}
 }
 
-type conditionFunc func(value any) *SchemaError
+// condition is one keyword with its value, and the function that checks it.
+type condition struct {
+	keyword string
+	value   any
+	test    func(value any) *SchemaError
+}
 
-func (f conditionFunc) check(value any) *SchemaError { return f(value) }
+func (c condition) check(value any) *SchemaError   { return c.test(value) }
+func (c condition) document(schema map[string]any) { schema[c.keyword] = documented(c.value) }
 
 // Type wants one of some types: object, array, string, integer, number, boolean, null. 1.0 is no
 // integer, as in draft 4.
@@ -114,14 +122,14 @@ func Type(types ...string) Condition {
 		quoted[i] = "'" + t + "'"
 	}
 	wanted := strings.Join(quoted, ", ")
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"type", oneOrSeveral(types), func(value any) *SchemaError {
 		for _, t := range types {
 			if isType(value, t) {
 				return nil
 			}
 		}
 		return wrong(value, "%s is not of type %s", PythonRepr(value), wanted)
-	})
+	}}
 }
 
 func isType(value any, t string) bool {
@@ -145,7 +153,7 @@ func isType(value any, t string) bool {
 // Enum wants one of some values.
 func Enum(values ...any) Condition {
 	shown := PythonRepr(values)
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"enum", values, func(value any) *SchemaError {
 		switch value.(type) {
 		case nil, bool, string:
 			if slices.Contains(values, value) {
@@ -153,7 +161,7 @@ func Enum(values ...any) Condition {
 			}
 		}
 		return wrong(value, "%s is not one of %s", PythonRepr(value), shown)
-	})
+	}}
 }
 
 // Pattern wants strings to have a match of a regular expression.
@@ -164,32 +172,32 @@ func Pattern(expression string) Condition {
 // PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches
 // decides.
 func PatternFunc(text string, matches func(string) bool) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"pattern", text, func(value any) *SchemaError {
 		if s, is := value.(string); is && !matches(s) {
 			return wrong(value, "%s does not match %s", PythonRepr(value), PythonRepr(text))
 		}
 		return nil
-	})
+	}}
 }
 
 // MinLength and MaxLength bound the characters of strings.
 func MinLength(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"minLength", n, func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) < n {
 			return wrong(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // MaxLength see [MinLength].
 func MaxLength(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"maxLength", n, func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) > n {
 			return wrong(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // Format wants strings to be of a format: uuid, ipv4, ipv6, base64.
@@ -198,12 +206,12 @@ func Format(name string) Condition {
 	if like == nil {
 		panic("jsonkit: unknown format " + name)
 	}
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"format", name, func(value any) *SchemaError {
 		if s, is := value.(string); is && !like(s) {
 			return wrong(value, "%s is not a '%s'", PythonRepr(value), name)
 		}
 		return nil
-	})
+	}}
 }
 
 // Name wants strings to be fit for names, and says so in Nova's own words.
@@ -215,42 +223,42 @@ func SpacedName() Condition {
 }
 
 func nameCondition(like func(string) bool, reason string) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"description", reason, func(value any) *SchemaError {
 		if s, is := value.(string); is && !like(s) {
 			return &SchemaError{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + reason, plain: true}
 		}
 		return nil
-	})
+	}}
 }
 
 // Minimum and Maximum bound numbers, and strings that are numbers.
 func Minimum(n float64) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"minimum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f < n {
 			return wrong(value, "%s is less than the minimum of %s", shown, reprBound(n))
 		}
 		return nil
-	})
+	}}
 }
 
 // ExclusiveMinimum is Minimum with the minimum itself excluded.
 func ExclusiveMinimum(n float64) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"exclusiveMinimum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f <= n {
 			return wrong(value, "%s is less than or equal to the minimum of %s", shown, reprBound(n))
 		}
 		return nil
-	})
+	}}
 }
 
 // Maximum see [Minimum].
 func Maximum(n float64) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"maximum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f > n {
 			return wrong(value, "%s is greater than the maximum of %s", shown, reprBound(n))
 		}
 		return nil
-	})
+	}}
 }
 
 // number is the value as a number and how Python shows that.
@@ -290,12 +298,12 @@ func reprBound(n float64) string {
 
 // OneOf wants exactly one of some schemas to hold. Ours never overlap.
 func OneOf(schemas ...Schema) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"oneOf", schemas, func(value any) *SchemaError {
 		for _, s := range schemas {
 			if s.check(value) == nil {
 				return nil
 			}
 		}
 		return wrong(value, "%s is not valid under any of the given schemas", PythonRepr(value))
-	})
+	}}
 }

@@ -57,7 +57,7 @@ func (p Properties) Without(names ...string) Properties {
 
 // NoAdditionalProperties refuses members that no property is for.
 func NoAdditionalProperties(p Properties) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"additionalProperties", false, func(value any) *SchemaError {
 		object, is := value.(*Object)
 		if !is {
 			return nil
@@ -76,7 +76,7 @@ func NoAdditionalProperties(p Properties) Condition {
 			verb = "were"
 		}
 		return wrong(value, "Additional properties are not allowed (%s %s unexpected)", reprSorted(others), verb)
-	})
+	}}
 }
 
 func reprSorted(names []string) string {
@@ -99,7 +99,7 @@ func ClosedObject(p Properties, required ...string) Schema {
 
 // Required wants members.
 func Required(names ...string) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"required", names, func(value any) *SchemaError {
 		object, is := value.(*Object)
 		if !is {
 			return nil
@@ -110,13 +110,13 @@ func Required(names ...string) Condition {
 			}
 		}
 		return nil
-	})
+	}}
 }
 
 // PatternProperties wants the name of each member to match a pattern, and its value a schema.
 func PatternProperties(pattern string, s Schema) Condition {
 	expression := regexp.MustCompile(pattern)
-	return conditionFunc(func(value any) *SchemaError {
+	return patternProperties{pattern, s, func(value any) *SchemaError {
 		object, is := value.(*Object)
 		if !is {
 			return nil
@@ -140,32 +140,32 @@ func PatternProperties(pattern string, s Schema) Condition {
 			verb = "do"
 		}
 		return wrong(value, "%s %s not match any of the regexes: %s", reprSorted(others), verb, PythonRepr(pattern))
-	})
+	}}
 }
 
 // MinProperties and MaxProperties bound how many members an object has.
 func MinProperties(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"minProperties", n, func(value any) *SchemaError {
 		if object, is := value.(*Object); is && len(object.Names()) < n {
 			return wrong(value, "%s does not have enough properties", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // MaxProperties see [MinProperties].
 func MaxProperties(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"maxProperties", n, func(value any) *SchemaError {
 		if object, is := value.(*Object); is && len(object.Names()) > n {
 			return wrong(value, "%s has too many properties", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // Items wants each item of a list to match a schema.
 func Items(s Schema) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"items", s, func(value any) *SchemaError {
 		list, _ := value.([]any)
 		for i, item := range list {
 			if e := s.check(item); e != nil {
@@ -173,32 +173,32 @@ func Items(s Schema) Condition {
 			}
 		}
 		return nil
-	})
+	}}
 }
 
 // MinItems and MaxItems bound the items of a list.
 func MinItems(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"minItems", n, func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) < n {
 			return wrong(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // MaxItems see [MinItems].
 func MaxItems(n int) Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"maxItems", n, func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) > n {
 			return wrong(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
-	})
+	}}
 }
 
 // UniqueItems wants no item of a list of strings to come twice.
 func UniqueItems() Condition {
-	return conditionFunc(func(value any) *SchemaError {
+	return condition{"uniqueItems", true, func(value any) *SchemaError {
 		list, _ := value.([]any)
 		seen := make(map[string]bool, len(list))
 		for _, item := range list {
@@ -209,5 +209,5 @@ func UniqueItems() Condition {
 			seen[shown] = true
 		}
 		return nil
-	})
+	}}
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jsonkit
+
+import "maps"
+
+// Document returns a schema as JSON Schema (draft 2020-12), as it is written in API references.
+//
+// Patterns that Go decides (PatternFunc) are shown as Nova shows them, and the condition on names
+// becomes the description: a value that fits the document can still be refused for these two.
+func Document(s Schema) map[string]any {
+	schema := map[string]any{}
+	for _, c := range s {
+		c.document(schema)
+	}
+	return schema
+}
+
+// Described adds a description to a schema. Every value fits it.
+func Described(text string) Condition {
+	return condition{"description", text, func(any) *SchemaError { return nil }}
+}
+
+// documented is the value of a keyword as it is written.
+func documented(value any) any {
+	switch v := value.(type) {
+	case Schema:
+		return Document(v)
+	case []Schema:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = Document(v[i])
+		}
+		return all
+	}
+	return value
+}
+
+// oneOrSeveral is the value of the keyword type.
+func oneOrSeveral(types []string) any {
+	if len(types) == 1 {
+		return types[0]
+	}
+	return types
+}
+
+func (p Properties) document(schema map[string]any) {
+	members := map[string]any{}
+	if known, is := schema["properties"].(map[string]any); is {
+		members = maps.Clone(known)
+	}
+	for _, property := range p {
+		members[property.Name] = Document(property.Schema)
+	}
+	schema["properties"] = members
+}
+
+// patternProperties are members whose names match a pattern; no others are allowed.
+type patternProperties struct {
+	pattern string
+	schema  Schema
+	test    func(value any) *SchemaError
+}
+
+func (p patternProperties) check(value any) *SchemaError { return p.test(value) }
+
+func (p patternProperties) document(schema map[string]any) {
+	schema["patternProperties"] = map[string]any{p.pattern: Document(p.schema)}
+	schema["additionalProperties"] = false
+}
