@@ -70,6 +70,9 @@ func listProviderTraits(x *exchange) error {
 	return x.providerTraits(s, p)
 }
 
+// unknownTraitRefusals: a trait that the body names is a 400.
+var unknownTraitRefusals = refusals{ledger.TraitNotFound: {http.StatusBadRequest, wire.CodeUndefined}}
+
 // setProviderTraits is PUT /resource_providers/{uuid}/traits.
 func setProviderTraits(x *exchange) error {
 	body, err := x.Body()
@@ -88,7 +91,7 @@ func setProviderTraits(x *exchange) error {
 		return err
 	})
 	if err != nil {
-		return explain(err, refusals{ledger.TraitNotFound: {http.StatusBadRequest, wire.CodeUndefined}},
+		return explain(err, unknownTraitRefusals,
 			"Unable to set the traits of resource provider %s", shortened(uuid))
 	}
 	return x.providerTraits(s, p)

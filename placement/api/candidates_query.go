@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -18,30 +19,41 @@ type candidatesQuery struct {
 	limit int64 // 0: none
 }
 
-// groupParameters are the parameters of each request group, with their origin. In a query, the name
+// groupParameters are the parameters of each request group. In a query, the name
 // is followed by the suffix of the group.
 var groupParameters = [...]struct {
-	name   string
-	since  wire.Feature
+	queryParameter
 	values func(*groupValues) *[]string
 }{
-	{"resources", wire.AllocationCandidates, func(g *groupValues) *[]string { return &g.resources }},
-	{"required", wire.CandidatesRequired, func(g *groupValues) *[]string { return &g.required }},
-	{"member_of", wire.CandidatesMemberOf, func(g *groupValues) *[]string { return &g.memberOf }},
-	{"in_tree", wire.CandidatesInTree, func(g *groupValues) *[]string { return &g.inTree }},
+	{queryParameter{name: "resources", grouped: true, origin: origin{since: wire.AllocationCandidates}, text: "CLASS:AMOUNT,…: what the group needs."},
+		func(g *groupValues) *[]string { return &g.resources }},
+	{queryParameter{name: "required", grouped: true, origin: origin{since: wire.CandidatesRequired}, repeated: wire.AnyTraits, text: textRequired},
+		func(g *groupValues) *[]string { return &g.required }},
+	{queryParameter{name: "member_of", grouped: true, origin: origin{since: wire.CandidatesMemberOf}, repeated: wire.RepeatedMemberOf, text: textMemberOf},
+		func(g *groupValues) *[]string { return &g.memberOf }},
+	{queryParameter{name: "in_tree", grouped: true, origin: origin{since: wire.CandidatesInTree}, text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+		func(g *groupValues) *[]string { return &g.inTree }},
 }
 
-// wideParameters are the parameters of the whole request, with their origin.
-var wideParameters = map[string]struct {
-	origin
+// wideParameters are the parameters of the whole request.
+var wideParameters = [...]struct {
+	queryParameter
 	values func(*candidatesValues) *[]string
 }{
-	"limit":          {origin{since: wire.CandidatesLimit}, func(c *candidatesValues) *[]string { return &c.limit }},
-	"group_policy":   {origin{since: wire.GranularGroups}, func(c *candidatesValues) *[]string { return &c.groupPolicy }},
-	"root_required":  {origin{since: wire.RootRequired}, func(c *candidatesValues) *[]string { return &c.rootRequired }},
-	"same_subtree":   {origin{since: wire.SameSubtree}, func(c *candidatesValues) *[]string { return &c.sameSubtree }},
-	"root_member_of": {origin{extension: wire.ExtRootMemberOf}, func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
-	"isolate":        {origin{extension: wire.ExtIsolate}, func(c *candidatesValues) *[]string { return &c.isolate }},
+	{queryParameter{name: "limit", origin: origin{since: wire.CandidatesLimit}, text: "At most this many candidates.",
+		schema: jsonkit.Schema{jsonkit.Type("integer"), jsonkit.Minimum(1)}}, func(c *candidatesValues) *[]string { return &c.limit }},
+	{queryParameter{name: "group_policy", origin: origin{since: wire.GranularGroups},
+		text:   "Whether groups with suffixes are served by different resource providers. Required if there are several, unless the extension group_policy is granted.",
+		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Enum("none", "isolate")}}, func(c *candidatesValues) *[]string { return &c.groupPolicy }},
+	{queryParameter{name: "root_required", origin: origin{since: wire.RootRequired}, text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},
+		func(c *candidatesValues) *[]string { return &c.rootRequired }},
+	{queryParameter{name: "same_subtree", origin: origin{since: wire.SameSubtree}, repeated: wire.SameSubtree,
+		text: "_SUFFIX,_SUFFIX,…: one of the resource providers that serve these groups is the ancestor of the others, or the same."},
+		func(c *candidatesValues) *[]string { return &c.sameSubtree }},
+	{queryParameter{name: "root_member_of", origin: origin{extension: wire.ExtRootMemberOf}, repeated: wire.RepeatedMemberOf, text: "As member_of, of the root of the tree."},
+		func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
+	{queryParameter{name: "isolate", origin: origin{extension: wire.ExtIsolate}, repeated: wire.GranularGroups,
+		text: "_SUFFIX,_SUFFIX,…: groups whose resource providers serve no other group."}, func(c *candidatesValues) *[]string { return &c.isolate }},
 }
 
 // candidatesValues are the unparsed values of a query, by parameter.
@@ -92,7 +104,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	for i := range q {
 		values := c.of(q[i].key, v, ext)
 		if values == nil {
-			return nil, unknownParameter(q[i].key, wideParameters[q[i].key].origin, v)
+			return nil, unknownParameter(q[i].key, wideOrigin(q[i].key), v)
 		}
 		*values = append(*values, q[i].value)
 	}
@@ -113,7 +125,11 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 
 // of returns the list for the values of a parameter; nil for an unknown parameter.
 func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]string {
-	if p, ok := wideParameters[key]; ok {
+	for i := range wideParameters {
+		p := &wideParameters[i]
+		if p.name != key {
+			continue
+		}
 		if !p.in(v, func() extensions { return ext }) {
 			return nil
 		}
@@ -134,6 +150,16 @@ func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]str
 		return p.values(&c.groups[at])
 	}
 	return nil
+}
+
+// wideOrigin is what introduced a parameter of the whole request; nothing for an unknown one.
+func wideOrigin(key string) origin {
+	for i := range wideParameters {
+		if wideParameters[i].name == key {
+			return wideParameters[i].origin
+		}
+	}
+	return origin{}
 }
 
 // isSuffix reports whether s can be the suffix of a granular group: a number from 1.25, almost any

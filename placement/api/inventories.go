@@ -101,6 +101,13 @@ func (x *exchange) checkCapacity(provider string, inv *ledger.Inventory) error {
 	return nil
 }
 
+// The verdicts that differ from the default: a class that the body names is a 400.
+var (
+	unknownClassRefusals    = refusals{ledger.ClassNotFound: {http.StatusBadRequest, wire.CodeUndefined}}
+	setInventoryRefusals    = refusals{ledger.InventoryNotFound: {http.StatusBadRequest, wire.CodeUndefined}}
+	deleteInventoryRefusals = refusals{ledger.InventoryInUse: {http.StatusConflict, wire.CodeConcurrentUpdate}}
+)
+
 // setInventories is PUT /resource_providers/{uuid}/inventories.
 func setInventories(x *exchange) error {
 	uuid, wanted, err := bodyForProvider(x, wire.DecodeInventories)
@@ -122,7 +129,7 @@ func setInventories(x *exchange) error {
 		return err
 	})
 	if err != nil {
-		return explain(err, refusals{ledger.ClassNotFound: {http.StatusBadRequest, wire.CodeUndefined}},
+		return explain(err, unknownClassRefusals,
 			"Unable to update the inventory of resource provider %s", shortened(uuid))
 	}
 	return x.inventories(p)
@@ -146,7 +153,7 @@ func createInventory(x *exchange) error {
 		return err
 	})
 	if err != nil {
-		return explain(err, refusals{ledger.ClassNotFound: {http.StatusBadRequest, wire.CodeUndefined}},
+		return explain(err, unknownClassRefusals,
 			"Unable to create inventory for resource provider %s", shortened(uuid))
 	}
 	x.location("/resource_providers/" + uuid + "/inventories/" + inv.Class)
@@ -171,7 +178,7 @@ func setInventory(x *exchange) error {
 		return err
 	})
 	if err != nil {
-		return explain(err, refusals{ledger.InventoryNotFound: {http.StatusBadRequest, wire.CodeUndefined}},
+		return explain(err, setInventoryRefusals,
 			"Unable to update the inventory of resource provider %s", shortened(uuid))
 	}
 	return x.inventory(http.StatusOK, p, inv.Class)
@@ -182,7 +189,7 @@ func deleteInventory(x *exchange) error {
 	uuid, class := x.R.PathValue("uuid"), x.R.PathValue("class")
 	err := x.update(func(tx *ledger.Tx) error { return tx.DeleteInventory(uuid, class) })
 	if err != nil {
-		return explain(err, refusals{ledger.InventoryInUse: {http.StatusConflict, wire.CodeConcurrentUpdate}},
+		return explain(err, deleteInventoryRefusals,
 			"Unable to delete inventory of class %s", shortened(class))
 	}
 	return x.noContent()

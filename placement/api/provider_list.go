@@ -22,36 +22,44 @@ type providerQuery struct {
 // providerParameters are the parameters of GET /resource_providers, in the order in which Placement
 // reads them, with their origin and the function that adds their values to the query.
 var providerParameters = [...]struct {
-	name string
-	origin
+	queryParameter
 	read func(pq *providerQuery, values []string, v wire.Version) error
 }{
-	{"name", origin{since: wire.Always}, func(pq *providerQuery, values []string, _ wire.Version) error {
+	{queryParameter{name: "name", text: "Those of this name."}, func(pq *providerQuery, values []string, _ wire.Version) error {
 		pq.name = values[len(values)-1]
 		return nil
 	}},
-	{"uuid", origin{since: wire.Always}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+	{queryParameter{name: "uuid", text: "Those with this UUID.", schema: schemaUUID}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
 		pq.uuid, err = readUUID("uuid", values)
 		return err
 	}},
-	{"in_tree", origin{since: wire.NestedProviders}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
-		pq.inTree, err = readUUID("in_tree", values)
-		return err
-	}},
-	{"member_of", origin{since: wire.MemberOfFilter}, func(pq *providerQuery, values []string, v wire.Version) (err error) {
-		pq.memberOf, pq.notMemberOf, err = readMemberOf(values, "member_of", v)
-		pq.memberOf, pq.notMemberOf = uniqueSets(pq.memberOf), unique(pq.notMemberOf)
-		return err
-	}},
-	{"required", origin{since: wire.RequiredFilter}, func(pq *providerQuery, values []string, v wire.Version) (err error) {
-		if !v.Has(wire.AnyTraits) {
-			values = values[len(values)-1:]
-		}
-		pq.required, pq.forbidden, err = readRequired(values, v)
-		pq.required, pq.forbidden = uniqueSets(pq.required), unique(pq.forbidden)
-		return err
-	}},
-	{"resources", origin{since: wire.ResourcesFilter}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+	{
+		queryParameter{name: "in_tree", origin: origin{since: wire.NestedProviders}, text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+			pq.inTree, err = readUUID("in_tree", values)
+			return err
+		},
+	},
+	{
+		queryParameter{name: "member_of", origin: origin{since: wire.MemberOfFilter}, repeated: wire.RepeatedMemberOf, text: textMemberOf},
+		func(pq *providerQuery, values []string, v wire.Version) (err error) {
+			pq.memberOf, pq.notMemberOf, err = readMemberOf(values, "member_of", v)
+			pq.memberOf, pq.notMemberOf = uniqueSets(pq.memberOf), unique(pq.notMemberOf)
+			return err
+		},
+	},
+	{
+		queryParameter{name: "required", origin: origin{since: wire.RequiredFilter}, repeated: wire.AnyTraits, text: textRequired},
+		func(pq *providerQuery, values []string, v wire.Version) (err error) {
+			if !v.Has(wire.AnyTraits) {
+				values = values[len(values)-1:]
+			}
+			pq.required, pq.forbidden, err = readRequired(values, v)
+			pq.required, pq.forbidden = uniqueSets(pq.required), unique(pq.forbidden)
+			return err
+		},
+	},
+	{queryParameter{name: "resources", origin: origin{since: wire.ResourcesFilter}, text: textResources}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
 		pq.resources, err = readResources(values[len(values)-1])
 		return err
 	}},

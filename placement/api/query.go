@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -109,6 +110,28 @@ type origin struct {
 	since     wire.Feature
 	extension string
 }
+
+// queryParameter declares a parameter of a call.
+type queryParameter struct {
+	name string
+	origin
+	// text is for the reference, and so is schema; a string when nil.
+	text   string
+	schema jsonkit.Schema
+	// required parameters are always there. repeated ones can come several times from a feature on;
+	// without it the last counts, or several are refused.
+	required bool
+	repeated wire.Feature
+	// grouped parameters can have the suffix of a request group.
+	grouped bool
+}
+
+// The texts of parameters that several calls have.
+const (
+	textResources = "CLASS:AMOUNT,…: those that can allocate all of it at once."
+	textRequired  = "TRAIT,!TRAIT,…: those that have the traits, and from 1.22 on not those with `!`. From 1.39 on, in:TRAIT,TRAIT: any of them."
+	textMemberOf  = "UUID or in:UUID,UUID: those in (any of) the aggregates. From 1.32 on, !UUID or !in:UUID,UUID: those in none of them."
+)
 
 // in reports whether the parameter exists at a version, for a client that gets the extensions.
 func (o origin) in(v wire.Version, ext func() extensions) bool {

@@ -30,6 +30,8 @@ type endpoint struct {
 	// host is what the call is for a host.
 	host   hostRule
 	handle handler
+	// about is what the reference says of it.
+	about *about
 }
 
 // need is a set of requirements on the headers of a request.
@@ -53,79 +55,122 @@ const reshaperPath = "/reshaper"
 // routes are all calls of the API.
 var routes = []route{
 	{"/{$}", []endpoint{
-		{method: http.MethodGet, host: hostNames, handle: showVersions},
+		{method: http.MethodGet, host: hostNames, handle: showVersions, about: &aboutShowVersions},
 	}},
 	{"/resource_providers", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList, handle: listProviders},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList, handle: listProviders, about: &aboutListProviders},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider, about: &aboutCreateProvider},
 	}},
 	{"/resource_providers/{uuid}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared, handle: showProvider},
-		{method: http.MethodDelete, action: DeleteProvider, host: hostWrites, handle: deleteProvider},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared, handle: showProvider, about: &aboutShowProvider},
+		{method: http.MethodDelete, action: DeleteProvider, host: hostWrites, handle: deleteProvider, about: &aboutDeleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider, about: &aboutUpdateProvider},
 	}},
-	{"/resource_providers/{uuid}/inventories", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListInventories, host: hostShared, handle: listInventories},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, host: hostWrites, handle: createInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventories},
-		{method: http.MethodDelete, since: wire.DeleteInventories, absent: http.StatusMethodNotAllowed, action: DeleteInventory, host: hostWrites, handle: deleteInventories},
-	}},
+	{
+		"/resource_providers/{uuid}/inventories",
+		[]endpoint{
+			{method: http.MethodGet, needs: acceptJSON, action: ListInventories, host: hostShared, handle: listInventories, about: &aboutListInventories},
+			{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, host: hostWrites, handle: createInventory, about: &aboutCreateInventory},
+			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventories, about: &aboutSetInventories},
+			{
+				method: http.MethodDelete,
+				since:  wire.DeleteInventories,
+				absent: http.StatusMethodNotAllowed,
+				action: DeleteInventory,
+				host:   hostWrites,
+				handle: deleteInventories,
+				about:  &aboutDeleteInventories,
+			},
+		},
+	},
 	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared, handle: showInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventory},
-		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared, handle: showInventory, about: &aboutShowInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventory, about: &aboutSetInventory},
+		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory, about: &aboutDeleteInventory},
 	}},
 	{"/resource_providers/{uuid}/usages", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn, handle: showProviderUsages},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn, handle: showProviderUsages, about: &aboutShowProviderUsages},
 	}},
-	{"/resource_providers/{uuid}/aggregates", []endpoint{
-		{method: http.MethodGet, since: wire.ProviderAggregates, needs: acceptJSON, needsFirst: true, action: ListProviderAggregates, host: hostShared, handle: listAggregates},
-		{method: http.MethodPut, since: wire.ProviderAggregates, needs: sendsJSON, needsFirst: true, action: UpdateProviderAggregates, host: hostWrites, handle: setAggregates},
-	}},
+	{
+		"/resource_providers/{uuid}/aggregates",
+		[]endpoint{
+			{
+				method:     http.MethodGet,
+				since:      wire.ProviderAggregates,
+				needs:      acceptJSON,
+				needsFirst: true,
+				action:     ListProviderAggregates,
+				host:       hostShared,
+				handle:     listAggregates,
+				about:      &aboutListAggregates,
+			},
+			{
+				method:     http.MethodPut,
+				since:      wire.ProviderAggregates,
+				needs:      sendsJSON,
+				needsFirst: true,
+				action:     UpdateProviderAggregates,
+				host:       hostWrites,
+				handle:     setAggregates,
+				about:      &aboutSetAggregates,
+			},
+		},
+	},
 	{"/resource_providers/{uuid}/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared, handle: listProviderTraits},
-		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites, handle: setProviderTraits},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites, handle: deleteProviderTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared, handle: listProviderTraits, about: &aboutListProviderTraits},
+		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites, handle: setProviderTraits, about: &aboutSetProviderTraits},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites, handle: deleteProviderTraits, about: &aboutDeleteProviderTraits},
 	}},
 	{"/resource_providers/{uuid}/allocations", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn, handle: listProviderAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn, handle: listProviderAllocations, about: &aboutListProviderAllocations},
 	}},
 	{"/resource_classes", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames, handle: listClasses},
-		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates, handle: createClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames, handle: listClasses, about: &aboutListClasses},
+		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates, handle: createClass, about: &aboutCreateClass},
 	}},
 	{"/resource_classes/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames, handle: showClass},
-		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates, handle: putClass},
-		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass, handle: deleteClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames, handle: showClass, about: &aboutShowClass},
+		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates, handle: putClass, about: &aboutPutClass},
+		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass, handle: deleteClass, about: &aboutDeleteClass},
 	}},
 	{"/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames, handle: listTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames, handle: listTraits, about: &aboutListTraits},
 	}},
 	{"/traits/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames, handle: showTrait},
-		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates, handle: putTrait},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteTrait, handle: deleteTrait},
+		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames, handle: showTrait, about: &aboutShowTrait},
+		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates, handle: putTrait, about: &aboutPutTrait},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteTrait, handle: deleteTrait, about: &aboutDeleteTrait},
 	}},
-	{"/allocations", []endpoint{
-		{method: http.MethodPost, since: wire.PostAllocations, needs: sendsJSON, action: ManageAllocations, host: hostAllocates, handle: postAllocations},
-	}},
+	{
+		"/allocations",
+		[]endpoint{
+			{
+				method: http.MethodPost,
+				since:  wire.PostAllocations,
+				needs:  sendsJSON,
+				action: ManageAllocations,
+				host:   hostAllocates,
+				handle: postAllocations,
+				about:  &aboutPostAllocations,
+			},
+		},
+	},
 	{"/allocations/{consumer}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer, handle: showAllocations},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates, handle: putAllocations},
-		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer, handle: showAllocations, about: &aboutShowAllocations},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates, handle: putAllocations, about: &aboutPutAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations, about: &aboutDeleteAllocations},
 	}},
 	{"/allocation_candidates", []endpoint{
-		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: listCandidates},
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: listCandidates, about: &aboutListCandidates},
 	}},
 	{"/allocation_candidates/explain", []endpoint{
-		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: explainCandidates},
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: explainCandidates, about: &aboutExplainCandidates},
 	}},
 	{"/usages", []endpoint{
-		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages},
+		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages, about: &aboutShowUsages},
 	}},
 	{reshaperPath, []endpoint{
-		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape},
+		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape, about: &aboutReshape},
 	}},
 }
 

@@ -120,10 +120,11 @@ func (c call) send(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// do makes the call and checks its status and code.
+// do makes the call and checks its status and code, and compares it with the OpenAPI document.
 func (c call) do(t testing.TB, h http.Handler) *httptest.ResponseRecorder {
 	t.Helper()
 	w := c.send(h)
+	c.compare(t, w)
 	if w.Code != c.status {
 		t.Fatalf("%s %s at %q: status %d, want %d\n%s", c.method, c.path, c.version, w.Code, c.status, w.Body)
 	}

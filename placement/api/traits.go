@@ -41,6 +41,12 @@ func listTraits(x *exchange) error {
 	return x.json(http.StatusOK, b, modified)
 }
 
+// traitParameters are the parameters of GET /traits.
+var traitParameters = []queryParameter{
+	{name: "name", text: "startswith:PREFIX or in:TRAIT,TRAIT,…: those of such names."},
+	{name: "associated", text: "Those that a resource provider has, or that none has.", schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Pattern("^(?i:true|false)$")}},
+}
+
 // readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result
 // reports whether the query includes a trait. As in Placement, name=OTHER:… includes all.
 func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, error) {
@@ -49,7 +55,7 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 		return nil, err
 	}
 	for _, p := range q {
-		if p.key != "name" && p.key != "associated" {
+		if !slices.ContainsFunc(traitParameters, func(known queryParameter) bool { return known.name == p.key }) {
 			return nil, badRequest("Invalid query string parameters: %q is not a parameter of this call.", shortened(p.key))
 		}
 	}

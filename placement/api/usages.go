@@ -40,28 +40,37 @@ type usageQuery struct {
 	project, user, consumerType string
 }
 
+type usageParameter struct {
+	queryParameter
+	into func(*usageQuery) *string
+}
+
+// usageParameters are the parameters of GET /usages.
+var usageParameters = [...]usageParameter{
+	{queryParameter{name: "project_id", required: true, schema: schemaName, text: "The project that owns the consumers."}, func(u *usageQuery) *string { return &u.project }},
+	{queryParameter{name: "user_id", schema: schemaName, text: "Only consumers of this user."}, func(u *usageQuery) *string { return &u.user }},
+	{queryParameter{name: "consumer_type", origin: origin{since: wire.ConsumerTypes}, schema: schemaName,
+		text: "Only consumers of this type; unknown for those without one, all for one sum of all."}, func(u *usageQuery) *string { return &u.consumerType }},
+}
+
 func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 	for _, p := range q {
-		switch {
-		case p.key == "project_id", p.key == "user_id", p.key == "consumer_type" && v.Has(wire.ConsumerTypes):
-		default:
+		known := slices.IndexFunc(usageParameters[:], func(f usageParameter) bool { return f.name == p.key })
+		if known < 0 || !v.Has(usageParameters[known].since) {
 			return u, unknownParameter(p.key, origin{}, v)
 		}
 	}
-	for _, f := range [...]struct {
-		key      string
-		required bool
-		into     *string
-	}{{"project_id", true, &u.project}, {"user_id", false, &u.user}, {"consumer_type", false, &u.consumerType}} {
-		value, ok := q.last(f.key)
+	for i := range usageParameters {
+		f := &usageParameters[i]
+		value, ok := q.last(f.name)
 		switch n := utf8.RuneCountInString(value); {
 		case !ok && f.required:
-			return u, badRequest("Invalid query string parameters: %s is required.", f.key)
+			return u, badRequest("Invalid query string parameters: %s is required.", f.name)
 		case !ok:
 		case n < 1 || n > wire.MaxName:
-			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.", f.key, wire.MaxName, n)
+			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.", f.name, wire.MaxName, n)
 		}
-		*f.into = value
+		*f.into(&u) = value
 	}
 	// Placement accepts everything that begins with "all" as a consumer type; no type has such a
 	// name.

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidoc
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+// API is an API and all of its calls.
+type API struct {
+	Title string
+	// About is Markdown for the beginning of the reference.
+	About string
+	// Service is the type of the service in the header OpenStack-API-Version.
+	Service string
+	// Major and the range of minor numbers are the microversions.
+	Major, Min, Max int
+	// History has what each microversion brought, the lowest first.
+	History []string
+	// Error is the body of an error.
+	Error Body
+	// Failures are those that every call can have.
+	Failures []Failure
+	// Keys are names for what the patterns of the keys of objects stand for.
+	Keys  map[string]string
+	Calls []Call
+}
+
+// Call is one method of one path.
+type Call struct {
+	// Group is the heading of calls that belong together.
+	Group string
+	// Path has {name} for a segment.
+	Method, Path string
+	Summary      string
+	// Notes are differences from OpenStack and the like, in Markdown.
+	Notes []string
+	Versions
+	// Policy is the rule that allows the call, "" for none; Hosts says what hosts may do.
+	Policy, Hosts string
+	// Open calls need no token.
+	Open  bool
+	Query []Parameter
+	// Body is the body of the request; nil for a call without one.
+	Body     Body
+	Answers  []Answer
+	Failures []Failure
+}
+
+// Versions is a range of microversions by minor number. An Until of 0 is no bound.
+type Versions struct{ Since, Until int }
+
+// Body is the schema of a body at a microversion; nil where it has none.
+type Body func(minor int) jsonkit.Schema
+
+// Parameter is a parameter of a query.
+type Parameter struct {
+	Name, Text string
+	Versions
+	Schema   jsonkit.Schema
+	Required bool
+	// Repeated parameters can be given more than once, from this minor number on; 0 for never.
+	Repeated int
+	// Suffixes are the forms of the suffix that can follow the name, the newest first.
+	Suffixes []Suffix
+	// Extension is the name of the extension that brings it, "" for none.
+	Extension string
+}
+
+// Suffix is a form of suffixes: a regular expression.
+type Suffix struct {
+	Versions
+	Pattern string
+}
+
+// Answer is an answer of a call that succeeded.
+type Answer struct {
+	Status int
+	Versions
+	Text string
+	// Body is nil for an answer without one.
+	Body Body
+}
+
+// Failure is an error of a call. Code is the code in the body, "" for an API without codes.
+type Failure struct {
+	Status       int
+	Code, Reason string
+}
+
+// span is a range of microversions with one schema.
+type span struct {
+	from, to int
+	schema   map[string]any
+}
+
+// bound is the range of a call within the API.
+func (a *API) bound(v Versions) (from, to int) {
+	from, to = max(v.Since, a.Min), a.Max
+	if v.Until > 0 {
+		to = min(to, v.Until)
+	}
+	return from, to
+}
+
+// spans evaluates a body at all microversions of a range, and joins equal neighbors.
+func (a *API) spans(b Body, from, to int) []span {
+	var all []span
+	last := ""
+	for v := from; v <= to; v++ {
+		s := b(v)
+		if s == nil {
+			last = ""
+			continue
+		}
+		schema := jsonkit.Document(s)
+		text, err := json.Marshal(schema)
+		if err != nil {
+			panic(fmt.Sprintf("apidoc: %v", err)) // a schema has only strings, numbers and lists of them
+		}
+		if string(text) == last {
+			all[len(all)-1].to = v
+			continue
+		}
+		last = string(text)
+		all = append(all, span{v, v, schema})
+	}
+	return all
+}
+
+// version is a microversion as clients write it.
+func (a *API) version(minor int) string { return fmt.Sprintf("%d.%d", a.Major, minor) }

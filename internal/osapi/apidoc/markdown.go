@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidoc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Markdown is the reference: a section for each group of calls, and the history.
+func (a *API) Markdown() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n<!-- Written by go test -update from the route table. -->\n\n%s\n", a.Title, strings.TrimSpace(a.About))
+	b.WriteString("\n## Calls\n\n| call | microversions | what it does |\n|---|---|---|\n")
+	for i := range a.Calls {
+		c := &a.Calls[i]
+		from, to := a.bound(c.Versions)
+		fmt.Fprintf(&b, "| [%s %s](#%s) | %s | %s |\n", c.Method, cell(c.Path), anchor(c.Method+" "+c.Path), a.between(from, to, a.Min, a.Max, "all"), cell(c.Summary))
+	}
+	b.WriteString("\n## Errors of every call\n\n")
+	a.failures(&b, a.Failures)
+	b.WriteString("\nThe body of an error:\n\n")
+	a.body(&b, a.Error, a.Min, a.Max)
+	group := ""
+	for i := range a.Calls {
+		c := &a.Calls[i]
+		if c.Group != group {
+			group = c.Group
+			fmt.Fprintf(&b, "\n## %s\n", group)
+		}
+		a.call(&b, c)
+	}
+	b.WriteString("\n## Microversions\n\n| microversion | what it brought |\n|---|---|\n")
+	for i, what := range a.History {
+		fmt.Fprintf(&b, "| %s | %s |\n", a.version(a.Min+i), cell(what))
+	}
+	return []byte(b.String())
+}
+
+func (a *API) call(b *strings.Builder, c *Call) {
+	from, to := a.bound(c.Versions)
+	fmt.Fprintf(b, "\n### %s %s\n\n%s.\n\n", c.Method, c.Path, strings.TrimSuffix(c.Summary, "."))
+	fmt.Fprintf(b, "- Microversions: %s\n", a.between(from, to, a.Min, a.Max, "all"))
+	switch {
+	case c.Open:
+		b.WriteString("- For everybody, without a token\n")
+	case c.Policy != "":
+		fmt.Fprintf(b, "- Policy: `%s`\n", c.Policy)
+	}
+	if c.Hosts != "" {
+		fmt.Fprintf(b, "- Hosts: %s\n", c.Hosts)
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(b, "\n%s\n", note)
+	}
+	if len(c.Query) > 0 {
+		b.WriteString("\nQuery:\n\n| parameter | microversions | value | meaning |\n|---|---|---|---|\n")
+		for i := range c.Query {
+			p := &c.Query[i]
+			first, last := a.bound(p.Versions)
+			name := "`" + p.Name + "`"
+			if p.Required {
+				name += " (required)"
+			}
+			text := p.Text
+			if p.Repeated > 0 {
+				text += " Can be repeated"
+				if p.Repeated > first {
+					text += " from " + a.version(p.Repeated) + " on"
+				}
+				text += "."
+			}
+			for _, s := range p.Suffixes {
+				first, last := a.bound(s.Versions)
+				text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.", strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
+					a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
+			}
+			versions := a.between(first, last, from, to, "all")
+			if p.Extension != "" {
+				versions += ", extension `" + p.Extension + "`"
+			}
+			kind, _ := shown(documentOf(p.Schema))
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", name, versions, cell(kind), cell(text))
+		}
+	}
+	if c.Body != nil {
+		b.WriteString("\nBody:\n\n")
+		a.body(b, c.Body, from, to)
+	}
+	b.WriteString("\nAnswers:\n\n")
+	for _, answer := range c.Answers {
+		first, last := a.bound(answer.Versions)
+		first, last = max(first, from), min(last, to)
+		fmt.Fprintf(b, "- **%d**", answer.Status)
+		if v := a.between(first, last, from, to, ""); v != "" {
+			fmt.Fprintf(b, " (%s)", v)
+		}
+		fmt.Fprintf(b, ": %s\n", answer.Text)
+	}
+	for _, answer := range c.Answers {
+		if answer.Body != nil {
+			first, last := a.bound(answer.Versions)
+			fmt.Fprintf(b, "\nBody of %d:\n\n", answer.Status)
+			a.body(b, answer.Body, max(first, from), min(last, to))
+		}
+	}
+	if len(c.Failures) > 0 {
+		b.WriteString("\nErrors:\n\n")
+		a.failures(b, c.Failures)
+	}
+}
+
+func (a *API) failures(b *strings.Builder, all []Failure) {
+	b.WriteString("| status | code | reason |\n|---|---|---|\n")
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(f, g Failure) int { return f.Status - g.Status })
+	for _, f := range all {
+		code := ""
+		if f.Code != "" {
+			code = "`" + f.Code + "`"
+		}
+		fmt.Fprintf(b, "| %d | %s | %s |\n", f.Status, code, cell(f.Reason))
+	}
+}
+
+// between is a range of microversions within another one; all if it is the whole of it.
+func (a *API) between(from, to, lowest, highest int, all string) string {
+	switch {
+	case from <= lowest && to >= highest:
+		return all
+	case from == to:
+		return "only " + a.version(from)
+	case to >= highest:
+		return "from " + a.version(from)
+	case from <= lowest:
+		return "until " + a.version(to)
+	}
+	return a.version(from) + " to " + a.version(to)
+}
+
+// cell is text in a cell of a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+// anchor is the anchor of a heading, as GitHub makes it.
+func anchor(heading string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(heading) {
+		switch {
+		case r == ' ':
+			b.WriteByte('-')
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_':
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apidoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
+)
+
+type object = map[string]any
+
+// microversions is what the head of a document says about them.
+const microversions = "A document of OpenAPI has one form of a call, and the API has one for each microversion. " +
+	"What differs has the extension x-openstack with min-ver and max-ver, as in the documents of OpenStack's codegenerator: parameters, answers, " +
+	"and the members of anyOf in a body (anyOf and not oneOf: a body can fit several microversions). Without it, a thing is there at all microversions of its call. " +
+	"x-openstack-suffixes are the forms of what can follow the name of a parameter."
+
+// OpenAPI is the document in JSON.
+func (a *API) OpenAPI() ([]byte, error) {
+	paths := object{}
+	tags := []any{}
+	for i := range a.Calls {
+		c := &a.Calls[i]
+		path, known := paths[c.Path].(object)
+		if !known {
+			path = object{}
+			if parameters := pathParameters(c.Path); len(parameters) > 0 {
+				path["parameters"] = parameters
+			}
+			paths[c.Path] = path
+		}
+		path[strings.ToLower(c.Method)] = a.operation(c)
+		if tag := (object{"name": c.Group}); !slices.ContainsFunc(tags, func(t any) bool { return t.(object)["name"] == c.Group }) {
+			tags = append(tags, tag)
+		}
+	}
+	document := object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": a.Title, "version": a.version(a.Max), "description": microversions,
+			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"x-openstack": object{"min-ver": a.version(a.Min), "max-ver": a.version(a.Max)},
+		},
+		"servers":  []any{object{"url": "/"}},
+		"security": []any{object{"token": []any{}}},
+		"tags":     tags,
+		"paths":    paths,
+		"components": object{
+			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
+			"schemas":         object{"Error": a.anyOf(a.spans(a.Error, a.Min, a.Max), a.Min, a.Max)},
+			"parameters": object{"Microversion": object{
+				"name": "OpenStack-API-Version", "in": "header",
+				"description": fmt.Sprintf("%[1]s and a microversion from %[2]s to %[3]s, or %[1]s latest. Without it, %[2]s.", a.Service, a.version(a.Min), a.version(a.Max)),
+				"schema":      object{"type": "string"},
+			}},
+		},
+	}
+	common := object{}
+	for _, status := range statuses(a.Failures) {
+		common["Error"+strconv.Itoa(status)] = failed(status, a.Failures)
+	}
+	document["components"].(object)["responses"] = common
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(document); err != nil {
+		return nil, fmt.Errorf("OpenAPI document: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+var (
+	segments = regexp.MustCompile(`\{(\w+)\}`)
+	noWord   = regexp.MustCompile(`\W+`)
+)
+
+func pathParameters(path string) []any {
+	var all []any
+	for _, found := range segments.FindAllStringSubmatch(path, -1) {
+		all = append(all, object{"name": found[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+	}
+	return all
+}
+
+// ranged is x-openstack for a range; nil if that is all of the API's or the call's range.
+func (a *API) ranged(from, to, callFrom, callTo int) object {
+	x := object{}
+	if from > callFrom {
+		x["min-ver"] = a.version(from)
+	}
+	if to < callTo {
+		x["max-ver"] = a.version(to)
+	}
+	if len(x) == 0 {
+		return nil
+	}
+	return x
+}
+
+func (a *API) operation(c *Call) object {
+	from, to := a.bound(c.Versions)
+	operation := object{
+		"operationId": strings.Trim(strings.ToLower(c.Method)+noWord.ReplaceAllString(c.Path, "_"), "_"),
+		"summary":     c.Summary, "tags": []any{c.Group},
+		"x-openstack": object{"min-ver": a.version(from), "max-ver": a.version(to)},
+		"responses":   a.responses(c, from, to),
+	}
+	if c.Policy != "" {
+		operation["x-openstack-policy"] = c.Policy
+	}
+	if len(c.Notes) > 0 {
+		operation["description"] = strings.Join(c.Notes, "\n\n")
+	}
+	if c.Open {
+		operation["security"] = []any{}
+	}
+	parameters := []any{object{"$ref": "#/components/parameters/Microversion"}}
+	for i := range c.Query {
+		parameters = append(parameters, a.parameter(&c.Query[i], from, to))
+	}
+	operation["parameters"] = parameters
+	if c.Body != nil {
+		if spans := a.spans(c.Body, from, to); len(spans) > 0 {
+			all := spans[0].from == from && spans[len(spans)-1].to == to
+			operation["requestBody"] = object{"required": all, "content": content(a.anyOf(spans, from, to))}
+		}
+	}
+	return operation
+}
+
+func (a *API) parameter(p *Parameter, from, to int) object {
+	first, last := a.bound(p.Versions)
+	schema := jsonkit.Document(p.Schema)
+	if p.Repeated > 0 {
+		schema = object{"type": "array", "items": schema}
+	}
+	parameter := object{"name": p.Name, "in": "query", "description": p.Text, "required": p.Required, "schema": schema}
+	x := a.ranged(first, last, from, to)
+	if p.Extension != "" {
+		if x == nil {
+			x = object{}
+		}
+		x["extension"] = p.Extension
+	}
+	if x != nil {
+		parameter["x-openstack"] = x
+	}
+	var suffixes []any
+	for _, s := range p.Suffixes {
+		first, last := a.bound(s.Versions)
+		suffixes = append(suffixes, object{"pattern": s.Pattern, "min-ver": a.version(first), "max-ver": a.version(last)})
+	}
+	if len(suffixes) > 0 {
+		parameter["x-openstack-suffixes"] = suffixes
+	}
+	return parameter
+}
+
+func content(schema object) object { return object{"application/json": object{"schema": schema}} }
+
+// anyOf is the schema of a body over its spans. Each says its microversions, unless it is the only
+// one, and there in the whole range.
+func (a *API) anyOf(spans []span, from, to int) object {
+	if len(spans) == 1 && spans[0].from == from && spans[0].to == to {
+		return spans[0].schema
+	}
+	var all []any
+	for _, s := range spans {
+		schema := object{"x-openstack": object{"min-ver": a.version(s.from), "max-ver": a.version(s.to)}}
+		for key, value := range s.schema {
+			schema[key] = value
+		}
+		all = append(all, schema)
+	}
+	return object{"anyOf": all, "x-openstack": object{"discriminator": "microversion"}}
+}
+
+func (a *API) responses(c *Call, from, to int) object {
+	all := object{}
+	for _, answer := range c.Answers {
+		first, last := a.bound(answer.Versions)
+		first, last = max(first, from), min(last, to)
+		response := object{"description": answer.Text}
+		if x := a.ranged(first, last, from, to); x != nil {
+			response["x-openstack"] = x
+		}
+		if answer.Body != nil {
+			response["content"] = content(a.anyOf(a.spans(answer.Body, first, last), first, last))
+		}
+		all[strconv.Itoa(answer.Status)] = response
+	}
+	for _, status := range statuses(c.Failures) {
+		all[strconv.Itoa(status)] = failed(status, slices.Concat(c.Failures, a.Failures))
+	}
+	for _, status := range statuses(a.Failures) {
+		if name := strconv.Itoa(status); all[name] == nil {
+			all[name] = object{"$ref": "#/components/responses/Error" + name}
+		}
+	}
+	return all
+}
+
+// failed is the response of a status, for those of the failures that have it.
+func failed(status int, failures []Failure) object {
+	var reasons []string
+	codes := []any{}
+	for _, f := range failures {
+		if f.Status != status {
+			continue
+		}
+		if !slices.Contains(reasons, f.Reason) {
+			reasons = append(reasons, f.Reason)
+		}
+		if f.Code != "" && !slices.Contains(codes, any(f.Code)) {
+			codes = append(codes, f.Code)
+		}
+	}
+	response := object{
+		"description": http.StatusText(status) + ": " + strings.Join(reasons, " "),
+		"content":     content(object{"$ref": "#/components/schemas/Error"}),
+	}
+	if len(codes) > 0 {
+		response["x-openstack-error-codes"] = codes
+	}
+	return response
+}
+
+// statuses are the statuses of failures, in order.
+func statuses(failures []Failure) []int {
+	var all []int
+	for _, f := range failures {
+		all = append(all, f.Status)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"bytes"
+	"flag"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/openapi"
+)
+
+// TestReferenceIsCurrent compares docs/api-placement.md and the OpenAPI document with the route
+// table.
+func TestReferenceIsCurrent(t *testing.T) {
+	reference := api.Reference()
+	golden.Text(t, "../../docs/api-placement.md", string(reference.Markdown()))
+	document, err := reference.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Text(t, "../../docs/openapi/placement.json", string(document))
+}
+
+// document is the OpenAPI document that all exchanges of these tests are compared with.
+var document = sync.OnceValues(func() (*openapi.Document, error) {
+	text, err := api.Reference().OpenAPI()
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Load(text)
+})
+
+// compare compares an exchange with the document.
+func (c call) compare(t testing.TB, w *httptest.ResponseRecorder) {
+	t.Helper()
+	d, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.path == "/healthz" || c.path == "/readyz" { // for operators, and not part of the API
+		return
+	}
+	r := httptest.NewRequest(c.method, c.path, nil)
+	_, version, _ := strings.Cut(w.Header().Get("OpenStack-API-Version"), " ")
+	if err := d.Check(&openapi.Exchange{
+		Request: r, Sent: []byte(c.body), Version: version, Status: w.Code, Answer: w.Body.Bytes(), AnswerHeaders: w.Header(),
+		Malformed: bytes.Contains(w.Body.Bytes(), []byte("JSON does not validate: ")),
+	}); err != nil {
+		t.Errorf("OpenAPI document: %v", err)
+	}
+}
+
+// TestMain fails if all tests together leave a successful answer of the document without an
+// exchange.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if whole := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.list").Value.String(); code == 0 && whole == "" {
+		if d, err := document(); err == nil {
+			for _, missing := range d.Missing() {
+				_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + missing + "\n")
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}

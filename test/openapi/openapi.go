@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// Document is an OpenAPI document whose microversions are in the extension x-openstack. It is safe
+// for concurrent use.
+type Document struct {
+	spec *openapi3.T
+
+	mu   sync.Mutex
+	seen map[string]bool // answers that were compared, as "GET /path 200"
+}
+
+// Load reads a document, which must be valid OpenAPI.
+func Load(text []byte) (*Document, error) {
+	spec, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI document: %w", err)
+	}
+	if err := spec.Validate(context.Background()); err != nil {
+		return nil, fmt.Errorf("OpenAPI document: %w", err)
+	}
+	return &Document{spec: spec, seen: map[string]bool{}}, nil
+}
+
+// Exchange is a request and its answer. Version is the microversion of the answer, as 1.39, and ""
+// if it has none.
+type Exchange struct {
+	Request       *http.Request
+	Sent          []byte
+	Version       string
+	Status        int
+	Answer        []byte
+	AnswerHeaders http.Header
+	// Malformed: the server refused the body because it does not fit.
+	Malformed bool
+}
+
+// Check returns an error if the document does not have the exchange. Paths and methods that are not
+// in the document must be refused.
+func (d *Document) Check(e *Exchange) error {
+	path, operation := d.find(e.Request.Method, e.Request.URL.Path)
+	if operation == nil {
+		if e.Status < 300 && e.Request.Method != http.MethodHead && e.Request.Method != http.MethodOptions {
+			return fmt.Errorf("%s %s: status %d, and the document has no such call", e.Request.Method, e.Request.URL.Path, e.Status)
+		}
+		return nil
+	}
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%s %s at %q, status %d: %w", e.Request.Method, path, e.Version, e.Status, fmt.Errorf(format, args...))
+	}
+	reference := operation.Responses.Value(strconv.Itoa(e.Status))
+	if reference == nil {
+		return wrong("the document has no such status: %s", e.Answer)
+	}
+	response := reference.Value
+	if e.Status < 300 {
+		if !within(e.Version, operation.Extensions) || !within(e.Version, response.Extensions) {
+			return wrong("the document does not have it at this microversion")
+		}
+		if err := d.request(e, operation); err != nil {
+			return wrong("%w", err)
+		}
+	} else if codes, has := response.Extensions["x-openstack-error-codes"].([]any); has && e.Version != "" {
+		if code := codeOf(e.Answer); code != "" && !slices.Contains(codes, any(code)) {
+			return wrong("the document has no such code: %s", e.Answer)
+		}
+	}
+	if e.Malformed && e.Version != "" {
+		if schema := at(bodySchema(operation), e.Version); schema != nil && valid(schema, e.Sent) == nil {
+			return wrong("the server refuses a body that fits the document: %s: %s", e.Sent, e.Answer)
+		}
+	}
+	if err := answer(e, response); err != nil {
+		return wrong("%w", err)
+	}
+	d.mu.Lock()
+	d.seen[e.Request.Method+" "+path+" "+strconv.Itoa(e.Status)] = true
+	d.mu.Unlock()
+	return nil
+}
+
+// Missing lists the successful answers of the document that Check did not see.
+func (d *Document) Missing() []string {
+	var all []string
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for path, item := range d.spec.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status := range operation.Responses.Map() {
+				if key := method + " " + path + " " + status; status < "300" && !d.seen[key] {
+					all = append(all, key)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// find finds the call of a path, which can have {name} for a segment.
+func (d *Document) find(method, path string) (pattern string, operation *openapi3.Operation) {
+	segments := strings.Split(path, "/")
+	best := -1
+	for candidate, item := range d.spec.Paths.Map() {
+		parts := strings.Split(candidate, "/")
+		literal := 0
+		match := len(parts) == len(segments)
+		for i := 0; match && i < len(parts); i++ {
+			switch {
+			case strings.HasPrefix(parts[i], "{"):
+				match = segments[i] != ""
+			case parts[i] == segments[i]:
+				literal++
+			default:
+				match = false
+			}
+		}
+		if match && literal > best {
+			best, pattern, operation = literal, candidate, item.GetOperation(method)
+		}
+	}
+	return pattern, operation
+}
+
+// request compares a request that succeeded.
+func (d *Document) request(e *Exchange, operation *openapi3.Operation) error {
+	if len(operation.Parameters) > 1 { // the first is the header with the microversion
+		for key := range e.Request.URL.Query() {
+			if err := parameter(operation, key, e.Version); err != nil {
+				return err
+			}
+		}
+	}
+	schema := at(bodySchema(operation), e.Version)
+	if schema == nil {
+		return nil
+	}
+	if err := valid(schema, e.Sent); err != nil {
+		return fmt.Errorf("the server takes a body that does not fit the document: %s: %w", e.Sent, err)
+	}
+	return nil
+}
+
+// parameter checks that a parameter exists at a microversion.
+func parameter(operation *openapi3.Operation, key, version string) error {
+	for _, reference := range operation.Parameters {
+		p := reference.Value
+		suffix, found := strings.CutPrefix(key, p.Name)
+		if p.In != openapi3.ParameterInQuery || !found || !within(version, p.Extensions) {
+			continue
+		}
+		if suffix != "" && !suffixed(p, suffix, version) {
+			continue
+		}
+		return nil
+	}
+	return fmt.Errorf("the server takes the parameter %s, and the document does not have it", key)
+}
+
+func suffixed(p *openapi3.Parameter, suffix, version string) bool {
+	forms, _ := p.Extensions["x-openstack-suffixes"].([]any)
+	for _, form := range forms {
+		f, _ := form.(map[string]any)
+		pattern, _ := f["pattern"].(string)
+		if between(version, f) && regexp.MustCompile("^(?:"+pattern+")$").MatchString(suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// answer compares the body of an answer.
+func answer(e *Exchange, response *openapi3.Response) error {
+	media := response.Content.Get("application/json")
+	switch {
+	case media == nil && len(e.Answer) > 0 && e.Status < 300:
+		return fmt.Errorf("the answer has a body, and the document none: %s", e.Answer)
+	case media == nil, e.AnswerHeaders.Get("Content-Type") != "application/json":
+		return nil
+	}
+	version := e.Version
+	schema := media.Schema
+	if version == "" {
+		if e.Status < 300 || e.Request.Method == http.MethodHead {
+			return nil
+		}
+		if err := valid(schema.Value, e.Answer); err != nil {
+			return fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
+		}
+		return nil
+	}
+	at := at(schema, version)
+	if at == nil {
+		return fmt.Errorf("the document has no body at this microversion: %s", e.Answer)
+	}
+	if err := valid(at, e.Answer); err != nil {
+		return fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
+	}
+	return nil
+}
+
+func bodySchema(operation *openapi3.Operation) *openapi3.SchemaRef {
+	if operation.RequestBody == nil {
+		return nil
+	}
+	return operation.RequestBody.Value.Content.Get("application/json").Schema
+}
+
+// at is the schema of a microversion; nil if there is none.
+func at(s *openapi3.SchemaRef, version string) *openapi3.Schema {
+	if s == nil {
+		return nil
+	}
+	if x, _ := s.Value.Extensions["x-openstack"].(map[string]any); x["discriminator"] != "microversion" {
+		return s.Value
+	}
+	for _, one := range s.Value.AnyOf {
+		if within(version, one.Value.Extensions) {
+			return one.Value
+		}
+	}
+	return nil
+}
+
+// valid compares a text with a schema.
+func valid(s *openapi3.Schema, text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return fmt.Errorf("no JSON: %w", err)
+	}
+	return s.VisitJSON(value, openapi3.EnableJSONSchema2020()) //nolint:wrapcheck // It says what is wrong.
+}
+
+// within says whether a microversion is in the range of x-openstack.
+func within(version string, extensions map[string]any) bool {
+	x, _ := extensions["x-openstack"].(map[string]any)
+	return between(version, x)
+}
+
+func between(version string, x map[string]any) bool {
+	lowest, _ := x["min-ver"].(string)
+	highest, _ := x["max-ver"].(string)
+	v := minor(version)
+	return (lowest == "" || v >= minor(lowest)) && (highest == "" || v <= minor(highest))
+}
+
+func minor(version string) int {
+	_, text, _ := strings.Cut(version, ".")
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// codeOf is the code of the first error of an answer.
+func codeOf(text []byte) string {
+	var body struct {
+		Errors []struct {
+			Code string `json:"code"`
+		} `json:"errors"`
+	}
+	if json.Unmarshal(text, &body) != nil || len(body.Errors) == 0 {
+		return ""
+	}
+	return body.Errors[0].Code
+}
