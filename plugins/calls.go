@@ -79,7 +79,12 @@ func operation(fullMethod string) string {
 // guarded runs driver code with a logger in the context, and converts panics and errors to
 // statuses.
 func (s *server) guarded(ctx context.Context, op string, call func(context.Context) error) (err error) {
-	log := s.log.With().Str("call", op).Logger()
+	ctx = withReceivedRequest(ctx)
+	fields := s.log.With().Str("call", op)
+	if id := RequestID(ctx); id != "" {
+		fields = fields.Str(protocol.RequestIDField, id)
+	}
+	log := fields.Logger()
 	defer func() {
 		if p := recover(); p != nil {
 			s.panics.record(log, op, p)

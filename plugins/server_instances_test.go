@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -114,6 +115,27 @@ func TestSpecArrives(t *testing.T) {
 	is := &driverv1.Instance{Uuid: oneInstance, Name: "bad \uFFFD name", PowerState: driverv1.PowerState_POWER_STATE_RUNNING, HypervisorName: "instance-00000001"}
 	if diff := cmp.Diff(is, reply.GetInstance(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRequestIDArrives: the id of the client's request is in the context of a call and in the lines
+// of its logger; what is no id is ignored.
+func TestRequestIDArrives(t *testing.T) {
+	const request = "req-11111111-2222-4333-8444-555555555555"
+	for sent, want := range map[string]string{request: request, "": "", "req-\"},{": "", strings.Repeat("a", 200): ""} {
+		var got string
+		c := managing(t, &managingDriver{spawn: func(ctx context.Context, _ InstanceSpec, _ *providertree.Tree) (Instance, error) {
+			got = RequestID(ctx)
+			log := Logger(ctx)
+			log.Info().Msg("spawned")
+			return Instance{UUID: oneInstance}, nil
+		}})
+		if err := c.spawn(metadata.AppendToOutgoingContext(t.Context(), protocol.RequestIDKey, sent), t, oneInstance); err != nil {
+			t.Fatal(err)
+		}
+		if line := c.log.String(); got != want || strings.Contains(line, `"request_id":"`+request+`"`) != (want != "") || strings.Contains(line, "request_id") != (want != "") {
+			t.Errorf("sent %q: the call has %q, and the line is %s", sent, got, line)
+		}
 	}
 }
 

@@ -15,11 +15,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 )
 
+// changes reports whether a call can change anything.
+func (c *call) changes() bool {
+	return c.method != http.MethodGet && !strings.HasSuffix(c.path, "/query") && !strings.HasSuffix(c.path, "/states")
+}
+
 // audit has what the call changes recorded. While the audit log is required and cannot be written,
 // changes of the compute API are refused; what agents report is true whether it is recorded or not.
 func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 	log := x.cell.config.Audit
-	if log == nil || one.method == http.MethodGet || strings.HasSuffix(one.path, "/query") || strings.HasSuffix(one.path, "/states") {
+	if log == nil || !one.changes() {
 		return nil, nil //nolint:nilnil // a nil Trail gathers nothing
 	}
 	record := auditlog.Request(&x.Exchange)

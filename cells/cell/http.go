@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -124,6 +126,9 @@ func (x *exchange) Handle() error {
 	}
 	answer, err := found.Route.do(x)
 	trail.Write(x.ctx())
+	if err == nil && found.Route.changes() && cellwire.OriginOf(x.ctx()).RequestID != "" {
+		x.logger().Info().Str("method", x.R.Method).Str("path", x.R.URL.Path).Msg("Carried out a change for the compute API.")
+	}
 	if errors.Is(err, errAnswered) {
 		return nil
 	}
@@ -134,6 +139,17 @@ func (x *exchange) Handle() error {
 		return err
 	}
 	return x.SendJSON(answer)
+}
+
+// logger is the logger for lines about the request: with its id, and that of the client's request
+// to the compute API that it serves.
+func (x *exchange) logger() *zerolog.Logger {
+	log := x.cell.config.Logger.With().Str("request_id", x.ID)
+	if id := cellwire.OriginOf(x.ctx()).RequestID; id != "" {
+		log = log.Str("global_request_id", id)
+	}
+	of := log.Logger()
+	return &of
 }
 
 // Check reports whether the cell can answer at all. Every request is refused while it cannot,
@@ -166,7 +182,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 		e     *osapi.Error
 		told  *cellwire.Error
 		large *http.MaxBytesError
-		log   = x.cell.config.Logger.With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
+		log   = x.logger().With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
 	)
 	switch {
 	case errors.As(err, &e):

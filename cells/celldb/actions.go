@@ -4,6 +4,7 @@ package celldb
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -101,6 +102,24 @@ func (w *writing) failed(ctx context.Context, uuid, details string, now time.Tim
 	_, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND instance_uuid = ?",
 		now.UnixMicro(), details, uuid)
 	return err
+}
+
+// requestsUnderWay are the ids of the requests whose actions on servers are under way, by server.
+func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]string, error) {
+	requests := map[string]string{}
+	for part := range slices.Chunk(uuids, maxListed) {
+		parameters, args := listed(part)
+		if err := sqldb.Each(ctx, db, "SELECT instance_uuid, request_id FROM instance_actions WHERE finished_at = 0 AND instance_uuid IN "+parameters, args,
+			func(row sqldb.Row) error {
+				var uuid, request string
+				err := row.Scan(&uuid, &request)
+				requests[uuid] = request
+				return err
+			}); err != nil {
+			return nil, err
+		}
+	}
+	return requests, nil
 }
 
 // outcomes are how the actions ended that reports are about.

@@ -39,6 +39,18 @@ func history(t *testing.T, s *celldb.DB, uuid string) []string {
 	return out
 }
 
+// requestsOf are the requests that the work of the host h1 is for.
+func requestsOf(t *testing.T, s *celldb.DB) string {
+	t.Helper()
+	work, _, err := s.Work(ctx, "h1", 0, "", moment)
+	testproc.Check(t, err)
+	var all []string
+	for _, item := range work.Items {
+		all = append(all, item.RequestID)
+	}
+	return strings.Join(all, " ")
+}
+
 // TestActions: what is asked for a server is kept with its request, and what came of it; a request
 // that changes nothing is not kept.
 func TestActions(t *testing.T) { onEach(t, actions) }
@@ -79,7 +91,13 @@ func actions(t *testing.T, s *celldb.DB) {
 		t.Fatalf("while it is built (-want +got):\n%s", diff)
 	}
 	report(1, 4, cellwire.ReportSpawned, plugins.PowerRunning, nil)
+	if got := requestsOf(t, s); got != "" {
+		t.Errorf("nothing is under way, and the work of the host is for %q", got)
+	}
 	power(5, "req-2", cellwire.PowerStop)
+	if got := requestsOf(t, s); got != "req-2" {
+		t.Errorf("the work of the host is for %q, not req-2", got)
+	}
 	report(1, 6, cellwire.ReportSettled, plugins.PowerShutdown, nil)
 	power(7, "req-3", cellwire.PowerStart)
 	report(1, 8, cellwire.ReportSettled, plugins.PowerShutdown, &cellwire.Fault{Code: 500, Message: "no memory", Details: "more of it"})

@@ -61,7 +61,7 @@ func roundTrips(t *testing.T, address string) {
 			_, _, err := s.Report(ctx, celldb.Reporter{Host: fmt.Sprint("new", n)}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 			return err
 		}},
-		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, "h1", 1<<40, "", moment); return err }},
+		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, fmt.Sprint("new", n), 1<<40, "", moment); return err }},
 		{"changes, none", nil, func() error {
 			info, err := s.Info(ctx)
 			testproc.Check(t, err)

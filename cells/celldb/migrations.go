@@ -216,6 +216,17 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 // MigrationsDue are those about which the compute API has something to do, the oldest first.
 func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
 	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
+	if err == nil {
+		var requests map[string]string
+		uuids := make([]string, 0, len(list))
+		for i := range list {
+			uuids = append(uuids, list[i].ServerUUID)
+		}
+		requests, err = requestsUnderWay(ctx, s.asked, uuids)
+		for i := range list {
+			list[i].RequestID = requests[list[i].ServerUUID]
+		}
+	}
 	return list, s.kit.Explain(ctx, "reading unfinished migrations from", err)
 }
 
@@ -335,11 +346,28 @@ func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int
 		return nil, false, err
 	}
 	slices.SortFunc(items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
-	weight := 0
+	weight, more := 0, until < math.MaxInt64
 	for i := range items {
 		if weight += Weight(items[i].Server); items[i].Server.Revision > until || weight > MaxAnswer && i > 0 {
-			return items[:i], true, nil
+			items, more = items[:i], true
+			break
 		}
 	}
-	return items, until < math.MaxInt64, nil
+	return items, more, nameRequests(ctx, db, items)
+}
+
+// nameRequests gives items the ids of the requests that they come from. Of servers about which
+// nothing is under way no action is read.
+func nameRequests(ctx context.Context, db sqldb.Querier, items []cellwire.WorkItem) error {
+	var uuids []string
+	for i := range items {
+		if s := &items[i].Server; s.TaskState != "" || s.VMState == cellwire.VMBuilding || s.Deleted || items[i].Migration != nil {
+			uuids = append(uuids, s.UUID)
+		}
+	}
+	requests, err := requestsUnderWay(ctx, db, uuids)
+	for i := range items {
+		items[i].RequestID = requests[items[i].Server.UUID]
+	}
+	return err
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // Action is something that a client asked for a server, and what came of it: a row of Nova's
@@ -76,6 +78,17 @@ func WithOrigin(ctx context.Context, o Origin) context.Context {
 func OriginOf(ctx context.Context) Origin {
 	o, _ := ctx.Value(originKey{}).(Origin)
 	return o
+}
+
+// LoggerOf returns a logger whose lines have the request id of the origin of a context. Without one
+// it is the logger itself.
+func LoggerOf(ctx context.Context, log *zerolog.Logger) *zerolog.Logger {
+	id := OriginOf(ctx).RequestID
+	if id == "" {
+		return log
+	}
+	of := log.With().Str("request_id", id).Logger()
+	return &of
 }
 
 // String is the origin as [HeaderOrigin] has it, "" for none.

@@ -112,6 +112,9 @@ type WorkItem struct {
 	// Migration is the one on whose behalf the host is asked. The Server's Host may be another one:
 	// which node of this host it is about, SourceNodeUUID or DestNodeUUID says.
 	Migration *Migration `json:"migration,omitempty"`
+	// RequestID is that of the client whose action on the server is under way; "": none is, or the
+	// cell is older.
+	RequestID string `json:"request_id,omitempty"`
 }
 
 // ReportKind says what a report is about.

@@ -48,7 +48,9 @@ type Migration struct {
 	// allocations on the source back to the server, or, if that is deleted, to remove them.
 	GiveBack bool `json:"give_back,omitempty"`
 
-	UserID    string     `json:"user_id,omitempty"` // of the client that asked for it
+	UserID string `json:"user_id,omitempty"` // of the client that asked for it
+	// RequestID is that of the action under way on the server, only of migrations that are due.
+	RequestID string     `json:"request_id,omitempty"`
 	ProjectID string     `json:"project_id,omitempty"`
 	CreatedAt time.Time  `json:"created_at"`
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`

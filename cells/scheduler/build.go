@@ -61,22 +61,16 @@ type build struct {
 	fault      *cellwire.Fault    // why it is in cell0
 }
 
-// build takes a build request as far as it goes. The caller has taken the server. It is nil when
-// nothing is left to do, and otherwise the build request stays.
-func (s *Scheduler) build(ctx context.Context, uuid string, v *view) error {
-	request, err := s.o.Store.BuildRequest(ctx, uuid)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return nil // deleted, or done
-	}
-	if err != nil {
-		return err
-	}
+// build takes a build request as far as it goes, in a context of the client that asked for it. The
+// caller has taken the server. It is nil when nothing is left to do, and otherwise the build
+// request stays.
+func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err
 	}
 	if request.CellUUID != "" {
-		return s.finish(fromClient(ctx, request.RequestSpec), uuid, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
+		return s.finish(ctx, request.UUID, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
@@ -326,18 +320,18 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	}
 	if cellclient.IsContested(err) {
 		b.contested[row.NodeUUID] = true
-		b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Str("node", row.NodeUUID).
+		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Str("node", row.NodeUUID).
 			Msg("A cell did not accept a server on a node, because it is not certain whose that is. Trying other nodes.")
 		return false, nil
 	}
 	b.failed[cell.UUID] = true
 	if row.KeyName != "" && cellclient.IsBadRequest(err) { // they reject what they do not know
 		b.tooOld[cell.UUID] = true
-		b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).
+		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).
 			Msg("A cell did not accept a server with a key pair. If it is of an older version, which has none, upgrade it. Trying other cells.")
 		return false, nil
 	}
-	b.s.o.Logger.Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
+	b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
 	return false, nil
 }
 
@@ -360,7 +354,7 @@ func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 		return err
 	}
 	if b.fault != nil {
-		b.logUnplaced(*b.fault)
+		b.logUnplaced(ctx, *b.fault)
 	}
 	if err := b.s.next(ctx, "place"); err != nil {
 		return err

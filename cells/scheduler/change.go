@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -39,6 +41,11 @@ func change[T any](ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(
 // fromClient is a context for changes that come from the request which asked for a server.
 func fromClient(ctx context.Context, spec apidb.RequestSpec) context.Context {
 	return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: spec.RequestID, UserID: spec.UserID, ProjectID: spec.ProjectID})
+}
+
+// log is the logger for what is done for a request.
+func (s *Scheduler) log(ctx context.Context) *zerolog.Logger {
+	return cellwire.LoggerOf(ctx, &s.o.Logger)
 }
 
 // raise makes the term of this process higher than what a cell has seen. An error says, too, that

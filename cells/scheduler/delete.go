@@ -80,7 +80,7 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	defer cancel()
 	late := func(err error, what string) {
 		if err != nil {
-			s.o.Logger.Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
+			s.log(ctx).Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
 		}
 	}
 	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "marking its mapping as deleted")
@@ -153,7 +153,7 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
 	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
-		s.o.Logger.Warn().Err(err).Str("server", uuid).Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
+		s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
 	}
 	return server, nil
 }

@@ -37,7 +37,7 @@ func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *
 	if err != nil {
 		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
 	}
-	s.o.Logger.Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The cell lost the row of a server that is being built. The row was inserted again.")
+	s.log(ctx).Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The cell lost the row of a server that is being built. The row was inserted again.")
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 // movesAndLog does what there is to be done about migrations.
 func (s *Scheduler) movesAndLog(ctx context.Context) {
 	if err := s.moves(ctx); err != nil && ctx.Err() == nil {
-		s.o.Logger.Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
+		s.log(ctx).Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
 	}
 }
 
@@ -152,13 +152,14 @@ func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, due []cellwire
 		all.Go(func() {
 			defer func() { <-slots }()
 			defer free()
+			ctx := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID})
 			err := s.move(ctx, cell, m, v)
 			switch {
 			case err == nil:
 				s.moveDelay.succeeded(m.UUID, false)
 			case ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost):
 				wait := s.moveDelay.failed(m.UUID, s.o.Now())
-				s.o.Logger.Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Str("wait", wait.Round(time.Millisecond).String()).
+				s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Str("wait", wait.Round(time.Millisecond).String()).
 					Msg("A step of a migration failed. Retrying.")
 			}
 		})
@@ -278,7 +279,7 @@ func (s *Scheduler) destine(ctx context.Context, cell apidb.Cell, m cellwire.Mig
 	if err != nil {
 		return err
 	}
-	s.o.Logger.Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("to", node.Host).
+	s.log(ctx).Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("to", node.Host).
 		Msg("Chose the destination of a server that moves.")
 	return s.step("destine")
 }
@@ -383,7 +384,7 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 		return err
 	}
 	fault.Created = b.s.o.Now().UTC()
-	b.s.o.Logger.Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", fault.Details).
+	b.s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", fault.Details).
 		Msg("No valid host was found for a server that was to move. It stays where it is; its fault says why.")
 	err = b.s.say(ctx, b.move.cell, m, cellwire.MigrationStep{Failed: &fault})
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {

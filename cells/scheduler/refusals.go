@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -210,8 +211,8 @@ func (r CandidateRequest) explainable() string {
 
 // logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed
 // boot.
-func (b *build) logUnplaced(fault cellwire.Fault) {
-	fields := b.s.o.Logger.With().Str("server", b.spec.UUID).Str("project", b.spec.ProjectID).Str("flavor", b.spec.Flavor.Name)
+func (b *build) logUnplaced(ctx context.Context, fault cellwire.Fault) {
+	fields := b.s.log(ctx).With().Str("server", b.spec.UUID).Str("project", b.spec.ProjectID).Str("flavor", b.spec.Flavor.Name)
 	if b.spec.ForcedHost != "" || b.spec.ForcedNode != "" {
 		fields = fields.Str("forced_host", b.spec.ForcedHost).Str("forced_node", b.spec.ForcedNode)
 	}

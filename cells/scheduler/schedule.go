@@ -69,7 +69,14 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 
 // attempt schedules one server, or puts it off.
 func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
-	err := s.build(ctx, uuid, v)
+	request, err := s.o.Store.BuildRequest(ctx, uuid)
+	switch {
+	case errors.Is(err, apidb.ErrNotFound): // deleted, or done
+		err = nil
+	case err == nil:
+		ctx = fromClient(ctx, request.RequestSpec)
+		err = s.build(ctx, request, v)
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
 		s.built(PutOff)
 	}
@@ -87,7 +94,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		s.delay.failed(uuid, s.o.Now())
 	default:
 		wait := s.delay.failed(uuid, s.o.Now())
-		s.o.Logger.Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
+		s.log(ctx).Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
 	}
 }
 

@@ -101,7 +101,7 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 			return fmt.Errorf("removing the allocations of its migration: %w", err)
 		}
 	}
-	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed a server and its allocations.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed a server and its allocations.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportGone})
 	return nil
 }
@@ -121,7 +121,7 @@ func (w *Worker) unmanagedGuest(ctx context.Context, s *server, item cellwire.Wo
 				"if it is not needed, remove it with the hypervisor's own tools, and the server is deleted", errNeedsOperator, fault)
 		}
 	}
-	w.log.Error().Str("instance", s.uuid).Err(fault).
+	w.logOf(ctx).Error().Str("instance", s.uuid).Err(fault).
 		Msg("Removed a server, but a guest with its uuid exists that this agent did not create. The guest is left alone and has no allocations: check what it is.")
 	return nil
 }

@@ -55,7 +55,7 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil:
-		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("Created the guest of a server.")
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("Created the guest of a server.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
@@ -156,7 +156,7 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 		return fmt.Errorf("%s; looking for the remains of an attempt to create it: %w", reason, err)
 	case guest == nil:
 	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
-		w.log.Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
+		w.logOf(ctx).Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
 			Msg("A server cannot be built, but its guest exists and has been started. The guest is kept and reported as created; `compute-agent allocations audit` shows which allocations it lacks.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: guest.Power})
 		return nil
@@ -206,7 +206,7 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 	if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 		return fmt.Errorf("%s; removing its allocations: %w", fault.Message, err)
 	}
-	w.log.Warn().
+	w.logOf(ctx).Warn().
 		Str("instance", s.uuid).
 		Str("reason", fault.Message).
 		Str("details", fault.Details).

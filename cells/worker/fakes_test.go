@@ -63,6 +63,7 @@ type fakeCell struct {
 }
 
 type row struct {
+	request string // that asked for the last change
 	server  cellwire.Server
 	former  cellwire.Server // before a rebuild
 	want    cellwire.Want
@@ -171,7 +172,7 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		for _, uuid := range slices.Sorted(maps.Keys(c.rows)) {
 			r := c.rows[uuid]
 			if (work.Complete || r.server.Revision > after) && (!r.server.Deleted || r.cleanup) {
-				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server})
+				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server, RequestID: r.request})
 			}
 		}
 		slices.SortFunc(work.Items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
@@ -321,6 +322,7 @@ type fakeDriver struct {
 	removeErr []error                     // of the next Destroys, which leave the guest half removed
 	powerErrs []error                     // of the next SetPowers, nil: none
 	made      []string                    // guests that were removed ("-") and made, by their image
+	requests  []string                    // for which guests were made
 	powers    []string                    // changes of power, "hard" where a guest was not asked
 	powered   func(to plugins.PowerState) // runs after each SetPower
 	copies    bool                        // Arrive reads the disk of the source
@@ -391,6 +393,7 @@ func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceS
 	defer d.leave(spec.UUID)
 	d.mu.Lock()
 	d.spawns[spec.UUID]++
+	d.requests = append(d.requests, plugins.RequestID(ctx))
 	d.specs[spec.UUID] = spec
 	if len(spec.Allocations) == 0 || tree == nil {
 		d.problems = append(d.problems, "a spawn without allocations or tree")

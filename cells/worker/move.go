@@ -96,7 +96,7 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		if lost != nil {
 			return fmt.Errorf("%w; looking for its power state: %w", err, lost)
 		}
-		w.log.Warn().Str("instance", s.uuid).Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
+		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power, Fault: moveFault(item, reason, err.Error())})
 		return nil
 	case err != nil:
@@ -106,7 +106,7 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		w.settle(s, item)
 		return nil
 	}
-	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).Msg("Shut down a guest that is to be moved.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).Msg("Shut down a guest that is to be moved.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown, Offer: offer})
 	return nil
 }
@@ -155,7 +155,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 	reason, definite := never(err, "its host cannot create such a guest")
 	switch {
 	case err == nil:
-		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
 			Msg("A server arrived from another host.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: is.Power})
 		return nil
@@ -181,7 +181,7 @@ func (w *Worker) refuse(ctx context.Context, s *server, item cellwire.WorkItem, 
 	if err := w.remove(ctx, s, node); err != nil {
 		return fmt.Errorf("%s; removing what is left of it here: %w", reason, err)
 	}
-	w.log.Warn().Str("instance", s.uuid).Str("node", node.Name).Str("reason", reason).Str("details", details).
+	w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Str("reason", reason).Str("details", details).
 		Msg("A server cannot be moved to this host. Nothing of it is left here, and the failure is reported to the cell.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: plugins.PowerNoState, Fault: moveFault(item, reason, details)})
 	return nil
@@ -214,7 +214,7 @@ func (w *Worker) leave(ctx context.Context, s *server, item cellwire.WorkItem, n
 			return fmt.Errorf("removing the allocations of its migration: %w", err)
 		}
 	}
-	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is on another host.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is on another host.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportLeft})
 	return nil
 }

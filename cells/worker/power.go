@@ -36,25 +36,28 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 	case errors.Is(err, plugins.ErrInstanceNotFound):
 		// There is nothing to start or stop, and waiting brings nothing back: the owner sees that,
 		// and can go on from there.
-		w.log.Error().
+		w.logOf(ctx).Error().
 			Str("instance", s.uuid).
 			Str("node", node.Name).
 			Stringer("power", to).
 			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
 		is.Power = plugins.PowerNoState
 		if powerTasks[task] != "" {
-			return w.failPower(s, item, is.Power, "its guest does not exist", err.Error())
+			return w.failPower(ctx, s, item, is.Power, "its guest does not exist", err.Error())
 		}
 	case errors.As(err, &fault) && powerTasks[task] != "":
 		power, missing := powerOf(ctx, node, s.uuid)
 		if missing != nil {
 			return fmt.Errorf("%w; looking for its power state: %w", err, missing)
 		}
-		return w.failPower(s, item, power, fault.Reason, err.Error())
+		return w.failPower(ctx, s, item, power, fault.Reason, err.Error())
 	case errors.As(err, &fault):
 		return fmt.Errorf("%w: bringing the guest to %s: %w", errNeedsOperator, to, err)
 	case err != nil:
 		return fmt.Errorf("bringing the guest to %s: %w", to, err)
+	}
+	if err == nil && task != "" {
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("task", task).Stringer("power", is.Power).Msg("Changed the power state of a guest.")
 	}
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 	if task == cellwire.TaskRebooting || task == cellwire.TaskRebootingHard {
@@ -64,12 +67,12 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 }
 
 // failPower reports that one of powerTasks failed for good.
-func (w *Worker) failPower(s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
+func (w *Worker) failPower(ctx context.Context, s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
 	fault := cellwire.Fault{
 		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
-	w.log.Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
+	w.logOf(ctx).Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
 		Msg("An action on a server failed. The failure is reported to the cell; it is not repeated.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Fault: &fault})
 	return nil
@@ -95,7 +98,7 @@ func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkIt
 			wait = failures.next(retryServer)
 			continue
 		}
-		w.log.Warn().Str("instance", s.uuid).
+		w.logOf(ctx).Warn().Str("instance", s.uuid).
 			Msg("A guest was started again in the middle of its reboot, because the cell did not answer in time. The reboot is completed when the cell answers.")
 		w.mu.Lock()
 		s.settledAt = max(s.settledAt, s.item.Server.Revision)

@@ -47,7 +47,7 @@ func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, n
 	case err != nil:
 		return fmt.Errorf("removing the guest, to rebuild it: %w", err)
 	}
-	w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState})
 	return nil
 }
@@ -119,7 +119,7 @@ func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem,
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil:
-		w.log.Info().Str("instance", s.uuid).Str("node", node.Name).Str("image", spec.Image).Stringer("power", is.Power).Msg("Rebuilt the guest of a server.")
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("image", spec.Image).Stringer("power", is.Power).Msg("Rebuilt the guest of a server.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault):
@@ -144,5 +144,5 @@ func (w *Worker) failRebuild(ctx context.Context, s *server, item cellwire.WorkI
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 		return fmt.Errorf("%s; looking for its power state: %w", reason, err)
 	}
-	return w.failPower(s, item, power, reason, details)
+	return w.failPower(ctx, s, item, power, reason, details)
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -193,8 +195,9 @@ func (w *Worker) work(ctx context.Context, s *server) {
 		if !ok {
 			return
 		}
-		err := w.act(ctx, s, item)
-		w.note(ctx, s, item, err)
+		of := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: item.RequestID})
+		err := w.act(plugins.WithRequestID(of, item.RequestID), s, item)
+		w.note(of, s, item, err)
 		if err == nil {
 			failures.reset()
 			continue
@@ -207,6 +210,9 @@ func (w *Worker) work(ctx context.Context, s *server) {
 		sleep(ctx, failures.next(most), s.wake)
 	}
 }
+
+// logOf is the logger for what is done for a request.
+func (w *Worker) logOf(ctx context.Context) *zerolog.Logger { return cellwire.LoggerOf(ctx, &w.log) }
 
 // next is the work to do now. If there is none, or ctx has ended, the task ends.
 func (w *Worker) next(ctx context.Context, s *server) (cellwire.WorkItem, bool) {
@@ -238,7 +244,7 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 	s.problem = text
 	w.mu.Unlock()
 	if fresh {
-		w.log.Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not in its desired state yet. Retrying.")
+		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not in its desired state yet. Retrying.")
 	}
 }
 

@@ -80,7 +80,7 @@ func (c *Client) Send(ctx context.Context, call *Call) error {
 
 // send does it once, and returns the headers that went out.
 func (c *Client) send(ctx context.Context, call *Call, payload any) (http.Header, *Error) {
-	result := &Error{Method: call.Method, Path: call.Path, RequestID: "req-" + uuid.NewString()}
+	result := &Error{Method: call.Method, Path: call.Path, RequestID: c.requestID(ctx)}
 	req, err := c.request(ctx, call, payload, result.RequestID)
 	if err != nil {
 		result.Kind, result.Cause, result.Detail, result.Unsent = &noCredentials{err}, err, err.Error(), true
@@ -102,6 +102,16 @@ func (c *Client) send(ctx context.Context, call *Call, payload any) (http.Header
 		c.spoken.Store(nil)
 	}
 	return req.Header, result
+}
+
+// requestID is the id under which Placement logs a request.
+func (c *Client) requestID(ctx context.Context) string {
+	if c.config.RequestID != nil {
+		if id := c.config.RequestID(ctx); id != "" {
+			return id
+		}
+	}
+	return "req-" + uuid.NewString()
 }
 
 // request makes a request with all its headers.

@@ -41,6 +41,9 @@ type Config struct {
 	// one; the tries of Retries are not. It may set headers, such as traceparent. The route is the
 	// path with what varies replaced, such as "/resource_providers/{uuid}/inventories".
 	Observe func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
+	// RequestID, if set, returns the id of the request that a request is sent for, under which
+	// Placement logs it; "": none, and it gets one of its own.
+	RequestID func(ctx context.Context) string
 	// Transport carries the requests: an *http.Transport set up with TLS and timeouts, or
 	// placement.Direct. Nil: http.DefaultTransport.
 	Transport http.RoundTripper

@@ -250,6 +250,27 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestRequestIDOfTheCaller: Placement is given the id of the request that a request is sent for.
+func TestRequestIDOfTheCaller(t *testing.T) {
+	type key struct{}
+	var got string
+	client := newClient(t, handler(func(r *http.Request) answer {
+		got = r.Header.Get(wire.HeaderRequestID)
+		return answer{status: 204}
+	}), func(c *Config) {
+		c.RequestID = func(ctx context.Context) string { id, _ := ctx.Value(key{}).(string); return id }
+	})
+	const request = "req-11111111-2222-4333-8444-555555555555"
+	for _, want := range []string{request, ""} {
+		if err := client.Do(context.WithValue(t.Context(), key{}, want), "GET", "/usages", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if want != "" && got != want || want == "" && (got == request || !strings.HasPrefix(got, "req-")) {
+			t.Errorf("sent %q for %q", got, want)
+		}
+	}
+}
+
 // TestObserve: each request is seen once, with a route and what became of it, and may be given
 // headers. The log has a line for each, with both request ids and no token.
 func TestObserve(t *testing.T) {

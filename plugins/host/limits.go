@@ -8,9 +8,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 )
 
@@ -23,8 +25,16 @@ func limits() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage), grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithChainUnaryInterceptor(explainOversized),
+		grpc.WithChainUnaryInterceptor(sendRequestID, explainOversized),
 	}
+}
+
+// sendRequestID sends the id of the request that a call serves.
+func sendRequestID(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if id := plugins.RequestID(ctx); id != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, protocol.RequestIDKey, id)
+	}
+	return invoke(ctx, method, request, reply, conn, opts...)
 }
 
 // oversized is a request that is too large for a message. It was not sent.

@@ -31,12 +31,12 @@ class ServingCase(unittest.TestCase):
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_metadata_size", 16 << 20)])
         self.addCleanup(self.channel.close)
 
-    def call(self, method: str, request, timeout: float = PATIENCE):
+    def call(self, method: str, request, timeout: float = PATIENCE, metadata=()):
         """Returns a call under way; result() is its reply. The method is Service/Name."""
         described = _method(method)
         reply = getattr(pb, described.output_type.name)
         path = f"/compute.driver.v1.{method}"
-        return self.channel.unary_unary(path, type(request).SerializeToString, reply.FromString).future(request, timeout=timeout)
+        return self.channel.unary_unary(path, type(request).SerializeToString, reply.FromString).future(request, timeout=timeout, metadata=metadata)
 
     def stream(self, method: str, request):
         """Returns the responses of a method as they come."""

@@ -87,6 +87,21 @@ class Calls(ServingCase):
         self.assertIn("Traceback", line["stack"])
         self.assertEqual("cn1", self.call("Driver/AvailableNodes", pb.AvailableNodesRequest()).result().nodes[0].name)
 
+    def test_the_request_id_is_in_the_call_and_its_log(self) -> None:
+        request = "req-11111111-2222-4333-8444-555555555555"
+        seen = []
+
+        def nodes(call):
+            seen.append(call.request_id)
+            call.log.warn("asked")
+            return [Node("cn1")]
+
+        self.driver.nodes = nodes
+        for sent in (((handshake.REQUEST_ID, request),), (), ((handshake.REQUEST_ID, "no id"),)):
+            self.call("Driver/AvailableNodes", pb.AvailableNodesRequest(), metadata=sent).result()
+        self.assertEqual([request, "", ""], seen)
+        self.assertEqual([request, None, None], [json.loads(line).get("request_id") for line in self.out.getvalue().splitlines()])
+
     def test_a_defect_in_every_call_does_not_bury_the_log(self) -> None:
         self.driver.update = lambda *_: {}["lost"]
         for _ in range(100):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -37,6 +38,7 @@ type Access struct {
 func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) (*Access, error) {
 	a := &Access{Config: placementclient.Config{
 		URL: c.URL, Transport: transport, Authorize: authorizer(c), Timeout: c.Timeout, Retries: c.Retries, Logger: log,
+		RequestID: func(ctx context.Context) string { return cellwire.OriginOf(ctx).RequestID },
 	}}
 	if transport == nil {
 		dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
 import grpc
 
+from compute_driver import handshake
 from compute_driver.log import Log
 
 
@@ -19,12 +21,18 @@ class Ended(Exception):
         self.code = code
 
 
+def _request_id(context: grpc.ServicerContext) -> str:
+    ids = [value for key, value in context.invocation_metadata() or () if key == handshake.REQUEST_ID]
+    return ids[0] if len(ids) == 1 and re.fullmatch("req-[0-9a-f-]{1,60}", str(ids[0])) else ""
+
+
 class Call:
     """A call under way."""
 
     def __init__(self, name: str, context: grpc.ServicerContext, log: Log) -> None:
         self.name = name
-        self.log = log.with_fields(call=name)
+        self.request_id = _request_id(context)  # of the client's request that the call serves, or ""
+        self.log = log.with_fields(call=name, **({"request_id": self.request_id} if self.request_id else {}))
         self._context = context
         self._limit: float | None = None  # a time of ours, before the deadline
         self._over = threading.Event()

@@ -24,6 +24,7 @@ PROTOCOL = 1  # the major version of compute.driver.v1
 
 COOKIE = ("COMPUTE_DRIVER_COOKIE", "d0a5e4c2-6f0e-4c53-9a8e-compute-agent")
 LOG_LEVEL = "COMPUTE_DRIVER_LOG_LEVEL"
+REQUEST_ID = "x-openstack-request-id"  # in the metadata of calls that serve the request of a client
 CLIENT_CERT = "PLUGIN_CLIENT_CERT"
 SOCKET_DIR = "PLUGIN_UNIX_SOCKET_DIR"
 VERSIONS = "PLUGIN_PROTOCOL_VERSIONS"

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import "regexp"
+
+// RequestIDKey is the key of a call's metadata with the id of the request of a client that the call
+// serves, such as "req-8b7f…". Calls that no request caused do not have it.
+const RequestIDKey = "x-openstack-request-id"
+
+// RequestIDField is the key of log lines with that id.
+const RequestIDField = "request_id"
+
+// requestIDForm is what an id is: it goes into log lines.
+var requestIDForm = regexp.MustCompile(`^req-[0-9a-f-]{1,60}$`)
+
+// IsRequestID reports whether a text is the id of a request.
+func IsRequestID(text string) bool { return requestIDForm.MatchString(text) }
