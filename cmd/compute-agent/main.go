@@ -176,6 +176,7 @@ func newRoot() *cobra.Command {
 		newNode(),
 		newAllocations(),
 		newAudit(),
+		newLogs(),
 		newConfig(),
 		newDoctor(),
 		newPlugin(),

@@ -93,7 +93,7 @@ func (r *Reader) readFile(ctx context.Context, path string, follow bool, do func
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	lines := lineReader{in: bufio.NewReaderSize(f, 64<<10)}
+	lines := lineReader{in: newLineBuffer(f)}
 	for {
 		line, err := lines.next()
 		switch {
@@ -125,7 +125,7 @@ func (r *Reader) readFile(ctx context.Context, path string, follow bool, do func
 				return errors.Join(err, next.Close())
 			}
 			_ = f.Close()
-			f, lines = next, lineReader{in: bufio.NewReaderSize(next, 64<<10)}
+			f, lines = next, lineReader{in: newLineBuffer(next)}
 		}
 	}
 }
@@ -183,6 +183,8 @@ func (r *Reader) line(line []byte, do func(Record) error) error {
 	}
 	return do(record)
 }
+
+func newLineBuffer(in io.Reader) *bufio.Reader { return bufio.NewReaderSize(in, 64<<10) }
 
 // lineReader reads whole lines, and keeps the part of one that is at the end.
 type lineReader struct {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/auditlog"
+)
+
+// logColumns are the widths of the host, the service and the level of lines.
+type logColumns [3]int
+
+// Logs prints entries of logs, a line for each: when, on which host, which service, the level, the
+// message, and then the fields.
+func Logs(w io.Writer, entries []auditlog.Entry) error {
+	var widths logColumns
+	for i := range entries {
+		for k, text := range logWords(&entries[i]) {
+			widths[k] = max(widths[k], runes(text))
+		}
+	}
+	p := &printer{w: w}
+	for i := range entries {
+		p.entry(&entries[i], widths)
+	}
+	return p.err
+}
+
+func logWords(e *auditlog.Entry) [3]string {
+	words := [3]string{e.Host, e.Service, e.Level}
+	for i, word := range words {
+		if word == "" {
+			words[i] = "-"
+		}
+	}
+	return words
+}
+
+func (p *printer) entry(e *auditlog.Entry, widths logColumns) {
+	var b strings.Builder
+	at := "-"
+	if !e.Time.IsZero() {
+		at = e.Time.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	b.WriteString(at)
+	for k, word := range logWords(e) {
+		fmt.Fprintf(&b, "  %s%s", word, strings.Repeat(" ", max(0, widths[k]-runes(word))))
+	}
+	b.WriteString("  " + e.Message)
+	field := func(name string, value any) {
+		text := fieldText(value)
+		if text == "" || strings.ContainsAny(text, " \t\n\"=") {
+			text = strconv.Quote(text)
+		}
+		b.WriteString(" " + name + "=" + text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
+		field(name, e.Fields[name])
+	}
+	if e.RequestID != "" {
+		field("request_id", e.RequestID)
+	}
+	if e.GlobalRequestID != "" {
+		field("global_request_id", e.GlobalRequestID)
+	}
+	p.line("%s", b.String())
+}
+
+// fieldText is the value of a field on a line.
+func fieldText(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(text)
+}
