@@ -112,7 +112,7 @@ func debianRoot(t *testing.T, cache string) string {
 	t.Helper()
 	of, known := distributions[*onDistribution]
 	if !known {
-		t.Fatalf("-distribution=%s is none of debian-12, debian-13 and ubuntu-24.04", *onDistribution)
+		t.Fatalf("-distribution=%s does not exist: use debian-12, debian-13 or ubuntu-24.04", *onDistribution)
 	}
 	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	must(t, err)
