@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # build.sh OUT [VERSION]: makes the deb and rpm packages in OUT from what `make build manual sdk` made. The same commit gives the
-# same bytes: all times are that of the commit (SOURCE_DATE_EPOCH).
+# same bytes: all times are that of the commit (SOURCE_DATE_EPOCH). PACKAGERS=deb makes no rpm packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -29,7 +29,7 @@ fill() {
   case $1 in
   compute-agent-common)
     setup='if command -v systemd-sysusers >/dev/null; then systemd-sysusers compute-agent.conf; fi
-  if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create compute-agent.conf; fi'
+  if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create compute-agent.conf || true; fi'
     purge='for dir in /etc/compute-agent/conf.d /etc/compute-agent/credentials /etc/compute-agent /var/lib/compute-agent-images /var/lib/compute-agent-instances; do
     [ ! -d "$dir" ] || rmdir --ignore-fail-on-non-empty "$dir" || true
   done'
@@ -133,7 +133,7 @@ for config in packaging/*.yaml; do
   } >"$dir/nfpm.yaml"
   cp "$dir/nfpm.yaml" "$dir/deb.yaml"
   { cat "$dir/nfpm.yaml"; echo 'license: Apache-2.0'; } >"$dir/rpm.yaml" # dpkg has no such field
-  for packager in deb rpm; do
+  for packager in ${PACKAGERS:-deb rpm}; do
     go tool -modfile=tools/go.mod nfpm package --config "$dir/$packager.yaml" --packager "$packager" --target "$out/" >"$dir/$packager.log" 2>&1 ||
       { cat "$dir/$packager.log" >&2; exit 1; }
   done

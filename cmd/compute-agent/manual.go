@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -33,12 +36,21 @@ func init() {
 }
 
 func writeManual(dir string) error {
+	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH is the time of the commit, in seconds since 1970: %w", err)
+	}
+	date := time.Unix(epoch, 0).UTC()
 	root := newRoot()
 	root.DisableAutoGenTag = true
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "compute-agent " + version.Number(), Manual: "compute-agent"}, dir); err != nil {
+	header := doc.GenManHeader{Section: "1", Date: &date, Source: "compute-agent " + version.Number(), Manual: "compute-agent"}
+	if err := doc.GenManTree(root, &header, dir); err != nil {
 		return err
 	}
-	page, err := configPage()
+	if err := tidyPages(dir, date); err != nil {
+		return err
+	}
+	page, err := configPage(date)
 	if err != nil {
 		return err
 	}
@@ -48,14 +60,39 @@ func writeManual(dir string) error {
 	return writeCompletion(root, dir)
 }
 
+// option is how the generator writes an option: a paragraph, and a tab before its description, which
+// fills lines in groff but not in mandoc.
+var option = regexp.MustCompile(`(?m)^(?:\.PP\n)?(\\fB-.*)\n\t`)
+
+// tidyPages gives the generated pages a day, which has a form that all readers of manual pages
+// know, and tagged paragraphs for options.
+func tidyPages(dir string, date time.Time) error {
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil {
+		return err
+	}
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		content = bytes.Replace(content, []byte(date.Format(`"Jan 2006"`)), []byte(date.Format(`"2006-01-02"`)), 1)
+		content = option.ReplaceAll(content, []byte(".TP\n$1\n"))
+		if err := os.WriteFile(page, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // configPage is compute-agent.toml(5): what `compute-agent config defaults` prints.
-func configPage() ([]byte, error) {
+func configPage(date time.Time) ([]byte, error) {
 	var keys bytes.Buffer
 	if err := config.Defaults(&keys); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `.TH "COMPUTE-AGENT.TOML" "5" "" "compute-agent %s" "compute-agent"
+	fmt.Fprintf(&b, `.TH "COMPUTE-AGENT.TOML" "5" "%s" "compute-agent %s" "compute-agent"
 .SH NAME
 compute-agent.toml \- configuration of compute-agent
 .SH SYNOPSIS
@@ -69,7 +106,7 @@ its variable and its default, as
 prints them.
 .SH KEYS
 .nf
-`, version.Number())
+`, date.Format(time.DateOnly), version.Number())
 	escape := strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\(ga")
 	for line := range strings.Lines(keys.String()) {
 		b.WriteString(`\&` + escape.Replace(line))
