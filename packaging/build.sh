@@ -125,6 +125,13 @@ for config in packaging/*.yaml; do
       [ "$kind" != config ] || type='config|noreplace'
       entry "$from" "$to" "$mode" "$type" "$for"
     done <<<"$files"
+    # dpkg knows the directories of its packages; rpm leaves those that no package lists.
+    while read -r directory; do
+      printf -- '  - dst: "%s"\n    type: dir\n    packager: rpm\n    file_info: {mode: 0755, owner: root, group: root, mtime: "%s"}\n' "$directory" "$(date -ud "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
+    done < <(awk -v package="$package" '
+      $1 == package && $2 != "deb" { print $5 }
+      END { print "/usr/share/licenses/" package "/LICENSE"; print "/usr/share/doc/" package "/CHANGELOG.md" }' <<<"$files" |
+      while read -r path; do while path=${path%/*} && [[ $path = */comput* || $path = */python3-compute* ]]; do echo "$path"; done; done | sort -u)
     entry "$dir/copyright" "/usr/share/doc/$package/copyright" 644 '' deb
     entry "$dir/changelog.gz" "/usr/share/doc/$package/changelog.gz" 644 '' deb
     entry LICENSE "/usr/share/licenses/$package/LICENSE" 644 '' rpm

@@ -1,40 +1,85 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh: builds the packages of HEAD in two directories and compares them; checks them with lintian and rpm; installs,
-# upgrades, removes and purges them in a Debian root without a running systemd, and checks what is there after each step.
+# test.sh: releases HEAD with a key of its own from one directory and builds it again in another one, and compares the two; checks
+# the packages with lintian and rpm, and runs the image; installs, upgrades, removes and purges the deb packages in a Debian root
+# and the rpm packages in a copy of it, both without a running systemd, and checks what is there after each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "test.sh: only root can install in a root: run make test-packages as root." >&2; exit 1; }
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+export GNUPGHOME=$work/gnupg
+end() {
+  [ -z "${server:-}" ] || kill "$server" 2>/dev/null || true
+  gpgconf --kill all || true
+  rm -rf "$work"
+}
+trap end EXIT
 failed=0
 fail() { echo "FAIL: $*" >&2; failed=1; }
 step() { echo "--- $* ($SECONDS s)"; }
+# logged LOG COMMAND...: shows the output of a command that fails.
+logged() { local log=$work/$1.log; shift; "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }; }
 
+step "release"
+install -d -m 700 "$GNUPGHOME"
+logged key gpg --batch --passphrase '' --quick-generate-key 'Test of the release <test@localhost>' ed25519 sign never
 for n in 1 2; do
-  step "build $n"
   git clone -q --no-hardlinks . "$work/build$n/compute-agent"
-  make --no-print-directory -C "$work/build$n/compute-agent" packages >"$work/build$n.log" 2>&1 || { cat "$work/build$n.log" >&2; exit 1; }
+  git -C "$work/build$n/compute-agent" tag v98.0.0-rc.1
 done
-dist=$work/build1/compute-agent/dist
-diff -r "$dist" "$work/build2/compute-agent/dist" || fail "two builds of the same commit differ"
+make() { command make --no-print-directory "$@"; }
+if logged unsigned make -C "$work/build1/compute-agent" release 2>/dev/null; then fail "make release works without a key"; fi
+logged release make -C "$work/build1/compute-agent" release GPG_KEY=test@localhost || exit 1
+dist=$work/release
+mv "$work/build1/compute-agent/dist" "$dist"
+(cd "$dist" && logged verify gpg --verify SHA256SUMS.asc SHA256SUMS && logged sums sha256sum --check --strict SHA256SUMS) || fail "the signature or a digest of the release"
+[ "$(wc -l <"$dist/SHA256SUMS")" = 15 ] || fail "not six deb and six rpm packages, an image and two SBOMs: $(ls "$dist")"
+for program in compute-agent compute-driver-libvirt; do
+  for module in github.com/compute-agent/compute-agent "$(go version -m "$work/build1/compute-agent/bin/$program" | awk '$1 == "dep" { print $2; exit }')"; do
+    jq -e --arg path "$module" '[.metadata.component, .components[]] | any(.name == $path and .version != "" and .version != null)' "$dist/$program.cdx.json" >/dev/null ||
+      fail "$program.cdx.json does not have $module"
+  done
+done
+
+step "build again"
+logged build make -C "$work/build2/compute-agent" packages image || exit 1
+for file in "$work/build2/compute-agent/dist"/*; do
+  cmp "$file" "$dist/${file##*/}" || fail "two builds of the same commit differ"
+done
 rm -rf "$work/build2"
-[ "$(ls "$dist" | wc -l)" = 12 ] || fail "dist does not have six deb and six rpm packages: $(ls "$dist")"
 
 step "lintian, rpm"
-# The file names are long only because of the version of a commit without a tag.
-lintian --allow-root --fail-on error,warning --suppress-tags package-has-long-file-name "$dist"/*.deb || fail "lintian"
+lintian --allow-root --fail-on error,warning "$dist"/*.deb || fail "lintian"
 for package in "$dist"/*.rpm; do
-  rpm -qp --nosignature "$package" >/dev/null || fail "$package cannot be read"
+  logged rpm rpm --checksig --nosignature "$package" || fail "$package is damaged"
   deb=$(ls "$dist/$(rpm -qp --qf '%{NAME}' "$package")"_*.deb)
   programs() { grep -vE '^/usr/(share/(doc|licenses|zsh|lintian)|lib/python)' | sort; }
-  diff <(rpm -qlp "$package" | programs) <(dpkg-deb -c "$deb" | grep -v '^d' | sed -E 's,.* \./,/,' | programs) || fail "$package and $deb have different files"
+  diff <(rpm -qlvp "$package" | awk '!/^d/ { print $NF }' | programs) <(dpkg-deb -c "$deb" | grep -v '^d' | sed -E 's,.* \./,/,' | programs) || fail "$package and $deb have different files"
 done
+
+step "image"
+image=$(ls "$dist"/*.oci.tar)
+logged skopeo skopeo copy "oci-archive:$image" "dir:$work/image" || fail "skopeo cannot copy $image"
+mkdir "$work/container"
+tar -xzf "$work/image/$(jq -r '.layers[0].digest | sub("sha256:"; "")' "$work/image/manifest.json")" -C "$work/container"
+[ "$(jq -r '.config.Entrypoint[0] + " " + .config.User' "$work/image/$(jq -r '.config.digest | sub("sha256:"; "")' "$work/image/manifest.json")")" = '/usr/bin/compute-agent 65532:65532' ] ||
+  fail "entrypoint and user of the image"
+in_image=(chroot --userspec=65532:65532 "$work/container" /usr/bin/compute-agent)
+[[ $("${in_image[@]}" version) = "compute-agent v98.0.0-rc.1 "* ]] || fail "the version of the image is $("${in_image[@]}" version)"
+# The socket of its metrics and backups, so that no port is used that another process has.
+"${in_image[@]}" placement serve --listen 127.0.0.1:0 --state-dir /var/lib/compute-agent --auth noauth >"$work/server.log" 2>&1 &
+server=$!
+socket=$work/container/var/lib/compute-agent/run/placement-admin.sock
+curl -sSf --retry 20 --retry-delay 1 --retry-all-errors --unix-socket "$socket" http://placement/healthz >"$work/curl.log" 2>&1 ||
+  { cat "$work/server.log" "$work/curl.log" >&2; fail "Placement does not answer from the image"; }
+kill "$server" && wait "$server" || fail "Placement in the image ended with $?"
+server=
 
 step "a Debian root"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/compute-agent-packages
-include=systemd,libvirt0,ca-certificates,python3-grpcio,python3-protobuf,python3-cryptography,man-db
+# debootstrap does not look for what provides a virtual package: python3-cffi-backend is for python3-cryptography.
+include=systemd,libvirt0,ca-certificates,python3-grpcio,python3-protobuf,python3-cryptography,python3-cffi-backend,man-db,mandoc,bash-completion,zsh,fish
 base=$cache/bookworm-$(echo "$include" | sha256sum | head -c 8)
 mkdir -p "$cache"
 exec 9>"$cache/lock"
@@ -48,10 +93,14 @@ fi
 flock -u 9
 root=$work/root
 cp -a --reflink=auto "$base" "$root"
-in_root() { chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+with_proc() { unshare --mount sh -euc 'mount -t proc proc "$0/proc"; exec "$@"' "$root" "$@"; }
+in_root() { with_proc chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 # Files that are not of a package, and change with every dpkg or sysusers.
 files() { (cd "$root" && find . -path ./proc -prune -o -path ./tmp -prune -o \( -path './var/lib/dpkg/*' -o -path './var/log/*' -o -path './var/cache/*' -o -path './etc/*-' -o -path './etc/.pwd.lock' \) -prune -o -print | sort); }
 files >"$work/before"
+
+step "a newer version"
+(cd "$work/build1/compute-agent" && logged newer packaging/build.sh "$work/newer" 99.0.0) || exit 1
 
 step "install"
 mkdir "$root/tmp/new"
@@ -60,7 +109,21 @@ in_root sh -c 'dpkg -i /tmp/*.deb' >"$work/install.log" 2>&1 || { cat "$work/ins
 in_root compute-agent version || fail "the program does not run"
 in_root /usr/libexec/compute-agent/plugins/compute-driver-libvirt --info >"$work/info" 2>&1 || { cat "$work/info" >&2; fail "the driver does not run"; }
 in_root python3 -c 'import compute_driver' || fail "the SDK cannot be imported"
-[ -n "$(in_root man -w compute-agent-status)" ] || fail "no manual page"
+for page in "$root"/usr/share/man/man[15]/compute-agent*; do
+  page=/${page#"$root"/}
+  echo "man --warnings --local-file $page 2>&1 >/dev/null; zcat $page | mandoc -T lint -W warning"
+done | in_root sh >"$work/man.log" 2>&1 || true
+[ ! -s "$work/man.log" ] || { cat "$work/man.log" >&2; fail "man or mandoc warns about a manual page"; }
+[ -n "$(in_root man -w compute-agent-status compute-agent.toml)" ] || fail "no manual page"
+# Each shell completes a command from what the package has in its directory of completions.
+completed=$(in_root bash -c '. /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/compute-agent
+  COMP_WORDS=(compute-agent placement ser) COMP_CWORD=2 COMP_LINE="compute-agent placement ser" COMP_POINT=27 COMP_TYPE=9 COMP_KEY=9
+  __start_compute-agent; echo "${COMPREPLY[0]}"' 2>&1 || true)
+[ "${completed%% *}" = serve ] || fail "bash completes: $completed"
+completed=$(in_root zsh -euc 'autoload -U compinit; compinit -D; echo $_comps[compute-agent]; autoload +X _compute-agent; zsh -n $functions_source[_compute-agent]' 2>&1 || true)
+[ "$completed" = _compute-agent ] || fail "zsh completes: $completed"
+completed=$(in_root env HOME=/tmp fish -c 'complete -C "compute-agent placement ser"' 2>&1 || true)
+[ "${completed%%[[:space:]]*}" = serve ] || fail "fish completes: $completed"
 for user in compute-agent compute-agent-placement compute-agent-cells-api compute-agent-cell compute-agent-libvirt; do
   in_root id "$user" >/dev/null || fail "no user $user"
 done
@@ -77,7 +140,6 @@ echo '# changed here' >>"$root/etc/compute-agent/compute-agent.toml"
 echo 'x' >"$root/etc/compute-agent/conf.d/site.toml"
 mkdir -p "$root"/var/lib/compute-agent{,-placement,-cells-api,-cell-cell1}
 touch "$root"/var/lib/compute-agent{,-placement,-cells-api,-cell-cell1}/state "$root/var/lib/compute-agent-instances/disk"
-(cd "$work/build1/compute-agent" && packaging/build.sh "$work/newer" 99.0.0 >/dev/null)
 cp "$work/newer"/*.deb "$root/tmp/new/"
 in_root sh -c 'dpkg -i /tmp/new/*.deb' >"$work/upgrade.log" 2>&1 || { cat "$work/upgrade.log" >&2; fail "upgrade"; }
 grep -q '^# changed here' "$root/etc/compute-agent/compute-agent.toml" || fail "the upgrade lost a change to the configuration"
@@ -105,6 +167,51 @@ expected='./etc/compute-agent
 ./var/lib/compute-agent-instances
 ./var/lib/compute-agent-instances/disk'
 [ "$left" = "$expected" ] || fail "the purge leaves, where an operator's file and a guest's disk were expected:
+$left"
+step "rpm: install"
+# dpkg has what the packages depend on; rpm checks only that they fit each other.
+root=$work/rpm
+cp -a --reflink=auto "$base" "$root"
+logged initdb rpm --root "$root" --initdb
+rpms() {
+  logged "rpm-$1" with_proc rpm --root "$root" --nosignature --nodeps "${@:2}" || fail "rpm: $1"
+  if grep -iE 'warning|error|fail' "$work/rpm-$1.log" >&2; then fail "rpm: $1 warns"; fi
+}
+files >"$work/before"
+rpms test --install --test "$dist"/*.rpm
+rpms install --install "$dist"/*.rpm
+for user in compute-agent compute-agent-placement compute-agent-cells-api compute-agent-cell compute-agent-libvirt; do
+  in_root id "$user" >/dev/null || fail "rpm: no user $user"
+done
+for unit in $units; do
+  state=$(in_root systemctl is-enabled "$unit" || true)
+  [ "$state" = disabled ] || fail "rpm: $unit is $state after the installation"
+done
+
+step "rpm: upgrade and roll back"
+in_root systemctl enable $units >/dev/null 2>&1
+echo '# changed here' >>"$root/etc/compute-agent/compute-agent.toml"
+mkdir "$root/var/lib/compute-agent"
+touch "$root/var/lib/compute-agent/state" "$root/var/lib/compute-agent-instances/disk"
+rpms upgrade --upgrade "$work/newer"/*.rpm
+rpms rollback --upgrade --oldpackage "$dist"/*.rpm
+grep -q '^# changed here' "$root/etc/compute-agent/compute-agent.toml" || fail "rpm: the upgrade lost a change to the configuration"
+for unit in $units; do [ "$(in_root systemctl is-enabled "$unit" || true)" = enabled ] || fail "rpm: $unit is not enabled after the way back"; done
+
+step "rpm: remove"
+logged erase with_proc rpm --root "$root" --nodeps --erase $names || fail "rpm: remove"
+# Directories that a distribution of rpm packages has.
+left=$(comm -13 "$work/before" <(files) | grep -vE '^\./(var/lib/rpm.*|usr/lib/python[0-9.]*(/site-packages)?|usr/share/(licenses|zsh/site-functions))$')
+expected='./etc/compute-agent
+./etc/compute-agent/compute-agent.toml.rpmsave
+./etc/compute-agent/conf.d
+./etc/compute-agent/credentials
+./var/lib/compute-agent
+./var/lib/compute-agent-images
+./var/lib/compute-agent-instances
+./var/lib/compute-agent-instances/disk
+./var/lib/compute-agent/state'
+[ "$left" = "$expected" ] || fail "the removal with rpm leaves, where the changed configuration and state were expected:
 $left"
 step "end"
 [ "$failed" = 0 ] || exit 1

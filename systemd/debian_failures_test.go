@@ -277,8 +277,14 @@ func (m *machine) keepsSecret(t *testing.T, secret string) {
 // testStop: of services that are stopped nothing is left but their state.
 func testStop(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "stop", agentUnit, apiUnit, cell0Unit, cell1Unit, socketUnit, placementUnit)
+	m.nothingRuns(t)
+}
+
+// nothingRuns checks that nothing is left of the services that are stopped.
+func (m *machine) nothingRuns(t *testing.T) {
+	t.Helper()
 	for what, script := range map[string]string{
-		"processes":           "pgrep --list-full --euid compute-agent,compute-agent-placement,compute-agent-cells-api,compute-agent-cell || true",
+		"processes":           `pgrep --list-full --euid "$(getent passwd | grep -o '^compute-agent[^:]*' | paste -sd ,)" || true`,
 		"runtime directories": "ls -d /run/compute-agent* /run/credentials/compute-agent* 2>/dev/null || true",
 		"ports":               "ss --listening --numeric --no-header --tcp | grep -E ':(8774|8778|8780)\\b' || true",
 		"unix sockets":        "ss --listening --numeric --no-header --unix | grep compute-agent || true",

@@ -24,9 +24,8 @@ const userData = "#!/bin/sh -- the user data of the test"
 // The server that testGuest makes, and what testReboot compares.
 var guest struct{ server, allocations string }
 
-// testGuest makes a server with an image, by the compute API, and restarts the agent.
-func testGuest(t *testing.T, m *machine) {
-	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", `
+// withGuests is what an agent that creates guests for a cell is configured with.
+const withGuests = `
 [log]
 level = "debug"
 [cell_client]
@@ -36,12 +35,45 @@ instances_path = "/var/lib/compute-agent-instances"
 [drivers.libvirt.config.instances]
 images_path = "/var/lib/compute-agent-images"
 virt_type = "qemu"
-`)
-	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")
+`
+
+// testGuest makes a server with an image, by the compute API, and restarts the agent.
+func testGuest(t *testing.T, m *machine) {
+	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", withGuests)
 	m.run(t, "usermod", "-aG", "libvirt", "compute-agent")
+	m.instancesDropIn(t)
+	m.makeServer(t, manage)
+	if backing := m.sh(t, "qemu-img info --force-share --output=json /var/lib/compute-agent-instances/*/disk"); !strings.Contains(backing, "/var/lib/compute-agent-images/"+image) {
+		t.Errorf("the disk is no layer over the image: %s", backing)
+	}
+	before := m.domain(t)
+	for _, text := range []string{userData, base64.StdEncoding.EncodeToString([]byte(userData))} {
+		m.keepsSecret(t, text)
+	}
+
+	m.run(t, "systemctl", "restart", agentUnit)
+	m.healthy(t, services...)
+	m.becomes(t, "ACTIVE")
+	if after := m.domain(t); after != before {
+		t.Errorf("the guest is another process after a restart of the agent: domain %s, then %s", before, after)
+	}
+	if after := m.allocations(t); after != guest.allocations {
+		t.Errorf("the allocations changed with a restart of the agent:\n%s\n%s", guest.allocations, after)
+	}
+}
+
+// instancesDropIn lets the agent write to the disks of guests.
+func (m *machine) instancesDropIn(t *testing.T) {
+	t.Helper()
 	m.run(t, "install", "-D", "-m", "644", "-t", "/etc/systemd/system/compute-agent.service.d", "/usr/share/compute-agent/instances.conf")
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", agentUnit)
+}
+
+// makeServer makes the cells, an image and the server. The first words of manage run `cells manage`.
+func (m *machine) makeServer(t *testing.T, manage string) {
+	t.Helper()
+	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")
 	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
 		m.sh(t, manage+"create "+cell)
 	}
@@ -62,40 +94,12 @@ virt_type = "qemu"
 	if !strings.Contains(guest.allocations, "VCPU") {
 		t.Errorf("Placement has no allocations of the server: %s", guest.allocations)
 	}
-	if backing := m.sh(t, "qemu-img info --force-share --output=json /var/lib/compute-agent-instances/*/disk"); !strings.Contains(backing, "/var/lib/compute-agent-images/"+image) {
-		t.Errorf("the disk is no layer over the image: %s", backing)
-	}
-	before := m.domain(t)
-	for _, text := range []string{userData, base64.StdEncoding.EncodeToString([]byte(userData))} {
-		m.keepsSecret(t, text)
-	}
-
-	m.run(t, "systemctl", "restart", agentUnit)
-	m.healthy(t, services...)
-	m.becomes(t, "ACTIVE")
-	if after := m.domain(t); after != before {
-		t.Errorf("the guest is another process after a restart of the agent: domain %s, then %s", before, after)
-	}
-	if after := m.allocations(t); after != guest.allocations {
-		t.Errorf("the allocations changed with a restart of the agent:\n%s\n%s", guest.allocations, after)
-	}
 }
 
 // testReboot: all services come back with the machine. Its servers are off, as with Nova, and keep
 // what they have.
 func testReboot(t *testing.T, m *machine) {
-	m.halt(t, "reboot")
-	m.boot(t)
-	m.healthy(t, services...)
-	m.becomes(t, "SHUTOFF")
-	if after := m.allocations(t); after != guest.allocations {
-		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", guest.allocations, after)
-	}
-	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, guest.server) {
-		t.Errorf("libvirt does not have the guest any more: %s", out)
-	}
-	m.ownership(t, "after a reboot")
-
+	m.reboot(t)
 	m.api(t, "DELETE", "/servers/"+guest.server, "")
 	eventually(t, "the server to be deleted", func() error {
 		entries, err := os.ReadDir(filepath.Join(m.root, "var/lib/compute-agent-instances"))
@@ -107,6 +111,22 @@ func testReboot(t *testing.T, m *machine) {
 		}
 		return nil
 	})
+}
+
+// reboot reboots the machine and checks what came back.
+func (m *machine) reboot(t *testing.T) {
+	t.Helper()
+	m.halt(t, "reboot")
+	m.boot(t)
+	m.healthy(t, services...)
+	m.becomes(t, "SHUTOFF")
+	if after := m.allocations(t); after != guest.allocations {
+		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", guest.allocations, after)
+	}
+	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, guest.server) {
+		t.Errorf("libvirt does not have the guest any more: %s", out)
+	}
+	m.ownership(t, "after a reboot")
 }
 
 // compute asks the compute API.

@@ -40,6 +40,7 @@ func (m *machine) boot(t *testing.T) {
 	if _, err := os.Stat("/run/systemd/system"); err == nil { // this machine has a systemd: it delegates control groups to the container
 		args = append([]string{"systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes"}, args...)
 	}
+	m.leader = 0
 	m.console.Reset()
 	m.nspawn = exec.Command(args[0], args[1:]...)                             //nolint:noctx // it is ended by the test
 	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1") // as on a Debian 12, whatever this machine has
@@ -89,7 +90,15 @@ func (m *machine) kill() {
 	if m.nspawn == nil {
 		return
 	}
-	_ = m.nspawn.Process.Kill() // the container's processes go with it
+	select {
+	case <-m.ended:
+		return
+	default:
+	}
+	if m.leader != 0 {
+		_ = syscall.Kill(m.leader, syscall.SIGKILL) // all processes of the container go with it
+	}
+	_ = m.nspawn.Process.Kill()
 	<-m.ended
 }
 
@@ -120,7 +129,7 @@ func (m *machine) try(args ...string) (string, error) {
 	inside := []string{"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
 		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)
-	cmd.Dir = "/"
+	cmd.Dir, cmd.WaitDelay = "/", time.Second // processes that it leaves behind may hold its output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	return string(out), err

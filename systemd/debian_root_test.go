@@ -73,7 +73,7 @@ func (d distribution) debootstrap(t *testing.T, root string) {
 // policyRC keeps packages from starting services while they are installed in a chroot.
 const policyRC = "usr/sbin/policy-rc.d"
 
-// freshRoot is a copy of a Debian root with the product installed. It is removed with the test.
+// freshRoot is a copy of a Debian root. It is removed with the test.
 func freshRoot(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -90,7 +90,6 @@ func freshRoot(t *testing.T) string {
 		}
 	})
 	command(t, "cp", "-a", "--reflink=auto", debianRoot(t, cache), root)
-	command(t, "make", "--no-print-directory", "-C", "..", "install", "DESTDIR="+root)
 	return root
 }
 

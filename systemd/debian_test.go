@@ -49,24 +49,9 @@ var services = []service{
 // It installs the product as documented and runs it under systemd. The parts follow one
 // another on one machine.
 func TestUnits(t *testing.T) {
-	if !*withSystemd {
-		t.Skip("THE UNITS ARE NOT TESTED UNDER SYSTEMD: make test-systemd does")
-	}
-	if os.Getuid() != 0 {
-		t.Fatal("only root can boot a container")
-	}
-	for _, tool := range []string{"debootstrap", "systemd-nspawn", "nsenter", "make"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%v; run: tools/packages.sh systemd", err)
-		}
-	}
-	m := &machine{root: freshRoot(t)}
-	t.Cleanup(m.kill)
-	m.boot(t)
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T, *machine)
-	}{
+	root := withRoot(t)
+	command(t, "make", "--no-print-directory", "-C", "..", "install", "DESTDIR="+root)
+	inMachine(t, root, []part{
 		{"install", testInstall},
 		{"start", testStart},
 		{"requests wait while Placement restarts", testRequestsWait},
@@ -86,7 +71,39 @@ func TestUnits(t *testing.T) {
 		{"upgrade from one user for all", testUpgradeFromOneUser},
 		{"reboot", testReboot},
 		{"stop", testStop},
-	} {
+	})
+}
+
+// part is a part of a test on one machine.
+type part struct {
+	name string
+	run  func(*testing.T, *machine)
+}
+
+// withRoot returns a Debian root for a machine.
+func withRoot(t *testing.T) string {
+	t.Helper()
+	if !*withSystemd {
+		t.Skip("THE UNITS AND PACKAGES ARE NOT TESTED UNDER SYSTEMD: make test-systemd does")
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("only root can boot a container")
+	}
+	for _, tool := range []string{"debootstrap", "systemd-nspawn", "nsenter", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%v; run: tools/packages.sh systemd", err)
+		}
+	}
+	return freshRoot(t)
+}
+
+// inMachine boots a root and runs the parts, of which each depends on those before it.
+func inMachine(t *testing.T, root string, parts []part) {
+	t.Helper()
+	m := &machine{root: root}
+	t.Cleanup(m.kill)
+	m.boot(t)
+	for _, part := range parts {
 		if !t.Run(part.name, func(t *testing.T) { part.run(t, m) }) {
 			for _, s := range append(services, service{unit: cell0Unit}) {
 				status, _ := m.try("systemctl", "--no-pager", "--full", "--lines=30", "status", s.unit)

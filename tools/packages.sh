@@ -22,7 +22,7 @@ databases=("${test[@]}" python3-nova rabbitmq-server)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev curl debootstrap debian-archive-keyring systemd-container util-linux make)
 # To make packages, and to check and install them in a Debian root.
-packages=(gcc libc6-dev binutils perl protobuf-compiler python3 gzip lintian rpm skopeo debootstrap debian-archive-keyring)
+packages=(gcc libc6-dev binutils perl protobuf-compiler python3 gzip lintian rpm skopeo debootstrap debian-archive-keyring gnupg jq curl)
 # To compare with the real Placement: its code, WSGI server and database, without services (mariadb-server and placement-api
 # would start one).
 bench=(gcc libc6-dev python3-placement python3-pymysql uwsgi-core uwsgi-plugin-python3 mariadb-server-core mariadb-client-core postgresql)

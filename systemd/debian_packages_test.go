@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd_test
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var packagesDir = flag.String("packages", "", "directory with two directories of deb packages: previous, and newer")
+
+// What an operator installs and removes.
+const (
+	allPackages = "compute-agent compute-agent-common compute-agent-driver-libvirt compute-agent-placement compute-agent-cells"
+	previously  = "/opt/previous"
+	newer       = "/opt/newer"
+	// The previous release ran all services as one user.
+	managePreviously = "manage() { runuser -u compute-agent -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
+)
+
+// TestPackages installs only deb packages in a system whose PID 1 is systemd, as docs/install.md
+// says, and upgrades, downgrades, removes and purges them while a guest runs: `make test-systemd`.
+//
+// The older packages have the programs, the units and the configuration of the previous release,
+// which ran all services as one user (packaging/previous.sh).
+func TestPackages(t *testing.T) {
+	root := withRoot(t)
+	for from, to := range map[string]string{"previous": previously, "newer": newer} {
+		debs, err := filepath.Glob(filepath.Join(*packagesDir, from, "*.deb"))
+		must(t, err)
+		if len(debs) != 6 {
+			t.Fatalf("-packages=%s: %d packages in %s, want 6; make test-systemd makes them", *packagesDir, len(debs), from)
+		}
+		command(t, "install", append([]string{"-D", "-m", "644", "-t", root + to}, debs...)...)
+	}
+	inMachine(t, root, []part{
+		{"install", testPackagesInstall},
+		{"configure and start", testPackagesStart},
+		{"upgrade", testPackagesUpgrade},
+		{"roll back", testPackagesRollBack},
+		{"upgrade again", testPackagesUpgradeAgain},
+		{"reboot", testPackagesReboot},
+		{"remove", testPackagesRemove},
+		{"install again", testPackagesInstallAgain},
+		{"purge", testPackagesPurge},
+	})
+}
+
+// apt is the command that installs all packages of a directory. Configuration files that were
+// changed are kept without a question.
+func apt(dir string) string {
+	out := "DEBIAN_FRONTEND=noninteractive apt-get install --yes --allow-downgrades --option Dpkg::Options::=--force-confold"
+	for name := range strings.FieldsSeq(allPackages) {
+		out += " " + dir + "/" + name + "_*.deb"
+	}
+	return out
+}
+
+// idle checks that no unit of ours is started, or would be by a boot.
+func (m *machine) idle(t *testing.T, when string) {
+	t.Helper()
+	for what, script := range map[string]string{
+		"started": "systemctl list-units --all --plain --no-legend 'compute-agent*' | awk '$3 != \"inactive\"'",
+		"enabled": "systemctl list-unit-files --no-legend --state=enabled,enabled-runtime,linked 'compute-agent*' || true; find /etc/systemd -name 'compute-agent*' -type l",
+	} {
+		if units := m.sh(t, script); units != "" {
+			t.Errorf("%s: units are %s:\n%s", when, what, units)
+		}
+	}
+	m.nothingRuns(t)
+}
+
+func testPackagesInstall(t *testing.T, m *machine) {
+	m.sh(t, apt(previously))
+	m.idle(t, "after the installation")
+	if out := m.sh(t, "systemd-analyze verify --man=no /usr/lib/systemd/system/compute-agent*.service /usr/lib/systemd/system/compute-agent*.socket 2>&1"); out != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
+	}
+}
+
+func testPackagesStart(t *testing.T, m *machine) {
+	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", withGuests)
+	m.sh(t, "echo '# changed by the operator' >>/etc/compute-agent/compute-agent.toml")
+	m.run(t, "compute-agent", "config", "check")
+	m.run(t, "systemctl", "enable", "--now", socketUnit, cell0Unit, cell1Unit, apiUnit, agentUnit)
+	m.healthy(t, services...)
+	m.makeServer(t, managePreviously)
+}
+
+// install installs packages while a client looks at the inventories, and the guest runs. At no
+// moment may an inventory be gone, a request be refused by Placement, or the host be down.
+func (m *machine) install(t *testing.T, dir string) {
+	t.Helper()
+	domain := m.domain(t)
+	out := m.sh(t, `
+		rm -rf /run/watch; mkdir /run/watch
+		placement="curl -sS -m 60 -H X-Auth-Token:admin http://127.0.0.1:8778/resource_providers"
+		root=$($placement | grep -o '"uuid": *"[^"]*"' | head -1 | cut -d '"' -f 4)
+		inventories() { $placement/$root/inventories -w ' %{http_code}\n' 2>&1 | sed 's/"resource_provider_generation": *[0-9]*,*//'; }
+		inventories >/run/watch/inventories
+		( while [ ! -e /run/watch/enough ]; do
+			inventories >>/run/watch/inventories
+			curl -sS -f -m 60 -H X-Auth-Token:admin http://127.0.0.1:8774/v2.1/os-services 2>/run/watch/refused |
+				grep -o '"host":"[^"]*"\|"binary":"[^"]*"\|"state":"[^"]*"' | tr '\n' ' ' | grep -o '[^ ]*compute[^ ]* [^ ]* *"state":"[^"]*"' >>/run/watch/hosts || true
+		done ) >/dev/null 2>&1 &
+		`+apt(dir)+` >/run/watch/apt 2>&1 || { cat /run/watch/apt; failed=yes; }
+		touch /run/watch/enough; wait
+		[ -z "${failed:-}" ]
+		sort /run/watch/inventories | uniq -c; sort /run/watch/hosts | uniq -c`)
+	t.Logf("%s:\n%s", dir, out)
+	if after := m.domain(t); after != domain {
+		t.Errorf("the guest is another process: domain %s, then %s", domain, after)
+	}
+	if after := m.allocations(t); after != guest.allocations {
+		t.Errorf("the allocations changed:\n%s\n%s", guest.allocations, after)
+	}
+}
+
+func testPackagesUpgrade(t *testing.T, m *machine) {
+	m.sh(t, `mkdir -m 700 /root/backup; cd /root/backup
+		compute-agent placement db backup /root/backup/placement.db --state-dir /var/lib/compute-agent-placement
+		compute-agent cells backup /root/backup/cell0.db --state-dir /var/lib/compute-agent-cell-cell0
+		compute-agent cells backup /root/backup/cell1.db --state-dir /var/lib/compute-agent-cell-cell1
+		compute-agent cells manage db backup /root/backup/compute_api.db --config /etc/compute-agent/compute-api.toml`)
+	m.install(t, newer)
+	m.upgraded(t)
+	if config := m.run(t, "cat", "/etc/compute-agent/compute-agent.toml"); !strings.Contains(config, "# changed by the operator") {
+		t.Errorf("the upgrade lost a change to the configuration:\n%s", config)
+	}
+}
+
+// upgraded checks what the newer release makes of what the previous one left.
+func (m *machine) upgraded(t *testing.T) {
+	t.Helper()
+	m.instancesDropIn(t)
+	m.healthy(t, services...)
+	m.ownership(t, "after the upgrade")
+	m.states(t, "after the upgrade")
+	m.becomes(t, "ACTIVE")
+	if cells := m.sh(t, manage+"list"); !strings.Contains(cells, "cell1") {
+		t.Errorf("the API has no cell1 after the upgrade:\n%s", cells)
+	}
+}
+
+func testPackagesRollBack(t *testing.T, m *machine) {
+	m.install(t, previously)
+	t.Log(m.sh(t, "systemctl --no-pager --no-legend --plain list-units 'compute-agent*' --all; ls -la /var/lib/compute-agent*; tail -5 /run/watch/apt"))
+	m.healthy(t, services[:2]...)
+}
+
+func testPackagesUpgradeAgain(t *testing.T, m *machine) {
+	m.install(t, newer)
+	m.upgraded(t)
+}
+
+func testPackagesReboot(t *testing.T, m *machine) {
+	m.reboot(t)
+	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"os-start": null}`)
+	m.becomes(t, "ACTIVE")
+}
+
+// guestRuns checks that the guest of a host without agents is alive.
+func (m *machine) guestRuns(t *testing.T) {
+	t.Helper()
+	if state := strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domstate", guest.server)); state != "running" {
+		t.Errorf("the guest is %s", state)
+	}
+}
+
+func testPackagesRemove(t *testing.T, m *machine) {
+	m.sh(t, "DEBIAN_FRONTEND=noninteractive apt-get remove --yes "+allPackages)
+	m.idle(t, "after the removal")
+	m.guestRuns(t)
+	for _, file := range []string{
+		"/etc/compute-agent/compute-agent.toml", "/etc/compute-agent/conf.d/50-guests.toml", "/var/lib/compute-agent/compute_id",
+		"/var/lib/compute-agent-placement/placement.db", "/var/lib/compute-agent-cells-api/compute_api.db", "/var/lib/compute-agent-cell-cell1/cell.db",
+	} {
+		m.run(t, "test", "-s", file)
+	}
+	if _, err := m.try("test", "-e", "/usr/bin/compute-agent"); err == nil {
+		t.Error("the removal left the program")
+	}
+}
+
+func testPackagesInstallAgain(t *testing.T, m *machine) {
+	m.sh(t, apt(newer))
+	m.idle(t, "after the installation over what was removed")
+	m.run(t, "systemctl", "enable", "--now", socketUnit, cell0Unit, cell1Unit, apiUnit, agentUnit)
+	m.healthy(t, services...)
+	m.becomes(t, "ACTIVE")
+}
+
+func testPackagesPurge(t *testing.T, m *machine) {
+	m.sh(t, "DEBIAN_FRONTEND=noninteractive apt-get purge --yes "+allPackages)
+	m.idle(t, "after the purge")
+	m.guestRuns(t)
+	instance := "/var/lib/compute-agent-instances/" + guest.server
+	want := []string{
+		"/etc/compute-agent", "/etc/compute-agent/conf.d", "/etc/compute-agent/conf.d/50-guests.toml",
+		"/etc/systemd/system/compute-agent.service.d", "/etc/systemd/system/compute-agent.service.d/instances.conf",
+		"/var/lib/compute-agent-images", "/var/lib/compute-agent-images/" + image,
+		"/var/lib/compute-agent-instances", instance, instance + "/disk",
+	}
+	left := strings.Fields(m.sh(t, "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /opt -prune -o -path '*compute-agent*' -print"))
+	slices.Sort(left)
+	if !slices.Equal(left, want) {
+		t.Errorf("the purge leaves\n%s\nwant\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))
+	}
+	for _, user := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell", "compute-agent-libvirt"} {
+		if _, err := m.try("id", user); err != nil {
+			t.Error(fmt.Errorf("the user %s is gone, who may own files elsewhere: %w", user, err))
+		}
+	}
+}
