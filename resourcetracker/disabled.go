@@ -63,7 +63,7 @@ func (t *Tracker) writeDisabled(ctx context.Context, node plugins.Node, state *n
 	if !want {
 		state.enabling = false
 	}
-	t.noteWrites(state, plan.Operations)
+	t.noteWrites(ctx, state, plan.Operations)
 	t.count(EventWrite, node.Name, len(plan.Operations))
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -68,10 +70,14 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 
 // pass writes to Placement what the driver reports for one node.
 //
+// The pass has the id of a request, under which the agent, the driver and Placement log what they
+// do for it.
+//
 // Cost: no request when nothing changed and the cached tree is recent, see package reportclient.
 func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
+	ctx = plugins.WithRequestID(ctx, "req-"+uuid.NewString())
 	return t.observe(ctx, StepPass, node.Name, func(ctx context.Context) error { return t.tryPass(ctx, node, reason) })
 }
 
@@ -83,7 +89,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 	for try := 1; ; try++ {
 		var done []reportclient.Operation
 		done, err = t.passOnce(ctx, node, state)
-		t.noteWrites(state, done)
+		t.noteWrites(ctx, state, done)
 		if err == nil || len(done) > 0 {
 			t.noteFlaps(state, done)
 		}
@@ -98,7 +104,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 		if try == conflictTries || !errors.Is(err, reportclient.ErrConflict) || errors.Is(err, reportclient.ErrUnavailable) {
 			break
 		}
-		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", node.Name).Int("try", try).Err(err).
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", node.Name).Str("request_id", plugins.RequestID(ctx)).Int("try", try).Err(err).
 			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and retrying the pass.")
 		if !sleep(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
 			break
@@ -141,7 +147,7 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	}
 	t.noteDraft(state, d)
 	plan := t.plan(d)
-	t.announce(d, plan)
+	t.announce(ctx, d, plan)
 	if err := t.intend(state, d, plan); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bo
 	case !allowed:
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
-	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).AnErr("reason", needed).
+	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Str("request_id", plugins.RequestID(ctx)).AnErr("reason", needed).
 		Msg("Inventory in use must move to other resource providers. Reading its allocations, which move with it.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
@@ -121,7 +121,7 @@ func (d draft) check() error {
 }
 
 // announce says that a reshape is about to be written, and has the journal know whose it is.
-func (t *Tracker) announce(d draft, plan reportclient.Plan) {
+func (t *Tracker) announce(ctx context.Context, d draft, plan reportclient.Plan) {
 	if d.before == nil {
 		return
 	}
@@ -130,7 +130,12 @@ func (t *Tracker) announce(d draft, plan reportclient.Plan) {
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
-			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("providers", len(op.Reshape.Providers)).Int("consumers", len(op.Reshape.Consumers)).
+			t.config.Logger.Info().
+				Str("driver", t.config.Name).
+				Str("node", d.node.Name).
+				Str("request_id", plugins.RequestID(ctx)).
+				Int("providers", len(op.Reshape.Providers)).
+				Int("consumers", len(op.Reshape.Consumers)).
 				Msg("The driver's reshape passed all checks. Writing it to Placement.")
 		}
 	}

@@ -278,7 +278,7 @@ func (t *Tracker) recall() {
 }
 
 // noteWrites keeps and tells what was written, whatever became of the rest of the pass.
-func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
+func (t *Tracker) noteWrites(ctx context.Context, n *nodeState, done []reportclient.Operation) {
 	if len(done) == 0 {
 		return
 	}
@@ -288,7 +288,7 @@ func (t *Tracker) noteWrites(n *nodeState, done []reportclient.Operation) {
 	n.Writes += int64(len(done))
 	for _, op := range t.accepted(done) {
 		n.Changes = append(n.Changes, op.String())
-		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Msg(op.Done() + ".")
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Str("request_id", plugins.RequestID(ctx)).Msg(op.Done() + ".")
 	}
 }
 

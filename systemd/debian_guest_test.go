@@ -70,7 +70,8 @@ func (m *machine) instancesDropIn(t *testing.T) {
 	m.run(t, "systemctl", "restart", agentUnit)
 }
 
-// makeServer makes the cells, an image and the server. The first words of manage run `cells manage`.
+// makeServer makes the cells, an image and the server. The first words of manage run
+// `cells manage`.
 func (m *machine) makeServer(t *testing.T, manage string) {
 	t.Helper()
 	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // logSources are the logs that a search reads.
@@ -179,9 +178,7 @@ func (l *logSources) read(ctx context.Context, search *auditlog.Search) error {
 			l.cannotRead(fmt.Sprintf("Cannot read the audit log %s: %v", audit, err))
 		}
 	}
-	return l.journalctl(ctx, append([]string{"--no-pager"}, journalMatches(search)...), search.Since, func(out io.Reader) error {
-		return search.ReadLines(ctx, out, "")
-	})
+	return l.journal(ctx, search.Since, journalMatches(search), func(out io.Reader) error { return search.ReadLines(ctx, out, "") })
 }
 
 // cannotRead reports once what cannot be read.
@@ -234,57 +231,30 @@ func journalMatches(search *auditlog.Search) []string {
 	return matches[:len(matches)-1]
 }
 
-// journalctl runs the command of that name, and gives its output to read.
-func (l *logSources) journalctl(ctx context.Context, args []string, since time.Time, read func(io.Reader) error) error {
-	args = append([]string{"--output=json", "--all", "--quiet"}, args...)
+// journal has the entries of the journal read that match.
+func (l *logSources) journal(ctx context.Context, since time.Time, matches []string, read func(io.Reader) error) error {
+	args := slices.Clone(matches)
 	if l.directory != "" {
 		args = append(args, "--directory="+l.directory)
 	}
 	if !since.IsZero() {
 		args = append(args, "--since="+since.UTC().Format("2006-01-02 15:04:05")+" UTC")
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "journalctl", args...)
-	var problems bytes.Buffer
-	cmd.Stderr, cmd.WaitDelay = &problems, 5*time.Second
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
+	err := systemd.Journalctl(ctx, args, read)
+	if errors.Is(err, systemd.ErrNoJournalctl) {
+		return fmt.Errorf("%w; --file reads a log without it", err)
 	}
-	if err := cmd.Start(); err != nil {
-		if errors.Is(err, exec.ErrNotFound) {
-			return errors.New("journalctl is not installed, so that there is no journal to read; --file reads a log")
-		}
-		return err
-	}
-	err = read(out)
-	if err != nil {
-		cancel()
-	}
-	ended := cmd.Wait()
-	switch {
-	case err != nil:
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case ended != nil && problems.Len() > 0:
-		return fmt.Errorf("journalctl: %s", strings.TrimSpace(problems.String()))
-	case ended != nil && ended.Error() != "exit status 1": // which says that there is nothing
-		return fmt.Errorf("journalctl: %w", ended)
-	}
-	return nil
+	return err
 }
 
 // follow shows entries of the journal as they come, until the context ends. Those of requests that
 // appear later are followed, too, so the entries are chosen here.
 func (l *logSources) follow(ctx context.Context, search *auditlog.Search, show func(auditlog.Entry) error) error {
-	err := l.journalctl(ctx, []string{"--follow", "--lines=0", "SYSLOG_IDENTIFIER=compute-agent", "+", "SYSLOG_IDENTIFIER=compute-agent-audit"}, time.Time{}, func(out io.Reader) error {
-		search.OnFound = show
-		return search.ReadLines(ctx, out, "")
-	})
-	if ctx.Err() != nil {
-		return nil
+	services := []string{"--follow", "--lines=0", "SYSLOG_IDENTIFIER=compute-agent", "+", "SYSLOG_IDENTIFIER=compute-agent-audit"}
+	search.OnFound = show
+	err := l.journal(ctx, time.Time{}, services, func(out io.Reader) error { return search.ReadLines(ctx, out, "") })
+	if errors.Is(err, context.Canceled) {
+		err = nil // it was interrupted
 	}
 	return err
 }

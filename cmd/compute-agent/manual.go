@@ -60,7 +60,8 @@ func writeManual(dir string) error {
 	return writeCompletion(root, dir)
 }
 
-// option is how the generator writes an option: a paragraph, and a tab before its description, which
+// option is how the generator writes an option: a paragraph, and a tab before its description,
+// which
 // fills lines in groff but not in mandoc.
 var option = regexp.MustCompile(`(?m)^(?:\.PP\n)?(\\fB-.*)\n\t`)
 

@@ -78,7 +78,13 @@ func timeOf(text string) time.Time {
 
 func ofRecord(r *Record) Entry {
 	return Entry{
-		Time: r.Time, Service: r.Service, Level: LevelAudit, Message: strings.TrimPrefix(r.Summary(), r.Service+": "), RequestID: r.RequestID, GlobalRequestID: r.GlobalRequestID, Record: r,
+		Time:            r.Time,
+		Service:         r.Service,
+		Level:           LevelAudit,
+		Message:         strings.TrimPrefix(r.Summary(), r.Service+": "),
+		RequestID:       r.RequestID,
+		GlobalRequestID: r.GlobalRequestID,
+		Record:          r,
 	}
 }
 

@@ -173,9 +173,11 @@ func (s *Search) ReadLines(ctx context.Context, in io.Reader, source string) err
 	var last time.Time
 	for n := 0; ; n++ {
 		line, err := lines.next()
-		if errors.Is(err, io.EOF) {
+		ended := errors.Is(err, io.EOF)
+		switch {
+		case ended:
 			line = lines.partial
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 		if n%1024 == 0 && ctx.Err() != nil {
@@ -191,7 +193,7 @@ func (s *Search) ReadLines(ctx context.Context, in io.Reader, source string) err
 			}
 			last = e.Time
 		}
-		if err != nil {
+		if ended {
 			return nil
 		}
 	}

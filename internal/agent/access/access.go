@@ -3,6 +3,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // Access is the configuration of a Placement client.
@@ -38,7 +40,9 @@ type Access struct {
 func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logger) (*Access, error) {
 	a := &Access{Config: placementclient.Config{
 		URL: c.URL, Transport: transport, Authorize: authorizer(c), Timeout: c.Timeout, Retries: c.Retries, Logger: log,
-		RequestID: func(ctx context.Context) string { return cellwire.OriginOf(ctx).RequestID },
+		RequestID: func(ctx context.Context) string {
+			return cmp.Or(cellwire.OriginOf(ctx).RequestID, plugins.RequestID(ctx))
+		},
 	}}
 	if transport == nil {
 		dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 30 * time.Second}
