@@ -125,11 +125,16 @@ func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
 	}
 }
 
+// conflictPatience is how long a change that other transactions undo is tried again. While all
+// nodes of a Galera cluster are written to, one writer may lose maxTries times in a row.
+const conflictPatience = 15 * time.Second
+
 // retries counts the tries of one change.
 type retries struct {
-	dialect *Dialect
-	tries   int
-	until   time.Time // when waiting for a server ends; zero before the first failure
+	dialect   *Dialect
+	tries     int
+	until     time.Time // when waiting for a server ends; zero before the first failure
+	conflicts time.Time // when conflicts end the tries; zero before the first one
 }
 
 // again says whether a change that failed with an error may succeed when it is tried again, and
@@ -142,7 +147,10 @@ func (r *retries) again(ctx context.Context, err error) bool {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind, _ := r.dialect.Kind(err); {
 	case r.dialect.Retry(err):
-		if r.tries >= maxTries {
+		if r.conflicts.IsZero() {
+			r.conflicts = time.Now().Add(conflictPatience)
+		}
+		if r.tries >= maxTries && time.Now().After(r.conflicts) {
 			return false
 		}
 	case kind == ErrUnreachable || kind == ErrReadOnly:

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqldb
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestConflictsAreTriedAgain: a change that other transactions undo is tried for conflictPatience,
+// and maxTries times at least.
+func TestConflictsAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conflict := errors.New("deadlock")
+		d := &Dialect{Retry: func(err error) bool { return errors.Is(err, conflict) }, Kind: mysqlKind}
+		r, start := retries{dialect: d}, time.Now()
+		for r.again(t.Context(), conflict) {
+		}
+		if took := time.Since(start); took < conflictPatience || took > conflictPatience+2*lastPause || r.tries < maxTries {
+			t.Errorf("%d tries in %v, want at least %d, and %v", r.tries, took, maxTries, conflictPatience)
+		}
+	})
+}
