@@ -50,9 +50,12 @@ func testCrash(t *testing.T, m *machine) {
 			}
 			m.restarted(t, before)
 			for _, s := range services {
-				if now := m.ends(t, s.unit, kind.how); now != ended[s.unit]+1 {
-					t.Errorf("%s: the journal has %d more, want 1: Main process exited, %s", s.unit, now-ended[s.unit], kind.how)
-				}
+				eventually(t, "the journal to say how "+s.unit+" ended", func() error {
+					if more := m.ends(t, s.unit, kind.how) - ended[s.unit]; more != 1 {
+						return fmt.Errorf("it has %d more lines, want 1: Main process exited, %s", more, kind.how)
+					}
+					return nil
+				})
 			}
 		})
 		if !ok {

@@ -181,6 +181,7 @@ func (m *machine) number(t *testing.T, unit, name string) int {
 // journal is what a unit and systemd wrote about it, in this boot.
 func (m *machine) journal(t *testing.T, unit string) string {
 	t.Helper()
+	m.run(t, "journalctl", "--sync") // what journald has received is in the files then
 	return m.run(t, "journalctl", "--boot", "--no-pager", "--output=cat", "--unit="+unit)
 }
 
