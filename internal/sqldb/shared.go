@@ -75,7 +75,8 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector), token: uuid.NewString(), log: o.Logger, progress: o.Progress}
 	defer func() { _ = m.slow.Close() }() // one that was lost cannot be closed
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
-	// Processes that start at once are in each other's way: on a Galera cluster one of them is undone.
+	// Processes that start at once are in each other's way: on a Galera cluster one of them is
+	// undone.
 	for r := (retries{dialect: db.Dialect}); err != nil && db.Dialect.Retry(err) && r.again(ctx, err); {
 		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
