@@ -24,8 +24,8 @@
 // real hypervisor. They are small, have names that begin with drivertest-, and are removed when the
 // check that created them ends, whatever its outcome.
 //
-// While it looks for processes that outlive a plugin, the process that runs the suite adopts orphans.
-// Tests that start daemons of their own must not run beside it in the same process.
+// While it looks for processes that outlive a plugin, the process that runs the suite adopts
+// orphans. Tests that start daemons of their own must not run beside it in the same process.
 //
 // The package imports plugins/host, the agent's part that starts plugin processes, so drivers
 // import it in tests only.
