@@ -103,9 +103,14 @@ func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 func argsOf(cmd *cobra.Command) []string {
 	args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if !slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, f.Name) {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
+		if slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, f.Name) {
+			return
 		}
+		value := f.Value.String()
+		if format, is := f.Value.(*outputFormat); is {
+			value = format.forService()
+		}
+		args = append(args, "--"+f.Name+"="+value)
 	})
 	return append(append(args, "--"), cmd.Flags().Args()...)
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -91,6 +92,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out, problems := textutil.NewWriter(stdout), textutil.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), problems.Flush() }()
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeOutput(root)
+	}
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(problems)

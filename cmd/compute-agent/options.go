@@ -3,8 +3,6 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,32 +37,6 @@ func (o *options) addConfigFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it exists)")
 	cmd.Flags().StringVar(&o.runtimeDir, "runtime-dir", "", "`DIR` of the sockets (agent.runtime_dir)")
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
-}
-
-func (o *options) addOutputFlag(cmd *cobra.Command) {
-	o.output = "text"
-	cmd.Flags().VarP(&o.output, "output", "o", "output `FORMAT`: text or json")
-}
-
-// json reports whether to print JSON.
-func (o *options) json() bool { return o.output == "json" }
-
-// outputFormat is the value of --output, "text" or "json".
-type outputFormat string
-
-// String implements [pflag.Value].
-func (f *outputFormat) String() string { return string(*f) }
-
-// Type implements [pflag.Value].
-func (f *outputFormat) Type() string { return "FORMAT" }
-
-// Set implements [pflag.Value].
-func (f *outputFormat) Set(v string) error {
-	if v != "text" && v != "json" {
-		return errors.New("must be text or json")
-	}
-	*f = outputFormat(v)
-	return nil
 }
 
 // load reads the configuration, overridden by flags.
@@ -149,19 +121,4 @@ func setLogLevel(cfg *config.Config) {
 	if level, err := zerolog.ParseLevel(cfg.Log.Level); err == nil { // validated on load
 		zerolog.SetGlobalLevel(level)
 	}
-}
-
-// printed prints the result of a command, as JSON with --output json, and as text otherwise.
-func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
-	if o.json() {
-		return printJSON(cmd.OutOrStdout(), found)
-	}
-	return text(cmd.OutOrStdout(), found)
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

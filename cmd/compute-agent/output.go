@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+)
+
+// outputFormat is the value of --output.
+type outputFormat string
+
+const (
+	outputTable outputFormat = "table" // for people; "text" is another name of it
+	outputJSON  outputFormat = "json"
+	outputYAML  outputFormat = "yaml"
+)
+
+// String implements [pflag.Value].
+func (f *outputFormat) String() string { return string(*f) }
+
+// Type implements [pflag.Value].
+func (f *outputFormat) Type() string { return "FORMAT" }
+
+// Set implements [pflag.Value].
+func (f *outputFormat) Set(v string) error {
+	switch format := outputFormat(v); format {
+	case outputTable, outputJSON, outputYAML:
+		*f = format
+	case "text":
+		*f = outputTable
+	default:
+		return errors.New("must be table, json or yaml")
+	}
+	return nil
+}
+
+// forService is the format in which a service prints that runs the command. This process makes YAML
+// of its JSON. A service of an older version knows these names only.
+func (f outputFormat) forService() string {
+	if f == outputTable {
+		return "text"
+	}
+	return string(outputJSON)
+}
+
+const outputFlag = "output"
+
+// addOutputFlag adds --output to a command that has its RunE. With --output yaml, the command
+// prints JSON, which is converted on the way.
+func (o *options) addOutputFlag(cmd *cobra.Command) {
+	o.output = outputTable
+	cmd.Flags().VarP(&o.output, outputFlag, "o", "output `FORMAT`: table, json or yaml")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.output != outputYAML {
+			return run(cmd, args)
+		}
+		out := cmd.OutOrStdout()
+		converted := render.NewYAML(out)
+		cmd.SetOut(converted)
+		defer cmd.SetOut(out)
+		err := run(cmd, args)
+		if closeErr := converted.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	}
+}
+
+// completeOutput completes the values of --output. Only a shell's request for completions needs it:
+// cobra keeps completions of flags for as long as the process runs.
+func completeOutput(root *cobra.Command) {
+	formats := cobra.FixedCompletions([]cobra.Completion{
+		cobra.CompletionWithDesc(string(outputTable), "for people"), cobra.CompletionWithDesc(string(outputJSON), "for programs"),
+		cobra.CompletionWithDesc(string(outputYAML), "the same document as JSON"),
+	}, cobra.ShellCompDirectiveNoFileComp)
+	for _, c := range allCommands(root) {
+		if c.Flags().Lookup(outputFlag) != nil {
+			_ = c.RegisterFlagCompletionFunc(outputFlag, formats) // it exists, and has none yet
+		}
+	}
+}
+
+// json reports whether to print JSON. It is converted for --output yaml.
+func (o *options) json() bool { return o.output == outputJSON || o.output == outputYAML }
+
+// printed prints the result of a command, as JSON with --output json, and as text otherwise.
+func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
+	if o.json() {
+		return printJSON(cmd.OutOrStdout(), found)
+	}
+	return text(cmd.OutOrStdout(), found)
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
