@@ -32,7 +32,7 @@ var aggregateRoutes = []route{
 const vAggregateUUID Version = 41
 
 // zoneOrNull is an availability zone: a name without a colon, which would separate it from a host.
-var zoneOrNull = js.Schema{js.OneOf(append(schemaName[:len(schemaName):len(schemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
+var zoneOrNull = js.Schema{js.AnyOf(append(schemaName[:len(schemaName):len(schemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
 
 // The bodies of the calls about aggregates.
 var (
@@ -41,7 +41,7 @@ var (
 	}, "name")}}, "aggregate")
 	aggregateUpdate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: append(js.ClosedObject(js.Properties{
 		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}}, {Name: "availability_zone", Schema: zoneOrNull},
-	}), js.OneOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
+	}), js.AnyOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
 	aggregateMetadata = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)})}
 )
 

@@ -10,7 +10,7 @@ import js "github.com/compute-agent/compute-agent/internal/jsonkit"
 var createSchemas = func() schemaSteps {
 	server := js.Properties{
 		{Name: "name", Schema: schemaName},
-		{Name: "imageRef", Schema: js.Schema{js.OneOf(schemaUUID, js.Schema{js.Type("string"), js.MaxLength(0)})}},
+		{Name: "imageRef", Schema: js.Schema{js.AnyOf(schemaUUID, js.Schema{js.Type("string"), js.MaxLength(0)})}},
 		{Name: "flavorRef", Schema: js.Schema{js.Type("string", "integer"), js.MinLength(1)}},
 		{Name: "adminPass", Schema: schemaText},
 		{Name: "metadata", Schema: schemaMetadata},
@@ -92,7 +92,7 @@ const (
 	hintsMemberLong = "OS-SCH-HNT:scheduler_hints"
 )
 
-var uuidOrList = js.Schema{js.OneOf(schemaUUID, js.Schema{js.Type("array"), js.Items(schemaUUID)})}
+var uuidOrList = js.Schema{js.AnyOf(schemaUUID, js.Schema{js.Type("array"), js.Items(schemaUUID)})}
 
 var hints = js.Schema{js.Type("object"), js.Properties{
 	{Name: "group", Schema: schemaUUID},
@@ -108,7 +108,7 @@ var hints = js.Schema{js.Type("object"), js.Properties{
 // network is one of the networks that are asked for.
 var network = js.Properties{
 	{Name: "fixed_ip", Schema: schemaIP},
-	{Name: "port", Schema: js.Schema{js.OneOf(schemaUUID, js.Schema{js.Type("null")})}},
+	{Name: "port", Schema: js.Schema{js.AnyOf(schemaUUID, js.Schema{js.Type("null")})}},
 	{Name: "uuid", Schema: schemaText},
 }
 
@@ -117,7 +117,7 @@ func networkList(p js.Properties) js.Schema {
 }
 
 func networksOr(p js.Properties) js.Schema {
-	return js.Schema{js.OneOf(networkList(p), js.Schema{js.Type("string"), js.Enum("none", "auto")})}
+	return js.Schema{js.AnyOf(networkList(p), js.Schema{js.Type("string"), js.Enum("none", "auto")})}
 }
 
 // legacyDevice and device are block devices, in the older form and in the newer one.

@@ -21,7 +21,7 @@ var (
 	schemaCount       = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(1), js.MinLength(1)}
 	schemaHost        = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Pattern("^[a-zA-Z0-9-._]*$")}
 	schemaTag         = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
-	schemaIP          = js.Schema{js.Type("string"), js.OneOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
+	schemaIP          = js.Schema{js.Type("string"), js.AnyOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
 	schemaDescription = js.Schema{js.Type("string", "null"), js.MaxLength(255), printable}
 	schemaMetadata    = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
 )
@@ -34,7 +34,7 @@ const metadataKeys = "^[a-zA-Z0-9-_:. ]{1,255}$"
 
 // printable is the condition on descriptions. Nova shows the 7 kB of its regular expression; this
 // one is as strict.
-var printable = js.PatternFunc("^[printable characters]*$", func(s string) bool {
+var printable = js.PatternFunc("^[printable characters]*$", "Printable characters.", func(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !js.IsPrintable(r) || r >= 0xffff })
 })
 

@@ -166,18 +166,22 @@ func Enum(values ...any) Condition {
 
 // Pattern wants strings to have a match of a regular expression.
 func Pattern(expression string) Condition {
-	return PatternFunc(expression, regexp.MustCompile(expression).MatchString)
+	return condition{"pattern", expression, matching(expression, regexp.MustCompile(expression).MatchString)}
 }
 
-// PatternFunc is Pattern for what Go's regular expressions cannot say: text is shown, and matches
-// decides.
-func PatternFunc(text string, matches func(string) bool) Condition {
-	return condition{"pattern", text, func(value any) *SchemaError {
+// PatternFunc is Pattern for what Go's regular expressions cannot say: errors show text, documents
+// have words, and matches decides.
+func PatternFunc(text, words string, matches func(string) bool) Condition {
+	return condition{"description", words, matching(text, matches)}
+}
+
+func matching(text string, matches func(string) bool) func(any) *SchemaError {
+	return func(value any) *SchemaError {
 		if s, is := value.(string); is && !matches(s) {
 			return wrong(value, "%s does not match %s", PythonRepr(value), PythonRepr(text))
 		}
 		return nil
-	}}
+	}
 }
 
 // MinLength and MaxLength bound the characters of strings.
@@ -296,9 +300,9 @@ func reprBound(n float64) string {
 	return reprFloat(n)
 }
 
-// OneOf wants exactly one of some schemas to hold. Ours never overlap.
-func OneOf(schemas ...Schema) Condition {
-	return condition{"oneOf", schemas, func(value any) *SchemaError {
+// AnyOf wants at least one of some schemas to hold.
+func AnyOf(schemas ...Schema) Condition {
+	return condition{"anyOf", schemas, func(value any) *SchemaError {
 		for _, s := range schemas {
 			if s.check(value) == nil {
 				return nil

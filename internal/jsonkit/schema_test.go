@@ -73,7 +73,7 @@ func TestConditions(t *testing.T) {
 		{list(Items(positive)), `[1,"x"]`, "Invalid input for field/attribute 1. Value: x. 'x' does not match '^[0-9]*$'"},
 		{list(MinItems(1)), `[]`, "[] is too short"}, {list(MaxItems(1)), `[1,2]`, "[1, 2] is too long"},
 		{list(UniqueItems()), `["a","b","a"]`, "['a', 'b', 'a'] has non-unique elements"},
-		{Schema{OneOf(Schema{Type("null")}, Schema{Format("uuid")})}, `"x"`, "'x' is not valid under any of the given schemas"},
+		{Schema{AnyOf(Schema{Type("null")}, Schema{Format("uuid")})}, `"x"`, "'x' is not valid under any of the given schemas"},
 		{Schema{Format("ipv4")}, `"1.2.3"`, "'1.2.3' is not a 'ipv4'"}, {Schema{Format("ipv6")}, `"fe80::1%eth0"`, "'fe80::1%eth0' is not a 'ipv6'"},
 		{Schema{Format("ipv6")}, `"::ffff:1.2.3.4"`, ""}, {Schema{Format("ipv4")}, `"::1"`, "'::1' is not a 'ipv4'"},
 	} {

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func Reference() *apidoc.API {
 		Error: at(errorSchema), Failures: commonFailures, Keys: keyNames,
 	}
 	for i := range wire.History {
-		a.History = append(a.History, wire.History[i].What)
+		a.History = append(a.History, apidoc.Step{What: wire.History[i].What})
 	}
 	for _, r := range routes {
 		for i := range r.endpoints {
@@ -103,11 +104,11 @@ func (e *endpoint) call(path string) apidoc.Call {
 	c := apidoc.Call{
 		Method: e.method, Path: path, Summary: e.about.summary, Notes: e.about.notes,
 		Versions: apidoc.Versions{Since: int(e.since)},
-		Policy:   string(e.action), Hosts: e.host.String(), Open: path == "/",
+		Hosts:    e.host.String(), Open: path == "/",
 		Body: e.about.body, Answers: e.about.answers,
 	}
-	if c.Policy == "" {
-		c.Policy = string(e.about.checks)
+	if rule := cmp.Or(e.action, e.about.checks); rule != "" {
+		c.Policies = []apidoc.Policy{{Rule: string(rule)}}
 	}
 	for _, g := range groups {
 		if strings.HasPrefix(path, g.prefix) {

@@ -37,35 +37,15 @@ var (
 	schemaAmounts    = jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSymbol, schemaCount)}
 )
 
-func described(s jsonkit.Schema, text string) jsonkit.Schema {
-	return append(slices.Clone(s), jsonkit.Described(text))
-}
-
-func list(item jsonkit.Schema) jsonkit.Schema {
-	return jsonkit.Schema{jsonkit.Type("array"), jsonkit.Items(item)}
-}
-
-func orNull(kind string) jsonkit.Schema { return jsonkit.Schema{jsonkit.Type(kind, "null")} }
-
-// members are the members of an object: names and schemas in turn.
-func members(pairs ...any) (p jsonkit.Properties) {
-	for i := 0; i < len(pairs); i += 2 {
-		p = append(p, jsonkit.Property{Name: pairs[i].(string), Schema: pairs[i+1].(jsonkit.Schema)})
-	}
-	return p
-}
-
-// whole is an object that has all of the members.
-func whole(p jsonkit.Properties) jsonkit.Schema {
-	names := make([]string, len(p))
-	for i := range p {
-		names[i] = p[i].Name
-	}
-	return jsonkit.ClosedObject(p, names...)
-}
-
-// always is a body that is the same at all microversions.
-func always(s jsonkit.Schema) apidoc.Body { return func(int) jsonkit.Schema { return s } }
+// How schemas are made.
+var (
+	described = apidoc.Described
+	list      = apidoc.List
+	orNull    = apidoc.OrNull
+	members   = apidoc.Members
+	whole     = apidoc.Whole
+	always    = apidoc.Always
+)
 
 // at is a body by microversion.
 func at(schema func(wire.Version) jsonkit.Schema) apidoc.Body {

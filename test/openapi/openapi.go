@@ -70,7 +70,7 @@ func (d *Document) Check(e *Exchange) error {
 	}
 	response := reference.Value
 	if e.Status < 300 {
-		if !within(e.Version, operation.Extensions) || !within(e.Version, response.Extensions) {
+		if !within(e.Version, operation.Extensions) || !within(e.Version, response.Extensions) || !e.acted(response) {
 			return wrong("the document does not have it at this microversion")
 		}
 		if err := d.request(e, operation); err != nil {
@@ -82,7 +82,7 @@ func (d *Document) Check(e *Exchange) error {
 		}
 	}
 	if e.Malformed && e.Version != "" {
-		if schema := at(bodySchema(operation), e.Version); schema != nil && valid(schema, e.Sent) == nil {
+		if schema := at(bodySchema(operation), e); schema != nil && valid(schema, e.Sent) == nil {
 			return wrong("the server refuses a body that fits the document: %s: %s", e.Sent, e.Answer)
 		}
 	}
@@ -140,15 +140,22 @@ func (d *Document) find(method, path string) (pattern string, operation *openapi
 
 // request compares a request that succeeded.
 func (d *Document) request(e *Exchange, operation *openapi3.Operation) error {
-	if len(operation.Parameters) > 1 { // the first is the header with the microversion
+	ignored, ignores := operation.Extensions["x-openstack-ignores-parameters"].(map[string]any)
+	if len(operation.Parameters) > 1 || ignores { // the first is the header with the microversion
 		for key := range e.Request.URL.Query() {
-			if err := parameter(operation, key, e.Version); err != nil {
+			if err := parameter(operation, key, e.Version); err != nil && (!ignores || !between(e.Version, ignored)) {
 				return err
 			}
 		}
 	}
-	schema := at(bodySchema(operation), e.Version)
+	if !e.hasBody(operation) {
+		return nil
+	}
+	schema := at(bodySchema(operation), e)
 	if schema == nil {
+		if openstack(bodySchema(operation).Value.Extensions)["discriminator"] == "action" {
+			return fmt.Errorf("the server takes an action that the document does not have at this microversion: %s", e.Sent)
+		}
 		return nil
 	}
 	if err := valid(schema, e.Sent); err != nil {
@@ -188,28 +195,21 @@ func suffixed(p *openapi3.Parameter, suffix, version string) bool {
 // answer compares the body of an answer.
 func answer(e *Exchange, response *openapi3.Response) error {
 	media := response.Content.Get("application/json")
+	kind, _, _ := strings.Cut(e.AnswerHeaders.Get("Content-Type"), ";")
 	switch {
 	case media == nil && len(e.Answer) > 0 && e.Status < 300:
 		return fmt.Errorf("the answer has a body, and the document none: %s", e.Answer)
-	case media == nil, e.AnswerHeaders.Get("Content-Type") != "application/json":
+	case media == nil, kind != "application/json", e.Request.Method == http.MethodHead:
 		return nil
 	}
-	version := e.Version
-	schema := media.Schema
-	if version == "" {
-		if e.Status < 300 || e.Request.Method == http.MethodHead {
-			return nil
-		}
-		if err := valid(schema.Value, e.Answer); err != nil {
-			return fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
-		}
-		return nil
+	schema := at(media.Schema, e)
+	if e.Version == "" && openstack(media.Schema.Value.Extensions)["discriminator"] == "microversion" {
+		schema = media.Schema.Value // any of them
 	}
-	at := at(schema, version)
-	if at == nil {
+	if schema == nil {
 		return fmt.Errorf("the document has no body at this microversion: %s", e.Answer)
 	}
-	if err := valid(at, e.Answer); err != nil {
+	if err := valid(schema, e.Answer); err != nil {
 		return fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
 	}
 	return nil
@@ -222,17 +222,48 @@ func bodySchema(operation *openapi3.Operation) *openapi3.SchemaRef {
 	return operation.RequestBody.Value.Content.Get("application/json").Schema
 }
 
-// at is the schema of a microversion; nil if there is none.
-func at(s *openapi3.SchemaRef, version string) *openapi3.Schema {
+// hasBody says whether there is a body to compare: one that need not be there can be missing.
+func (e *Exchange) hasBody(operation *openapi3.Operation) bool {
+	return operation.RequestBody != nil && (operation.RequestBody.Value.Required || len(e.Sent) > 0)
+}
+
+// action is the name of the only member of the body, "" without one.
+func (e *Exchange) action() string {
+	var body map[string]json.RawMessage
+	if json.Unmarshal(e.Sent, &body) != nil || len(body) != 1 {
+		return ""
+	}
+	for name := range body {
+		return name
+	}
+	return ""
+}
+
+// acted says whether the action of the request can be answered so.
+func (e *Exchange) acted(response *openapi3.Response) bool {
+	all, is := response.Extensions["x-openstack-actions"].([]any)
+	return !is || slices.ContainsFunc(all, func(one any) bool {
+		x, _ := one.(map[string]any)
+		return x["action-name"] == e.action() && between(e.Version, x)
+	})
+}
+
+// at is the schema for the action and the microversion of an exchange; nil if there is none.
+func at(s *openapi3.SchemaRef, e *Exchange) *openapi3.Schema {
 	if s == nil {
 		return nil
 	}
-	if x, _ := s.Value.Extensions["x-openstack"].(map[string]any); x["discriminator"] != "microversion" {
+	of, is := s.Value.AnyOf, func(map[string]any) bool { return true }
+	switch openstack(s.Value.Extensions)["discriminator"] {
+	case "action":
+		of, is = s.Value.OneOf, func(x map[string]any) bool { return x["action-name"] == e.action() }
+	case "microversion":
+	default:
 		return s.Value
 	}
-	for _, one := range s.Value.AnyOf {
-		if within(version, one.Value.Extensions) {
-			return one.Value
+	for _, one := range of {
+		if is(openstack(one.Value.Extensions)) && within(e.Version, one.Value.Extensions) {
+			return at(one, e)
 		}
 	}
 	return nil
@@ -251,8 +282,12 @@ func valid(s *openapi3.Schema, text []byte) error {
 
 // within says whether a microversion is in the range of x-openstack.
 func within(version string, extensions map[string]any) bool {
+	return between(version, openstack(extensions))
+}
+
+func openstack(extensions map[string]any) map[string]any {
 	x, _ := extensions["x-openstack"].(map[string]any)
-	return between(version, x)
+	return x
 }
 
 func between(version string, x map[string]any) bool {
@@ -268,15 +303,16 @@ func minor(version string) int {
 	return n
 }
 
-// codeOf is the code of the first error of an answer.
+// codeOf is the code of the first error of an answer; that of an error in the form of the compute API
+// is the name of its only member.
 func codeOf(text []byte) string {
 	var body struct {
 		Errors []struct {
 			Code string `json:"code"`
 		} `json:"errors"`
 	}
-	if json.Unmarshal(text, &body) != nil || len(body.Errors) == 0 {
-		return ""
+	if json.Unmarshal(text, &body) == nil && len(body.Errors) > 0 {
+		return body.Errors[0].Code
 	}
-	return body.Errors[0].Code
+	return (&Exchange{Sent: text}).action()
 }

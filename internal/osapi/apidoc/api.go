@@ -19,7 +19,9 @@ type API struct {
 	// Major and the range of minor numbers are the microversions.
 	Major, Min, Max int
 	// History has what each microversion brought, the lowest first.
-	History []string
+	History []Step
+	// More is Markdown for the end of the reference.
+	More string
 	// Error is the body of an error.
 	Error Body
 	// Failures are those that every call can have.
@@ -29,21 +31,35 @@ type API struct {
 	Calls []Call
 }
 
+// Step is one microversion: what it brought in OpenStack, and what of that is here, if an API has
+// less.
+type Step struct{ What, Here string }
+
+// Policy is a rule of the policy file that has to allow a call; Text says when, and who passes it
+// by default.
+type Policy struct{ Rule, Text string }
+
 // Call is one method of one path.
 type Call struct {
 	// Group is the heading of calls that belong together.
 	Group string
 	// Path has {name} for a segment.
 	Method, Path string
-	Summary      string
+	// Action is the only member of the body, for a path whose calls are told apart by it; "" for all
+	// others.
+	Action  string
+	Summary string
 	// Notes are differences from OpenStack and the like, in Markdown.
 	Notes []string
 	Versions
-	// Policy is the rule that allows the call, "" for none; Hosts says what hosts may do.
-	Policy, Hosts string
-	// Open calls need no token.
-	Open  bool
-	Query []Parameter
+	Policies []Policy
+	// Hosts says what hosts may do.
+	Hosts string
+	// Open calls need no token, and unversioned ones have no microversions.
+	Open, Unversioned bool
+	Query             []Parameter
+	// Ignores are the microversions that ignore parameters that are not in Query; nil: none does.
+	Ignores *Versions
 	// Body is the body of the request; nil for a call without one.
 	Body     Body
 	Answers  []Answer

@@ -15,8 +15,7 @@ func (a *API) Markdown() []byte {
 	b.WriteString("\n## Calls\n\n| call | microversions | what it does |\n|---|---|---|\n")
 	for i := range a.Calls {
 		c := &a.Calls[i]
-		from, to := a.bound(c.Versions)
-		fmt.Fprintf(&b, "| [%s %s](#%s) | %s | %s |\n", c.Method, cell(c.Path), anchor(c.Method+" "+c.Path), a.between(from, to, a.Min, a.Max, "all"), cell(c.Summary))
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", cell(c.heading()), anchor(c.heading()), a.versionsOf(c), cell(c.Summary))
 	}
 	b.WriteString("\n## Errors of every call\n\n")
 	a.failures(&b, a.Failures)
@@ -31,22 +30,57 @@ func (a *API) Markdown() []byte {
 		}
 		a.call(&b, c)
 	}
-	b.WriteString("\n## Microversions\n\n| microversion | what it brought |\n|---|---|\n")
-	for i, what := range a.History {
-		fmt.Fprintf(&b, "| %s | %s |\n", a.version(a.Min+i), cell(what))
+	a.history(&b)
+	if a.More != "" {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(a.More))
 	}
 	return []byte(b.String())
 }
 
+func (a *API) history(b *strings.Builder) {
+	if slices.ContainsFunc(a.History, func(s Step) bool { return s.Here != "" }) {
+		b.WriteString("\n## Microversions\n\n| microversion | what it brought in OpenStack | what of it is here |\n|---|---|---|\n")
+		for i, s := range a.History {
+			fmt.Fprintf(b, "| %s | %s | %s |\n", a.version(a.Min+i), cell(s.What), cell(s.Here))
+		}
+		return
+	}
+	b.WriteString("\n## Microversions\n\n| microversion | what it brought |\n|---|---|\n")
+	for i, s := range a.History {
+		fmt.Fprintf(b, "| %s | %s |\n", a.version(a.Min+i), cell(s.What))
+	}
+}
+
+// heading is the heading of a call.
+func (c *Call) heading() string {
+	if c.Action != "" {
+		return c.Method + " " + c.Path + ": " + c.Action
+	}
+	return c.Method + " " + c.Path
+}
+
+// versionsOf are the microversions of a call.
+func (a *API) versionsOf(c *Call) string {
+	if c.Unversioned {
+		return "none"
+	}
+	from, to := a.bound(c.Versions)
+	return a.between(from, to, a.Min, a.Max, "all")
+}
+
 func (a *API) call(b *strings.Builder, c *Call) {
 	from, to := a.bound(c.Versions)
-	fmt.Fprintf(b, "\n### %s %s\n\n%s.\n\n", c.Method, c.Path, strings.TrimSuffix(c.Summary, "."))
-	fmt.Fprintf(b, "- Microversions: %s\n", a.between(from, to, a.Min, a.Max, "all"))
-	switch {
-	case c.Open:
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", c.heading(), strings.TrimSuffix(c.Summary, "."))
+	fmt.Fprintf(b, "- Microversions: %s\n", a.versionsOf(c))
+	if c.Open {
 		b.WriteString("- For everybody, without a token\n")
-	case c.Policy != "":
-		fmt.Fprintf(b, "- Policy: `%s`\n", c.Policy)
+	}
+	for _, p := range c.Policies {
+		fmt.Fprintf(b, "- Policy: `%s`", p.Rule)
+		if p.Text != "" {
+			b.WriteString(", " + p.Text)
+		}
+		b.WriteString("\n")
 	}
 	if c.Hosts != "" {
 		fmt.Fprintf(b, "- Hosts: %s\n", c.Hosts)
@@ -54,36 +88,7 @@ func (a *API) call(b *strings.Builder, c *Call) {
 	for _, note := range c.Notes {
 		fmt.Fprintf(b, "\n%s\n", note)
 	}
-	if len(c.Query) > 0 {
-		b.WriteString("\nQuery:\n\n| parameter | microversions | value | meaning |\n|---|---|---|---|\n")
-		for i := range c.Query {
-			p := &c.Query[i]
-			first, last := a.bound(p.Versions)
-			name := "`" + p.Name + "`"
-			if p.Required {
-				name += " (required)"
-			}
-			text := p.Text
-			if p.Repeated > 0 {
-				text += " Can be repeated"
-				if p.Repeated > first {
-					text += " from " + a.version(p.Repeated) + " on"
-				}
-				text += "."
-			}
-			for _, s := range p.Suffixes {
-				first, last := a.bound(s.Versions)
-				text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.", strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
-					a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
-			}
-			versions := a.between(first, last, from, to, "all")
-			if p.Extension != "" {
-				versions += ", extension `" + p.Extension + "`"
-			}
-			kind, _ := shown(documentOf(p.Schema))
-			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", name, versions, cell(kind), cell(text))
-		}
-	}
+	a.query(b, c)
 	if c.Body != nil {
 		b.WriteString("\nBody:\n\n")
 		a.body(b, c.Body, from, to)
@@ -109,6 +114,51 @@ func (a *API) call(b *strings.Builder, c *Call) {
 		b.WriteString("\nErrors:\n\n")
 		a.failures(b, c.Failures)
 	}
+}
+
+// query writes the parameters of a call.
+func (a *API) query(b *strings.Builder, c *Call) {
+	if len(c.Query) == 0 {
+		return
+	}
+	from, to := a.bound(c.Versions)
+	b.WriteString("\nQuery:\n\n| parameter | microversions | value | meaning |\n|---|---|---|---|\n")
+	for i := range c.Query {
+		p := &c.Query[i]
+		first, last := a.bound(p.Versions)
+		name := "`" + p.Name + "`"
+		if p.Required {
+			name += " (required)"
+		}
+		text := p.Text
+		if p.Repeated > 0 {
+			text += " Can be repeated"
+			if p.Repeated > first {
+				text += " from " + a.version(p.Repeated) + " on"
+			}
+			text += "."
+		}
+		for _, s := range p.Suffixes {
+			first, last := a.bound(s.Versions)
+			text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.", strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
+				a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
+		}
+		versions := a.between(first, last, from, to, "all")
+		if p.Extension != "" {
+			versions += ", extension `" + p.Extension + "`"
+		}
+		kind, _ := shown(documentOf(p.Schema))
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", name, versions, cell(kind), cell(text))
+	}
+	if c.Ignores == nil {
+		return
+	}
+	first, last := a.bound(*c.Ignores)
+	b.WriteString("\nOther parameters are ignored")
+	if v := a.between(first, last, from, to, ""); v != "" {
+		fmt.Fprintf(b, " %s, and refused with 400 at other microversions", v)
+	}
+	b.WriteString(".\n")
 }
 
 func (a *API) failures(b *strings.Builder, all []Failure) {

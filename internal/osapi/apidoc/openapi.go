@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +22,9 @@ const microversions = "A document of OpenAPI has one form of a call, and the API
 	"and the members of anyOf in a body (anyOf and not oneOf: a body can fit several microversions). Without it, a thing is there at all microversions of its call. " +
 	"x-openstack-suffixes are the forms of what can follow the name of a parameter."
 
+// oneAction is what it says about actions.
+const oneAction = " Where x-openstack has the discriminator action, the only member of the body is the name of an action, and the members of oneOf are about one action each."
+
 // OpenAPI is the document in JSON.
 func (a *API) OpenAPI() ([]byte, error) {
 	paths := object{}
@@ -37,15 +39,24 @@ func (a *API) OpenAPI() ([]byte, error) {
 			}
 			paths[c.Path] = path
 		}
-		path[strings.ToLower(c.Method)] = a.operation(c)
+		switch method := strings.ToLower(c.Method); {
+		case c.Action == "":
+			path[method] = a.operation(c)
+		case path[method] == nil:
+			path[method] = a.actions(slices.DeleteFunc(slices.Clone(a.Calls), func(d Call) bool { return d.Method != c.Method || d.Path != c.Path }))
+		}
 		if tag := (object{"name": c.Group}); !slices.ContainsFunc(tags, func(t any) bool { return t.(object)["name"] == c.Group }) {
 			tags = append(tags, tag)
 		}
 	}
+	about := microversions
+	if slices.ContainsFunc(a.Calls, func(c Call) bool { return c.Action != "" }) {
+		about += oneAction
+	}
 	document := object{
 		"openapi": "3.1.0",
 		"info": object{
-			"title": a.Title, "version": a.version(a.Max), "description": microversions,
+			"title": a.Title, "version": a.version(a.Max), "description": about,
 			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 			"x-openstack": object{"min-ver": a.version(a.Min), "max-ver": a.version(a.Max)},
 		},
@@ -109,21 +120,28 @@ func (a *API) ranged(from, to, callFrom, callTo int) object {
 func (a *API) operation(c *Call) object {
 	from, to := a.bound(c.Versions)
 	operation := object{
-		"operationId": strings.Trim(strings.ToLower(c.Method)+noWord.ReplaceAllString(c.Path, "_"), "_"),
+		"operationId": operationID(c),
 		"summary":     c.Summary, "tags": []any{c.Group},
-		"x-openstack": object{"min-ver": a.version(from), "max-ver": a.version(to)},
-		"responses":   a.responses(c, from, to),
+		"responses": a.responses(c, from, to),
 	}
-	if c.Policy != "" {
-		operation["x-openstack-policy"] = c.Policy
+	if !c.Unversioned {
+		operation["x-openstack"] = object{"min-ver": a.version(from), "max-ver": a.version(to)}
 	}
+	addPolicies(operation, c.Policies)
 	if len(c.Notes) > 0 {
 		operation["description"] = strings.Join(c.Notes, "\n\n")
 	}
 	if c.Open {
 		operation["security"] = []any{}
 	}
-	parameters := []any{object{"$ref": "#/components/parameters/Microversion"}}
+	parameters := []any{}
+	if !c.Unversioned {
+		parameters = append(parameters, microversion)
+	}
+	if c.Ignores != nil {
+		first, last := a.bound(*c.Ignores)
+		operation["x-openstack-ignores-parameters"] = object{"min-ver": a.version(first), "max-ver": a.version(last)}
+	}
 	for i := range c.Query {
 		parameters = append(parameters, a.parameter(&c.Query[i], from, to))
 	}
@@ -135,6 +153,29 @@ func (a *API) operation(c *Call) object {
 		}
 	}
 	return operation
+}
+
+// microversion is the header that has it.
+var microversion = object{"$ref": "#/components/parameters/Microversion"}
+
+func operationID(c *Call) string {
+	return strings.Trim(strings.ToLower(c.Method)+noWord.ReplaceAllString(c.Path, "_"), "_")
+}
+
+func addPolicies(operation object, policies []Policy) {
+	var rules []any
+	for _, p := range policies {
+		if !slices.Contains(rules, any(p.Rule)) {
+			rules = append(rules, p.Rule)
+		}
+	}
+	switch len(rules) {
+	case 0:
+	case 1:
+		operation["x-openstack-policy"] = rules[0]
+	default:
+		operation["x-openstack-policy"] = rules
+	}
 }
 
 func (a *API) parameter(p *Parameter, from, to int) object {
@@ -185,7 +226,7 @@ func (a *API) anyOf(spans []span, from, to int) object {
 }
 
 func (a *API) responses(c *Call, from, to int) object {
-	all := object{}
+	all := a.refusals(c.Failures)
 	for _, answer := range c.Answers {
 		first, last := a.bound(answer.Versions)
 		first, last = max(first, from), min(last, to)
@@ -198,40 +239,7 @@ func (a *API) responses(c *Call, from, to int) object {
 		}
 		all[strconv.Itoa(answer.Status)] = response
 	}
-	for _, status := range statuses(c.Failures) {
-		all[strconv.Itoa(status)] = failed(status, slices.Concat(c.Failures, a.Failures))
-	}
-	for _, status := range statuses(a.Failures) {
-		if name := strconv.Itoa(status); all[name] == nil {
-			all[name] = object{"$ref": "#/components/responses/Error" + name}
-		}
-	}
 	return all
-}
-
-// failed is the response of a status, for those of the failures that have it.
-func failed(status int, failures []Failure) object {
-	var reasons []string
-	codes := []any{}
-	for _, f := range failures {
-		if f.Status != status {
-			continue
-		}
-		if !slices.Contains(reasons, f.Reason) {
-			reasons = append(reasons, f.Reason)
-		}
-		if f.Code != "" && !slices.Contains(codes, any(f.Code)) {
-			codes = append(codes, f.Code)
-		}
-	}
-	response := object{
-		"description": http.StatusText(status) + ": " + strings.Join(reasons, " "),
-		"content":     content(object{"$ref": "#/components/schemas/Error"}),
-	}
-	if len(codes) > 0 {
-		response["x-openstack-error-codes"] = codes
-	}
-	return response
 }
 
 // statuses are the statuses of failures, in order.

@@ -41,9 +41,11 @@ func (a *API) body(b *strings.Builder, body Body, from, to int) {
 				rows = slices.Insert(rows, at, &row{line: l})
 			}
 			r := rows[at]
-			if n := len(r.spans); n > 0 && r.spans[n-1][1] == s.from-1 {
+			switch n := len(r.spans); {
+			case n > 0 && r.spans[n-1][1] == s.to: // two alternatives have it
+			case n > 0 && r.spans[n-1][1] == s.from-1:
 				r.spans[n-1][1] = s.to
-			} else {
+			default:
 				r.spans = append(r.spans, [2]int{s.from, s.to})
 			}
 		}
@@ -100,11 +102,68 @@ func (a *API) lines(path string, schema object, required bool) []line {
 		}
 		all = append(all, a.lines(join("{"+name+"}"), patterns[pattern].(object), false)...)
 	}
-	if items, is := schema["items"].(object); is && (items["properties"] != nil || items["patternProperties"] != nil) {
+	if items, is := schema["items"].(object); is && hasMembers(items) {
 		inner := a.lines(path+"[]", items, false)
 		all = append(all, inner[1:]...)
 	}
+	for _, one := range alternatives(schema) {
+		if inner := a.lines(path, one, false); hasMembers(one) {
+			all = append(all, slices.DeleteFunc(inner, func(l line) bool { return l.path == path })...)
+		}
+	}
 	return all
+}
+
+// alternatives are the schemas of which one has to hold.
+func alternatives(schema object) (all []object) {
+	some, _ := schema["anyOf"].([]any)
+	for _, one := range some {
+		all = append(all, one.(object))
+	}
+	return all
+}
+
+// hasMembers says whether a schema is of objects, or of lists of them, whose members are known.
+func hasMembers(schema object) bool {
+	if items, is := schema["items"].(object); is && hasMembers(items) {
+		return true
+	}
+	return schema["properties"] != nil || schema["patternProperties"] != nil || slices.ContainsFunc(alternatives(schema), hasMembers)
+}
+
+// oneOf are the values of an enumeration. Words for booleans are there once, in lower case.
+func oneOf(values []any) string {
+	boolean := slices.ContainsFunc(values, func(v any) bool { _, is := v.(bool); return is })
+	var names []string
+	for _, v := range values {
+		name := "`" + fmt.Sprint(v) + "`"
+		if boolean {
+			name = strings.ToLower(name)
+		}
+		if _, is := v.(bool); !is && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if boolean {
+		return "boolean, or one of the strings " + strings.Join(names, ", ") + " in any case"
+	}
+	return "one of " + strings.Join(names, ", ")
+}
+
+// kindsOf are alternatives in words; "" if they are not about the kind.
+func kindsOf(all []object) string {
+	var kinds []string
+	for _, one := range all {
+		if one["type"] == nil && one["format"] == nil {
+			return ""
+		}
+		kind, _ := shown(one)
+		if format, is := one["format"].(string); is && one["type"] == nil {
+			kind = format
+		}
+		kinds = append(kinds, kind)
+	}
+	return strings.Join(kinds, " or ")
 }
 
 // shown is a schema in words: its type and bounds, and its description.
@@ -118,6 +177,12 @@ func shown(schema object) (kind, text string) {
 	default:
 		kind = "any"
 	}
+	if all := kindsOf(alternatives(schema)); all != "" {
+		if kind == "any" {
+			return all, text
+		}
+		kind += " (" + all + ")"
+	}
 	if items, is := schema["items"].(object); is {
 		inner, _ := shown(items)
 		kind += " of " + inner
@@ -126,11 +191,7 @@ func shown(schema object) (kind, text string) {
 		kind += " (" + format + ")"
 	}
 	if values, is := schema["enum"].([]any); is {
-		var names []string
-		for _, v := range values {
-			names = append(names, "`"+fmt.Sprint(v)+"`")
-		}
-		kind = "one of " + strings.Join(names, ", ")
+		kind = oneOf(values)
 	}
 	for _, bound := range []struct{ keyword, words string }{
 		{"minimum", "at least "}, {"exclusiveMinimum", "more than "}, {"maximum", "at most "},
