@@ -40,7 +40,7 @@ func newCells() *cobra.Command {
 }
 
 func newCellsAPI() *cobra.Command {
-	opts := options{uses: []string{"compute_api", "keystone", "placement_client", "enrolment"}}
+	opts := options{uses: config.SectionsOf(config.ComputeAPIService)}
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,

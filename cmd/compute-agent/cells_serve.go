@@ -25,7 +25,7 @@ import (
 )
 
 func newCellsServe() *cobra.Command {
-	opts := options{uses: []string{"cell"}}
+	opts := options{uses: config.SectionsOf(config.CellService)}
 	var name, listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,

@@ -33,7 +33,7 @@ type placementFlags struct {
 }
 
 func newPlacementServe() *cobra.Command {
-	opts := options{uses: []string{"placement_tls", "keystone"}}
+	opts := options{uses: config.SectionsOf(config.PlacementService)}
 	var flags placementFlags
 	var metricsListen, database string
 	cmd := &cobra.Command{

@@ -19,7 +19,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	opts := options{uses: []string{"placement_client", "cell_client"}}
+	opts := options{uses: config.SectionsOf(config.AgentService)}
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent (what the systemd unit starts)", Args: cobra.NoArgs,
 		Long: "Run the agent: start the configured drivers and keep Placement up to date with what they report.\n" +

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,10 +24,17 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 )
 
+// standaloneSections are what the services of a standalone process read, of which none is the
+// enrolment service.
+func standaloneSections() []string {
+	all := config.SectionsOf(config.AgentService, config.PlacementService, config.ComputeAPIService, config.CellService)
+	return slices.DeleteFunc(all, func(section string) bool { return section == "enrolment" })
+}
+
 // newStandalone runs Placement, the compute API, a cell and the agent in one process, and libvirt
 // if no daemon runs.
 func newStandalone() *cobra.Command {
-	opts := options{uses: []string{"placement_client", "cell_client", "placement_tls", "keystone", "compute_api", "cell"}}
+	opts := options{uses: standaloneSections()}
 	var listen, computeListen, pluginDir string
 	var withoutCells bool
 	cmd := &cobra.Command{

@@ -20,7 +20,7 @@ func Defaults(w io.Writer) error {
 	)
 	c := &Config{}
 	for _, s := range sections {
-		p.section(s.name, s.doc)
+		p.section(s.name, s.doc+"\nRead by "+readBy(s.name)+".")
 		for _, k := range s.keys {
 			k.reset(c)
 			p.key(dotted(s.name, k.name), k.doc, k.allowed(), k.live, k.name+" = "+k.format(c))

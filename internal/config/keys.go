@@ -66,7 +66,7 @@ var agentSections = []section{
 			},
 		},
 	},
-	{"placement_client", "The Placement service that the agent reports to.", slices.Concat([]key[Config]{
+	{"placement_client", "The Placement service that the agent reports to and that the compute API asks.", slices.Concat([]key[Config]{
 		{"url", restart, "URL of Placement, including its path. Empty means the endpoint in Keystone's\ncatalog with auth = \"keystone\", else " + DefaultPlacementURL + ".",
 			text[Config]{at: func(c *Config) *string { return &c.PlacementClient.URL }, words: "a URL such as \"https://placement.example:8778\"", check: optionalURL}},
 		{
@@ -219,7 +219,7 @@ var agentSections = []section{
 	},
 	{
 		"log",
-		"What the agent writes to standard error.",
+		"What a service writes to standard error.",
 		[]key[Config]{
 			{"level", live, "The minimum severity of messages.",
 				choice[Config]{func(c *Config) *string { return &c.Log.Level }, "info", []string{"trace", "debug", "info", "warn", "error"}}},
@@ -372,7 +372,7 @@ var agentSections = []section{
 	},
 	{
 		"keystone",
-		"The Keystone that validates tokens for the bundled Placement server (--auth keystone),\nand the service user for that, which needs the role service: with a password, or with an\napplication credential.",
+		"The Keystone that validates tokens for the bundled Placement server (--auth keystone) and the\ncompute API (auth = \"keystone\"), and the service user for that, which needs the role service: with a password, or with an\napplication credential.",
 		[]key[Config]{
 			{"auth_url", restart, "Address of Keystone.",
 				text[Config]{at: func(c *Config) *string { return &c.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},

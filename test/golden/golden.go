@@ -7,6 +7,7 @@ package golden
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,8 +33,22 @@ func Text(t testing.TB, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s differs; if that is meant, run go test -update (-want +got):\n%s", file, diff)
+		t.Errorf("%s differs; if that is meant, run: go test %s -run '^%s$' -update (-want +got):\n%s", file, here(), t.Name(), diff)
 	}
+}
+
+// here is the directory of the test, from the top of the module.
+func here() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
+	for top := dir; top != filepath.Dir(top); top = filepath.Dir(top) {
+		if _, err := os.Stat(filepath.Join(top, "go.mod")); err == nil {
+			return "." + strings.TrimPrefix(dir, top)
+		}
+	}
+	return "."
 }
 
 // Section compares got with the part of a file between two lines, and replaces that part with

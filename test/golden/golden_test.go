@@ -42,3 +42,9 @@ func TestFilesAreComparedOrRewritten(t *testing.T) {
 		t.Error("the section differs from what was written")
 	}
 }
+
+func TestTheMessageNamesTheCommand(t *testing.T) {
+	if got := here(); got != "./test/golden" {
+		t.Errorf("the directory of this test is %s", got)
+	}
+}
