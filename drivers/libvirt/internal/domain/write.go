@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -44,9 +45,14 @@ type Disk struct {
 	Path string
 	// Format is raw or qcow2.
 	Format string
+	// Backing is the image that the disk is a layer over. It stands alone.
+	Backing Backing
 	// ReadOnly is for the disk with user data.
 	ReadOnly bool
 }
+
+// Backing is an image below a disk; without a path there is none.
+type Backing struct{ Path, Format string }
 
 // Name is what the domain of an instance is called. It holds the whole uuid, so that no other can
 // have the same, and none of Nova's (instance-0000002a) either.
@@ -119,13 +125,15 @@ func (s Spec) check() error {
 	}
 	paths := []string{s.ConsoleLog}
 	for _, disk := range s.Disks {
-		if disk.Format != "raw" && disk.Format != "qcow2" {
-			return fmt.Errorf("%.30q is not a disk format; it must be raw or qcow2", disk.Format)
+		for _, format := range []string{disk.Format, cmp.Or(disk.Backing.Format, "raw")} {
+			if format != "raw" && format != "qcow2" {
+				return fmt.Errorf("%.30q is not a disk format; it must be raw or qcow2", format)
+			}
 		}
 		if disk.Path == "" {
 			return errors.New("a disk has no path")
 		}
-		paths = append(paths, disk.Path)
+		paths = append(paths, disk.Path, disk.Backing.Path)
 	}
 	for _, path := range paths {
 		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || !isPlain(path)) {
@@ -282,6 +290,16 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 		}
 		if i == 0 {
 			x.Boot = &libvirtxml.DomainDeviceBoot{Order: 1}
+		}
+		if disk.Backing.Path != "" {
+			// Without it libvirt has virt-aa-helper look for it in the disk and the image, and
+			// AppArmor does not let it read all directories of images.
+			x.BackingStore = &libvirtxml.DomainDiskBackingStore{
+				Format: &libvirtxml.DomainDiskFormat{Type: disk.Backing.Format},
+				Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Backing.Path}},
+				// The end of the chain.
+				BackingStore: &libvirtxml.DomainDiskBackingStore{},
+			}
 		}
 		if disk.ReadOnly {
 			x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}

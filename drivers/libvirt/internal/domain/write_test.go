@@ -31,6 +31,8 @@ func specs() map[string]domain.Spec {
 		}
 	}
 	root := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/root", Format: "qcow2"}
+	layer := root
+	layer.Backing = domain.Backing{Path: "/var/lib/compute-agent-images/" + uuid, Format: "raw"}
 	seed := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/seed.iso", Format: "raw", ReadOnly: true}
 
 	floating := domain.Spec{
@@ -39,7 +41,7 @@ func specs() map[string]domain.Spec {
 	}
 	pinned := domain.Spec{
 		Node: "cn1", Instance: instance(4, 4096), Type: "kvm", Arch: "x86_64",
-		Disks: []domain.Disk{root, seed}, ConsoleLog: "/var/lib/compute-agent/instances/" + uuid + "/console.log",
+		Disks: []domain.Disk{layer, seed}, ConsoleLog: "/var/lib/compute-agent/instances/" + uuid + "/console.log",
 		Decision: domain.Decision{
 			VCPUs: [][]int{{4}, {6}, {12}, {14}}, Emulator: []int{0, 1}, Isolated: true, PageKiB: 2048,
 			Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 2 << 20}, {Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},

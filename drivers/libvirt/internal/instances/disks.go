@@ -38,8 +38,6 @@ const maxDiskGB = 64 << 10
 // disk is a disk to be made.
 type disk struct {
 	domain.Disk
-	// base is the image that it is a layer over; "": none.
-	base string
 	// write fills an empty file.
 	write func(ctx context.Context, f *os.File) error
 }
@@ -107,7 +105,8 @@ func (j *job) root(spec plugins.InstanceSpec, d directory) (*disk, error) {
 	case image.size > uint64(size):
 		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
 	case j.setup.layered:
-		return &disk{Disk: domain.Disk{Path: raw.Path, Format: qcow2Type}, base: image.path, write: func(_ context.Context, f *os.File) error {
+		layer := domain.Disk{Path: raw.Path, Format: qcow2Type, Backing: domain.Backing{Path: image.path, Format: image.format}}
+		return &disk{Disk: layer, write: func(_ context.Context, f *os.File) error {
 			return WriteOverlay(f, uint64(size), image.path, image.format)
 		}}, nil
 	case image.format != rawType:
@@ -174,7 +173,7 @@ func (j *job) reachable(qemu *User, d directory, disks []disk) error {
 	}
 	for _, disk := range disks {
 		for _, c := range []struct{ reason, path, open string }{
-			{"the hypervisor cannot access its disks", d.path, DefaultGuests}, {"the hypervisor cannot access its image", disk.base, DefaultImages},
+			{"the hypervisor cannot access its disks", d.path, DefaultGuests}, {"the hypervisor cannot access its image", disk.Backing.Path, DefaultImages},
 		} {
 			if c.path == "" {
 				continue
@@ -203,7 +202,7 @@ func closedError(path, open string, denied *DeniedError) error {
 func (j *job) unreadable(err error, qemu *User, disks []disk) error {
 	var denied *DeniedError
 	for _, disk := range disks {
-		if qemu != nil && disk.base != "" && errors.As(CanRead(*qemu, disk.base), &denied) {
+		if qemu != nil && disk.Backing.Path != "" && errors.As(CanRead(*qemu, disk.Backing.Path), &denied) {
 			return fmt.Errorf("%w; QEMU's user %w: chmod o+r %s", err, denied, denied.Path)
 		}
 	}

@@ -291,10 +291,10 @@ func (j *job) arrivingDisks(spec plugins.InstanceSpec, from plugins.Arrival, off
 			if err != nil {
 				return nil, err
 			}
-			disk.base = image.path
+			disk.Backing = domain.Backing{Path: image.path, Format: image.format}
 		}
-		if shared && disk.base != "" {
-			if err := leansOn(disk.Path, disk.base); err != nil {
+		if shared && disk.Backing.Path != "" {
+			if err := leansOn(disk.Path, disk.Backing.Path); err != nil {
 				return nil, &failure{reason: "the host has its image elsewhere", err: err}
 			}
 		}
@@ -302,7 +302,7 @@ func (j *job) arrivingDisks(spec plugins.InstanceSpec, from plugins.Arrival, off
 			if err := os.Remove(disk.Path + partial); err != nil && !errors.Is(err, fs.ErrNotExist) { // it takes space
 				return nil, err
 			}
-			disk.write = j.copyFrom(from.Files, f, disk.base)
+			disk.write = j.copyFrom(from.Files, f, disk.Backing.Path)
 			if _, err := os.Lstat(disk.Path); err != nil {
 				used += min(f.Used, f.Size+1<<20)
 			}
