@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,10 +99,14 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 		if !e.may(f, 6) {
 			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
-		conn, err := e.DialUnix(ctx, e.path(s.path))
+		err = e.dial(ctx, s.path)
+		if err == nil || errors.Is(err, os.ErrPermission) {
+			if lacking := e.checkDevices(ctx, s); lacking != nil {
+				return lacking
+			}
+		}
 		switch {
 		case err == nil:
-			_ = conn.Close()
 			return fine("a daemon listens on %s", s.path)
 		case errors.Is(err, os.ErrPermission):
 			return fine("%s exists and is accessible for %s; only that user can connect to it", s.path, e.Agent.Name)
@@ -127,6 +132,33 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
 }
 
+// dial connects to a socket and hangs up.
+func (e *Env) dial(ctx context.Context, path string) error {
+	conn, err := e.DialUnix(ctx, e.path(path))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+// checkDevices is the result for a modular QEMU daemon without the daemon that it asks for the
+// host's devices; nil for others. Only root connects to that one.
+func (e *Env) checkDevices(ctx context.Context, s libvirtSocket) []Result {
+	const daemon = "virtnodedevd"
+	if s.program != "virtqemud" || filepath.Dir(s.path) != "/run/libvirt" {
+		return nil
+	}
+	path := strings.Replace(s.path, s.program, daemon, 1)
+	if err := e.dial(ctx, path); err == nil || errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	return bad(
+		fmt.Sprintf("%s runs, but %s does not: no process listens on %s", s.program, daemon, path),
+		"The libvirt driver cannot see the host's devices, and reports nothing.",
+		e.startLibvirt(daemon+".socket "+daemon+"-ro.socket", daemon, "enable --now"),
+	)
+}
+
 // startLibvirt is the command that starts a daemon, with or without systemd.
 func (e *Env) startLibvirt(unit, program, verb string) string {
 	if !e.systemd() {
@@ -147,15 +179,16 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 	}
 	const guests = "The libvirt driver can create no guests ([drivers.libvirt.config.instances])."
 	gid, err := e.LookupGroup("libvirt")
+	socket := cmp.Or(s.unit, "libvirtd.socket")
 	switch {
 	case err != nil:
 		return bad(
 			found+", and there is no group libvirt",
 			guests,
-			e.command("groupadd --system libvirt && systemctl restart libvirtd.socket"),
+			e.command("groupadd --system libvirt && systemctl restart %s", socket),
 		)
 	case slices.Contains(e.Agent.GIDs, gid):
-		return bad(found+", though that user is in the group libvirt", guests, e.command("systemctl restart libvirtd.socket"))
+		return bad(found+", though that user is in the group libvirt", guests, e.command("systemctl restart %s", socket))
 	case e.Agent.Name == ServiceUser:
 		return bad(found+"; the service is not in the group libvirt", guests,
 			e.command("usermod -aG libvirt %s && install -D -m 644 /usr/share/compute-agent/instances.conf %s && systemctl daemon-reload && systemctl restart compute-agent",

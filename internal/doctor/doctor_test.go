@@ -196,7 +196,21 @@ func TestBrokenHosts(t *testing.T) {
 			f.remove("/run/libvirt/libvirt-sock")
 			f.remove("/run/libvirt/libvirt-sock-ro")
 			f.listen("/run/libvirt/virtqemud-sock-ro", 0o777)
+			f.listen("/run/libvirt/virtnodedevd-sock-ro", 0o777)
 		}, "libvirt", OK, "virtqemud-sock-ro", ""},
+		"modular libvirt without the daemon of node devices": {func(f *fixture) {
+			f.listen("/run/libvirt/virtqemud-sock-ro", 0o777)
+		}, "libvirt", Error, "virtnodedevd does not: no process listens on /run/libvirt/virtnodedevd-sock-ro", "systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket"},
+		"modular libvirt whose daemon of node devices died": {func(f *fixture) {
+			f.config(withInstances)
+			f.listen("/run/libvirt/virtqemud-sock", 0o777)
+			f.abandon("/run/libvirt/virtnodedevd-sock", 0o777)
+		}, "libvirt", Error, "no process listens on /run/libvirt/virtnodedevd-sock", "systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket"},
+		"modular libvirt not writable": {func(f *fixture) {
+			f.config(withInstances)
+			f.listen("/run/libvirt/virtqemud-sock", 0o700)
+			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID, libvirtGID}}
+		}, "libvirt", Error, "virtqemud-sock (mode 0700", "systemctl restart virtqemud.socket"},
 		"no libvirt": {func(f *fixture) { f.remove("/run/libvirt"); f.programs = nil }, "libvirt", Error, "not installed", "apt-get install libvirt-daemon-system"},
 		"libvirt of another host": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"test:///default\"\n")
