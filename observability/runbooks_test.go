@@ -4,7 +4,6 @@ package observability_test
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,52 +88,6 @@ func TestRunbooks(t *testing.T) {
 	for page, sections := range pages {
 		if len(sections) != wanted[page] {
 			t.Errorf("%s has %d sections for %d alerts or conditions", page, len(sections), wanted[page])
-		}
-	}
-}
-
-var (
-	pageHeading = regexp.MustCompile("(?m)^#+ (.*)$")
-	pageLink    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
-	notAnchor   = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-)
-
-// anchors are the anchors of a page, as GitHub makes them.
-func anchors(t *testing.T, page string) map[string]bool {
-	t.Helper()
-	content, err := os.ReadFile(page) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Error(err)
-	}
-	all := map[string]bool{}
-	for _, m := range pageHeading.FindAllStringSubmatch(string(content), -1) {
-		all[strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
-	}
-	return all
-}
-
-// TestLinks: the links of the runbooks and of the reference of metrics lead to files and sections
-// of the repository.
-func TestLinks(t *testing.T) {
-	pages, err := filepath.Glob("../docs/runbooks/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatal(err)
-	}
-	for _, page := range append(pages, "../docs/metrics.md") {
-		content, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range pageLink.FindAllStringSubmatch(string(content), -1) {
-			to := filepath.Join(filepath.Dir(page), m[1])
-			if m[1] == "" {
-				to = page
-			}
-			if _, err := os.Stat(to); err != nil {
-				t.Errorf("%s: %v", page, err)
-			} else if m[2] != "" && !anchors(t, to)[m[2]] {
-				t.Errorf("%s: %s has no section %s", page, m[1], m[2])
-			}
 		}
 	}
 }

@@ -16,6 +16,9 @@ import (
 // link is a link of Markdown to a file or an anchor.
 var link = regexp.MustCompile(`\]\(([^() ]+)\)`)
 
+// reference is a link whose target is at the end of the page.
+var reference = regexp.MustCompile(`^\[[^]]+\]: +([^ :]+)$`)
+
 // TestLinks: what the documentation links to exists, files and headings.
 func TestLinks(t *testing.T) {
 	pages := map[string]*page{}
@@ -50,6 +53,40 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// mention is a page of the documentation that a text names, with an anchor or without.
+var mention = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.md(#[\w-]+)?`)
+
+// TestMentionedPagesExist: the pages that code, hints, rules and units name exist, with their
+// sections. Those of modules that tests write are other pages.
+func TestMentionedPagesExist(t *testing.T) {
+	pages := map[string]*page{}
+	found := 0
+	for _, name := range textFiles(t) {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range mention.FindAllString(string(content), -1) {
+			found++
+			file, anchor, _ := strings.Cut(to, "#")
+			if pages[file] == nil {
+				text, err := os.ReadFile(filepath.Join(root, file)) //nolint:gosec // a file of the repository
+				if err != nil {
+					t.Errorf("%s names %s, which does not exist", name, to)
+					continue
+				}
+				pages[file] = parsePage(string(text))
+			}
+			if anchor != "" && !pages[file].anchors[anchor] {
+				t.Errorf("%s names %s, and there is no such heading", name, to)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d pages are named", found)
+	}
+}
+
 // page is what a file of Markdown links to within the repository, and the anchors of its headings.
 type page struct {
 	links   []string
@@ -58,13 +95,23 @@ type page struct {
 
 func parsePage(content string) *page {
 	p := &page{anchors: map[string]bool{}}
-	code := false
+	code, listed := false, false
 	for line := range strings.Lines(content) {
 		switch {
 		case strings.HasPrefix(strings.TrimSpace(line), "```"):
 			code = !code
 			continue
-		case code, strings.HasPrefix(line, "    "): // also a paragraph in a list, which has no headings
+		case code:
+			continue
+		case strings.HasPrefix(line, "    "): // a block of code, or a paragraph in a list, which has no headings
+			if !listed {
+				continue
+			}
+		case strings.TrimSpace(line) != "":
+			listed = strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || listed && strings.HasPrefix(line, " ")
+		}
+		if reference.MatchString(line) {
+			p.links = append(p.links, reference.FindStringSubmatch(line)[1])
 			continue
 		}
 		if strings.HasPrefix(line, "#") {
