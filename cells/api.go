@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -82,8 +83,11 @@ type APIConfig struct {
 	DiscoverPatterns []string
 
 	// Audit receives who changed what. The API does not close it. None when nil.
-	Audit  *auditlog.Log
-	Logger zerolog.Logger
+	Audit *auditlog.Log
+	// Tracing makes spans of requests and of what is done for them. The API does not close it. Off
+	// when nil.
+	Tracing *tracing.Tracing
+	Logger  zerolog.Logger
 	// Progress, if set, is called now and then while NewAPI upgrades the database.
 	Progress func()
 }
@@ -118,6 +122,9 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		if policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
+	}
+	if cfg.Tracing != nil {
+		cfg.Placement.Observe = tracing.Outgoing
 	}
 	placement, err := scheduler.NewPlacementClient(cfg.Placement)
 	if err != nil {
@@ -155,14 +162,15 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
 		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
-		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics, Logger: cfg.Logger,
+		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics,
+		Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
 	a.handler = compute.New(compute.Config{
 		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
-		Audit: audit, Logger: cfg.Logger,
+		Audit: audit, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	a.metrics.Watch(apiMetricSources{
 		Cells:      a.store.Cells,

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // CellDatabase is the name of a cell's database in its state directory.
@@ -48,8 +49,10 @@ type CellConfig struct {
 	ReportInterval, ServiceDownTime time.Duration
 	Version                         string
 	// Audit receives who changed what. The cell does not close it. None when nil.
-	Audit  *auditlog.Log
-	Logger zerolog.Logger
+	Audit *auditlog.Log
+	// Tracing makes spans of requests. The cell does not close it. Off when nil.
+	Tracing *tracing.Tracing
+	Logger  zerolog.Logger
 	// Progress, if set, is called now and then while NewCell upgrades the database.
 	Progress func()
 }
@@ -85,7 +88,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	c.store, c.ready.look = c.metrics.timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
-		Audit: cfg.Audit.For("cell " + cfg.Name), Observer: c.metrics, Logger: cfg.Logger,
+		Audit: cfg.Audit.For("cell " + cfg.Name), Observer: c.metrics, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
@@ -63,8 +64,10 @@ type Config struct {
 	// ShutdownDelay is how long the service goes on when it has to stop, while /readyz answers 503.
 	ShutdownDelay time.Duration
 	// Audit receives who changed what. The service does not close it. None when nil.
-	Audit  *auditlog.Log
-	Logger zerolog.Logger
+	Audit *auditlog.Log
+	// Tracing makes spans of requests. The service does not close it. Off when nil.
+	Tracing *tracing.Tracing
+	Logger  zerolog.Logger
 	// Progress, if set, is called now and then while New upgrades or loads the database.
 	Progress func()
 	// Now is the clock; time.Now when nil.

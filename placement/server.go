@@ -122,6 +122,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		Options:       cfg.Placement,
 		Limits:        cfg.Limits,
 		Audit:         cfg.Audit.For(AuditService),
+		Tracing:       cfg.Tracing,
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,
 		Problem:       opened.Problem,

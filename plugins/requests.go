@@ -30,6 +30,15 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
+// Traceparent returns the W3C trace context of a call, with which the spans of a driver, or of
+// another service that it asks, are part of the trace; "" outside of traces.
+func Traceparent(ctx context.Context) string {
+	if contexts := metadata.ValueFromIncomingContext(ctx, protocol.TraceparentKey); len(contexts) == 1 {
+		return contexts[0]
+	}
+	return ""
+}
+
 // withReceivedRequest is the context of a call that the agent made, with the id of its request.
 func withReceivedRequest(ctx context.Context) context.Context {
 	if ids := metadata.ValueFromIncomingContext(ctx, protocol.RequestIDKey); len(ids) == 1 {

@@ -118,6 +118,25 @@ func TestSpecArrives(t *testing.T) {
 	}
 }
 
+// TestTraceparentArrives: the trace context that the agent sends is in the context of a call.
+func TestTraceparentArrives(t *testing.T) {
+	const sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	got := "none"
+	c := managing(t, &managingDriver{spawn: func(ctx context.Context, _ InstanceSpec, _ *providertree.Tree) (Instance, error) {
+		got = Traceparent(ctx)
+		return Instance{UUID: oneInstance}, nil
+	}})
+	for _, want := range []string{sent, ""} {
+		ctx := t.Context()
+		if want != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, protocol.TraceparentKey, want)
+		}
+		if err := c.spawn(ctx, t, oneInstance); err != nil || got != want {
+			t.Errorf("sent %q: the call has %q; %v", want, got, err)
+		}
+	}
+}
+
 // TestRequestIDArrives: the id of the client's request is in the context of a call and in the lines
 // of its logger; what is no id is ignored.
 func TestRequestIDArrives(t *testing.T) {

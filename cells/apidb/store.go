@@ -131,6 +131,8 @@ type RequestSpec struct {
 	DifferentHost []string `json:"different_host,omitempty"`
 	// RequestID is that of the request which asked for it.
 	RequestID string `json:"request_id,omitempty"`
+	// Traceparent is the W3C trace context of that request; "" for none.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // Kept is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // Config configures a cell.
@@ -46,6 +47,8 @@ type Config struct {
 	Audit *auditlog.Log
 	// Observer receives every answer and report; nil costs nothing.
 	Observer Observer
+	// Tracing makes spans of requests; nil is off.
+	Tracing *tracing.Tracing
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -96,7 +99,7 @@ func New(c Config) (*Cell, error) {
 	cell := &Cell{config: c, streams: newStreams(), logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), limits: newHostLimits(c.Now)}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
-		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Logger: c.Logger,
+		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Tracing: c.Tracing, Logger: c.Logger,
 	})
 	cell.routes = cell.routed()
 	return cell, nil

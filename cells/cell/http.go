@@ -3,6 +3,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // maxBody bounds the body of a request, in bytes.
@@ -71,6 +73,7 @@ func (x *exchange) readOrigin() error {
 	if err != nil {
 		return err
 	}
+	origin.Traceparent = cmp.Or(tracing.Traceparent(x.ctx()), origin.Traceparent)
 	if cellwire.OriginOf(x.ctx()) != origin {
 		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), origin))
 	}
@@ -111,6 +114,9 @@ func (x *exchange) Handle() error {
 	}
 	if err := x.cell.meant(x.R); err != nil {
 		return err
+	}
+	if len(x.R.Header[tracing.HeaderTraceparent]) > 0 { // pings, polls and reports begin no traces
+		x.Trace(true) // its clients are services and hosts
 	}
 	if found.Route.need == computeAPIOnly {
 		if err := errors.Join(x.readTerm(), x.readOrigin()); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 const (
@@ -133,13 +134,24 @@ func (c *Client) send(ctx context.Context, p *place, method, path string, body, 
 	if err := ctx.Err(); err != nil {
 		return &Failure{Kind: kindOf(err), Err: err}
 	}
+	if !tracing.Within(ctx) {
+		_, err = c.roundTrip(ctx, p, req, sent, out)
+		return err
+	}
+	ended := tracing.Outgoing(ctx, req, route(path))
+	status, err := c.roundTrip(ctx, p, req, sent, out)
+	ended(status, err)
+	return err
+}
+
+func (c *Client) roundTrip(ctx context.Context, p *place, req *http.Request, sent *reach, out any) (status int, err error) {
 	// The transport itself and no http.Client: that would follow redirects.
 	resp, err := p.transport.RoundTrip(req)
 	if err != nil {
-		return &Failure{Kind: kindIn(ctx, err), Sent: sent.possible(err), Err: err}
+		return 0, &Failure{Kind: kindIn(ctx, err), Sent: sent.possible(err), Err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return read(ctx, resp, out)
+	return resp.StatusCode, read(ctx, resp, out)
 }
 
 func (c *Client) request(ctx context.Context, p *place, method, path string, body any) (*http.Request, error) {

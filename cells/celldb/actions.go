@@ -65,8 +65,13 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 	return w.insertAction(ctx, s, a)
 }
 
+// insertAction writes an action. While it is under way, its details are the trace context of its
+// request, which the work for it is given: how it fails replaces that, and its end removes it.
 func (w *writing) insertAction(ctx context.Context, s *cellwire.Server, a cellwire.Action) error {
 	a.Origin = cellwire.OriginOf(ctx)
+	if a.FinishedAt == nil {
+		a.Details = storableOr(a.Traceparent)
+	}
 	if a.UserID == "" && a.ProjectID == "" && a.Name == cellwire.ActionCreate {
 		a.UserID, a.ProjectID = s.UserID, s.ProjectID
 	}
@@ -89,7 +94,7 @@ func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) erro
 		part := uuids[:min(len(uuids), maxListed)]
 		uuids = uuids[len(part):]
 		parameters, args := listed(part)
-		if _, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ? WHERE finished_at = 0 AND instance_uuid IN "+parameters,
+		if _, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+parameters,
 			append([]any{now.UnixMicro()}, args...)...); err != nil {
 			return err
 		}
@@ -104,15 +109,17 @@ func (w *writing) failed(ctx context.Context, uuid, details string, now time.Tim
 	return err
 }
 
-// requestsUnderWay are the ids of the requests whose actions on servers are under way, by server.
-func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]string, error) {
-	requests := map[string]string{}
+// requestsUnderWay are the ids and trace contexts of the requests whose actions on servers are
+// under way, by server.
+func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]cellwire.Origin, error) {
+	requests := map[string]cellwire.Origin{}
 	for part := range slices.Chunk(uuids, maxListed) {
 		parameters, args := listed(part)
-		if err := sqldb.Each(ctx, db, "SELECT instance_uuid, request_id FROM instance_actions WHERE finished_at = 0 AND instance_uuid IN "+parameters, args,
+		if err := sqldb.Each(ctx, db, "SELECT instance_uuid, request_id, details FROM instance_actions WHERE finished_at = 0 AND instance_uuid IN "+parameters, args,
 			func(row sqldb.Row) error {
-				var uuid, request string
-				err := row.Scan(&uuid, &request)
+				var uuid string
+				var request cellwire.Origin
+				err := row.Scan(&uuid, &request.RequestID, &request.Traceparent)
 				requests[uuid] = request
 				return err
 			}); err != nil {
@@ -183,7 +190,9 @@ func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsA
 			if err := row.Scan(&a.Number, &a.Name, &a.RequestID, &a.UserID, &a.ProjectID, &a.Host, &started, &finished, &a.Failed, &a.Details); err != nil {
 				return err
 			}
-			a.StartedAt, a.FinishedAt = fromMicros(started), optional(finished)
+			if a.StartedAt, a.FinishedAt = fromMicros(started), optional(finished); a.FinishedAt == nil {
+				a.Details = "" // see insertAction
+			}
 			answer.Actions = append(answer.Actions, a)
 			return nil
 		})

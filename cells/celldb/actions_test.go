@@ -39,6 +39,14 @@ func history(t *testing.T, s *celldb.DB, uuid string) []string {
 	return out
 }
 
+// traceOf is the trace context of a request.
+func traceOf(request string) string {
+	if request == "" {
+		return ""
+	}
+	return "trace of " + request
+}
+
 // requestsOf are the requests that the work of the host h1 is for.
 func requestsOf(t *testing.T, s *celldb.DB) string {
 	t.Helper()
@@ -47,6 +55,9 @@ func requestsOf(t *testing.T, s *celldb.DB) string {
 	var all []string
 	for _, item := range work.Items {
 		all = append(all, item.RequestID)
+		if item.Traceparent != traceOf(item.RequestID) {
+			t.Errorf("the work for %q has the trace context %q", item.RequestID, item.Traceparent)
+		}
 	}
 	return strings.Join(all, " ")
 }
@@ -63,7 +74,7 @@ func actions(t *testing.T, s *celldb.DB) {
 		return celldb.Moment{Now: start.Add(time.Duration(seconds) * time.Second), DownTime: time.Hour}
 	}
 	from := func(request string) context.Context {
-		return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: request, UserID: "u", ProjectID: "p"})
+		return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: request, UserID: "u", ProjectID: "p", Traceparent: traceOf(request)})
 	}
 	report := func(n, second int, kind cellwire.ReportKind, power plugins.PowerState, fault *cellwire.Fault) {
 		t.Helper()
@@ -85,6 +96,9 @@ func actions(t *testing.T, s *celldb.DB) {
 	for _, request := range []string{"req-1", "req-1b"} { // and its repetition
 		_, err = s.Release(from(request), sid(1), at(2))
 		testproc.Check(t, err)
+	}
+	if answer, err := s.Actions(ctx, sid(1)); err != nil || len(answer.Actions) != 1 || answer.Actions[0].Details != "" {
+		t.Errorf("while it is built: %+v, %v", answer, err)
 	}
 	want := []string{`1 create req-1 by u on "h1" at 1`}
 	if diff := cmp.Diff(want, history(t, s, sid(1))); diff != "" {
@@ -121,8 +135,14 @@ func actions(t *testing.T, s *celldb.DB) {
 	if diff := cmp.Diff(want, history(t, s, sid(1))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if answer, err := s.Actions(ctx, sid(1)); err != nil || !answer.Deleted || answer.Actions[3].Details != "no memory\nmore of it" {
+	answer, err := s.Actions(ctx, sid(1))
+	if err != nil || !answer.Deleted || answer.Actions[3].Details != "no memory\nmore of it" {
 		t.Errorf("%+v, %v", answer, err)
+	}
+	for _, a := range answer.Actions {
+		if !a.Failed && a.Details != "" || a.Traceparent != "" {
+			t.Errorf("%s has the details %q and the trace context %q", a.RequestID, a.Details, a.Traceparent)
+		}
 	}
 
 	// One that could not be placed, one whose build fails, and one deleted without its host.

@@ -217,14 +217,15 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
 	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
 	if err == nil {
-		var requests map[string]string
+		var requests map[string]cellwire.Origin
 		uuids := make([]string, 0, len(list))
 		for i := range list {
 			uuids = append(uuids, list[i].ServerUUID)
 		}
 		requests, err = requestsUnderWay(ctx, s.asked, uuids)
 		for i := range list {
-			list[i].RequestID = requests[list[i].ServerUUID]
+			request := requests[list[i].ServerUUID]
+			list[i].RequestID, list[i].Traceparent = request.RequestID, request.Traceparent
 		}
 	}
 	return list, s.kit.Explain(ctx, "reading unfinished migrations from", err)
@@ -367,7 +368,8 @@ func nameRequests(ctx context.Context, db sqldb.Querier, items []cellwire.WorkIt
 	}
 	requests, err := requestsUnderWay(ctx, db, uuids)
 	for i := range items {
-		items[i].RequestID = requests[items[i].Server.UUID]
+		request := requests[items[i].Server.UUID]
+		items[i].RequestID, items[i].Traceparent = request.RequestID, request.Traceparent
 	}
 	return err
 }

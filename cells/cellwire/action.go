@@ -62,6 +62,9 @@ type Origin struct {
 	RequestID string `json:"request_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
 	ProjectID string `json:"project_id,omitempty"`
+	// Traceparent is the W3C trace context in which the change is made; "" for none. Answers do not
+	// have it.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // HeaderOrigin is the header of a change with its [Origin], as a query string.
@@ -103,7 +106,7 @@ func (o Origin) String() string {
 }
 
 func (o *Origin) parts() map[string]*string {
-	return map[string]*string{"request_id": &o.RequestID, "user_id": &o.UserID, "project_id": &o.ProjectID}
+	return map[string]*string{"request_id": &o.RequestID, "user_id": &o.UserID, "project_id": &o.ProjectID, "traceparent": &o.Traceparent}
 }
 
 // maxOriginPart bounds each part of an origin, in bytes, as Nova's columns do.

@@ -115,6 +115,8 @@ type WorkItem struct {
 	// RequestID is that of the client whose action on the server is under way; "": none is, or the
 	// cell is older.
 	RequestID string `json:"request_id,omitempty"`
+	// Traceparent is the W3C trace context of that request, below which the work is; "" for none.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // ReportKind says what a report is about.

@@ -50,10 +50,12 @@ type Migration struct {
 
 	UserID string `json:"user_id,omitempty"` // of the client that asked for it
 	// RequestID is that of the action under way on the server, only of migrations that are due.
-	RequestID string     `json:"request_id,omitempty"`
-	ProjectID string     `json:"project_id,omitempty"`
-	CreatedAt time.Time  `json:"created_at"`
-	UpdatedAt *time.Time `json:"updated_at,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+	// Traceparent is the trace context of that request, likewise.
+	Traceparent string     `json:"traceparent,omitempty"`
+	ProjectID   string     `json:"project_id,omitempty"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   *time.Time `json:"updated_at,omitempty"`
 	// Revision is that of the last change.
 	Revision int64 `json:"revision,omitempty"`
 }

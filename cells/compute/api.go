@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // Config configures an API. Store, Gatherer and Auth are required, and Scheduler and Quota for
@@ -31,6 +32,8 @@ type Config struct {
 	Audit *auditlog.Log
 	// Observer receives every answer; nil costs nothing.
 	Observer osapi.Observer
+	// Tracing makes spans of requests; nil is off.
+	Tracing *tracing.Tracing
 	// Now is the clock; time.Now when nil.
 	Now    func() time.Time
 	Logger zerolog.Logger
@@ -126,7 +129,7 @@ func New(cfg Config) *API {
 		audit:     cfg.Audit,
 		service: osapi.NewService(osapi.Options{
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
-			LogMessage: "compute API request", Now: cfg.Now, Logger: cfg.Logger,
+			LogMessage: "compute API request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
 		routes:   newRoutes(allRoutes()),
 		consoles: newConsoles(),
@@ -176,7 +179,9 @@ func (x *exchange) Handle() error {
 		return found.Err
 	}
 	if !x.Routine {
-		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project}))
+		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{
+			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project, Traceparent: tracing.Traceparent(x.ctx()),
+		}))
 	}
 	route := found.Route
 	x.Route, x.Routine = route.path, x.Routine || route.open

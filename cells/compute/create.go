@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // createRoutes are the calls that make servers.
@@ -42,7 +43,7 @@ func (a *API) createServers(x *exchange) error {
 		return err
 	}
 	request := scheduler.CreateRequest{Min: least, Max: most}
-	request.RequestID = x.ID
+	request.RequestID, request.Traceparent = x.ID, tracing.Traceparent(x.ctx())
 	if err := x.requestedZone(memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -164,7 +165,9 @@ func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
 }
 
 // targets asks Placement for candidates.
-func (b *build) targets(ctx context.Context, requests []CandidateRequest) ([]target, error) {
+func (b *build) targets(ctx context.Context, requests []CandidateRequest) (_ []target, err error) {
+	ctx, span := tracing.Child(ctx, "candidates")
+	defer func() { span.End(err) }()
 	trees, all := []string{""}, true
 	if forced := b.hosts.forced(b.spec); forced != nil {
 		trees, all = forced, false
@@ -215,7 +218,12 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return b.tryMove(ctx, t)
 	}
 	s, uuid := b.s, b.spec.UUID
-	err = s.o.Fenced.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+	ctx, span := tracing.Child(ctx, "try host")
+	span.Set(tracing.KeyHost, t.node.Host)
+	defer func() { span.End(err) }()
+	err = tracing.Do(ctx, "claim", func(ctx context.Context) error {
+		return s.o.Fenced.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+	})
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return true, b.abandon(ctx)
@@ -344,7 +352,7 @@ func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 
 // decide says where the server is, now that its row is there, and goes on from there.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
-	err := b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID)
+	err := tracing.Do(ctx, "place", func(ctx context.Context) error { return b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))

@@ -40,7 +40,9 @@ func change[T any](ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(
 
 // fromClient is a context for changes that come from the request which asked for a server.
 func fromClient(ctx context.Context, spec apidb.RequestSpec) context.Context {
-	return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: spec.RequestID, UserID: spec.UserID, ProjectID: spec.ProjectID})
+	return cellwire.WithOrigin(ctx, cellwire.Origin{
+		RequestID: spec.RequestID, UserID: spec.UserID, ProjectID: spec.ProjectID, Traceparent: spec.Traceparent,
+	})
 }
 
 // log is the logger for what is done for a request.

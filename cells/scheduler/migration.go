@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -152,8 +153,12 @@ func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, due []cellwire
 		all.Go(func() {
 			defer func() { <-slots }()
 			defer free()
-			ctx := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID})
+			ctx := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
+			ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
+			span.Set(tracing.KeyServer, m.ServerUUID)
+			span.Set(tracing.KeyProjectID, m.ProjectID)
 			err := s.move(ctx, cell, m, v)
+			span.End(err)
 			switch {
 			case err == nil:
 				s.moveDelay.succeeded(m.UUID, false)

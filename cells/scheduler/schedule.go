@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -74,8 +75,12 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 	case errors.Is(err, apidb.ErrNotFound): // deleted, or done
 		err = nil
 	case err == nil:
-		ctx = fromClient(ctx, request.RequestSpec)
+		var span tracing.Span
+		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec), "schedule", request.Traceparent, request.RequestID)
+		span.Set(tracing.KeyServer, uuid)
+		span.Set(tracing.KeyProjectID, request.ProjectID)
 		err = s.build(ctx, request, v)
+		span.End(err)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
 		s.built(PutOff)

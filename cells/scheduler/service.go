@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // Options configure a Scheduler. Store, Gatherer, Placement and Quota are required.
@@ -67,6 +68,8 @@ type Options struct {
 
 	// Observer receives builds and corrections; nil costs nothing.
 	Observer Observer
+	// Tracing makes spans of what is done for a request after its answer; nil is off.
+	Tracing *tracing.Tracing
 	// Now is the clock; nil: time.Now.
 	Now    func() time.Time
 	Logger zerolog.Logger

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -64,6 +66,7 @@ type fakeCell struct {
 
 type row struct {
 	request string // that asked for the last change
+	trace   string // its trace context
 	server  cellwire.Server
 	former  cellwire.Server // before a rebuild
 	want    cellwire.Want
@@ -172,7 +175,7 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		for _, uuid := range slices.Sorted(maps.Keys(c.rows)) {
 			r := c.rows[uuid]
 			if (work.Complete || r.server.Revision > after) && (!r.server.Deleted || r.cleanup) {
-				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server, RequestID: r.request})
+				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server, RequestID: r.request, Traceparent: r.trace})
 			}
 		}
 		slices.SortFunc(work.Items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
@@ -323,6 +326,7 @@ type fakeDriver struct {
 	powerErrs []error                     // of the next SetPowers, nil: none
 	made      []string                    // guests that were removed ("-") and made, by their image
 	requests  []string                    // for which guests were made
+	traces    []string                    // in which they were made, by their ids
 	powers    []string                    // changes of power, "hard" where a guest was not asked
 	powered   func(to plugins.PowerState) // runs after each SetPower
 	copies    bool                        // Arrive reads the disk of the source
@@ -394,6 +398,7 @@ func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceS
 	d.mu.Lock()
 	d.spawns[spec.UUID]++
 	d.requests = append(d.requests, plugins.RequestID(ctx))
+	d.traces = append(d.traces, traceOf(ctx))
 	d.specs[spec.UUID] = spec
 	if len(spec.Allocations) == 0 || tree == nil {
 		d.problems = append(d.problems, "a spawn without allocations or tree")
@@ -538,6 +543,7 @@ type scene struct {
 	placement *fakePlacement
 	tree      *providertree.Tree
 	log       testproc.Buffer
+	spans     *tracing.Tracing // nil: none
 	disables  []string
 
 	mu        sync.Mutex
@@ -581,7 +587,7 @@ func (s *scene) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w = worker.New(worker.Config{
-		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3,
+		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, Tracing: func() *tracing.Tracing { return s.spans },
 		Disable: func(disabled bool, reason string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -592,4 +598,13 @@ func (s *scene) start() {
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.w.Run(ctx) }()
 	s.stop = func() { cancel(); <-ended; s.stop = nil }
+}
+
+// traceOf is the id of the trace of a context; "" for none.
+func traceOf(ctx context.Context) string {
+	parts := strings.Split(tracing.Traceparent(ctx), "-")
+	if len(parts) != 4 {
+		return ""
+	}
+	return parts[1]
 }

@@ -5,10 +5,14 @@ package worker_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRequestIsNamed: what is done for a request of a client names it to the driver and in the log,
@@ -31,4 +35,42 @@ func TestRequestIsNamed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWorkIsTraced: what is done for a request is a part of its trace, each attempt, and so are the
+// calls of the driver. Without a trace context there are no spans.
+func TestWorkIsTraced(t *testing.T) {
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	collector := testproc.NewCollector(t)
+	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: "compute-agent"})
+	testproc.Check(t, err)
+	inScene(t, func(s *scene) {
+		s.spans = spans
+		s.driver.spawnErrs = []error{errors.New("the image cannot be reached"), nil}
+		s.placement.grant(1)
+		s.placement.grant(2)
+		s.cell.change(1, func(r *row) { r.trace = "00-" + trace + "-" + parent + "-01" })
+		s.cell.change(2, func(*row) {})
+		s.start()
+		s.pass(time.Minute)
+		s.expect(1, active)
+		s.expect(2, active)
+		slices.Sort(s.driver.traces)
+		if d := cmp.Diff([]string{"", trace, trace}, s.driver.traces); d != "" {
+			t.Errorf("traces that the driver is called in (-want +got):\n%s", d)
+		}
+	})
+	spans.Close(t.Context())
+	failed := 0
+	for _, s := range collector.Spans() {
+		if s.Name != "bring to present" || s.Trace != trace || s.Parent != parent || s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyServer] == "" {
+			t.Errorf("%+v", s)
+		}
+		if s.Failed {
+			failed++
+		}
+	}
+	if n := len(collector.Spans()); n != 2 || failed != 1 {
+		t.Errorf("%d spans, of which %d failed; want 2 and 1", n, failed)
+	}
 }

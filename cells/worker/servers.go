@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -196,7 +197,11 @@ func (w *Worker) work(ctx context.Context, s *server) {
 			return
 		}
 		of := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: item.RequestID})
-		err := w.act(plugins.WithRequestID(of, item.RequestID), s, item)
+		acting, span := w.cfg.Tracing().Continue(plugins.WithRequestID(of, item.RequestID), "bring to "+string(item.Want), item.Traceparent, item.RequestID)
+		span.Set(tracing.KeyServer, s.uuid)
+		span.Set(tracing.KeyHost, w.cfg.Host)
+		err := w.act(acting, s, item)
+		span.End(err)
 		w.note(of, s, item, err)
 		if err == nil {
 			failures.reset()

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -70,6 +71,8 @@ type Config struct {
 	Builds int
 	// Timeout is for an answer that the cell need not wait for; 0: 30 s.
 	Timeout time.Duration
+	// Tracing returns what makes spans of work; nil, or if it returns nil, it is off.
+	Tracing func() *tracing.Tracing
 	Logger  zerolog.Logger
 }
 
@@ -130,6 +133,9 @@ func New(cfg Config) *Worker {
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Tracing == nil {
+		cfg.Tracing = func() *tracing.Tracing { return nil }
 	}
 	slots := map[cellwire.Want]chan struct{}{}
 	for _, want := range []cellwire.Want{

@@ -99,6 +99,11 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		return err
 	}
 	defer closeAudit(audit, log)
+	if made.Tracing, err = startTracing(ctx, cfg, tracedComputeAPI, log); err != nil {
+		_ = l.Close()
+		return err
+	}
+	defer made.Tracing.Close(ctx)
 	made.Audit = audit
 	made.Progress = starting(notify, log)
 	api, err := cells.NewAPI(ctx, made)

@@ -166,6 +166,10 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return err
 	}
 	defer closeAudit(audit, log)
+	if made.Tracing, err = startTracing(ctx, cfg, tracedCell, log); err != nil {
+		return err
+	}
+	defer made.Tracing.Close(ctx)
 	made.Audit = audit
 	made.Progress = starting(notify, log)
 	process, err := cells.NewCell(ctx, made) // before Listen: the lock of a file also protects the socket

@@ -86,6 +86,11 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		_ = listener.Close()
 		return err
 	}
+	if made.Tracing, err = startTracing(ctx, cfg, tracedPlacement, log); err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer made.Tracing.Close(ctx)
 	made.Audit = audit
 	made.Progress = starting(notify, log)
 	server, err := placement.New(ctx, made)

@@ -116,6 +116,10 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	defer closeAudit(audit, log)
 	made := placementConfig(cfg, flags, connections, log.Level(zerolog.WarnLevel))
 	made.Audit = audit
+	if made.Tracing, err = startTracing(ctx, cfg, tracedPlacement, log.Level(zerolog.WarnLevel)); err != nil {
+		return err
+	}
+	defer made.Tracing.Close(ctx)
 	server, err := placement.New(ctx, made)
 	if err != nil {
 		return err

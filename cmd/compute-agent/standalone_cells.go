@@ -80,11 +80,16 @@ func newStandaloneCompute(
 			s.Close()
 		}
 	}()
+	spans, err := startTracing(ctx, cfg, tracedCell, log)
+	if err != nil {
+		return nil, err
+	}
+	s.stops = append(s.stops, func() { spans.Close(ctx) })
 	for _, c := range standaloneCells {
 		made, err := cells.NewCell(ctx, cells.CellConfig{
 			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
 			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
-			Connections: connections, Audit: audit, Logger: log.With().Str("cell", c.Name).Logger(),
+			Connections: connections, Audit: audit, Tracing: spans, Logger: log.With().Str("cell", c.Name).Logger(),
 		})
 		if err != nil {
 			return nil, err
@@ -102,6 +107,10 @@ func newStandaloneCompute(
 	}
 	made.Connections, made.Audit = connections, audit
 	made.Upgrade = true
+	if made.Tracing, err = startTracing(ctx, cfg, tracedComputeAPI, log); err != nil {
+		return nil, err
+	}
+	s.stops = append(s.stops, func() { made.Tracing.Close(ctx) })
 	if s.listener, err = osapi.Listen(ctx, address); err != nil {
 		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)
 	}

@@ -123,7 +123,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
 	}
 	defer stopTracing()
-	a.host, err = host.New(host.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition})
+	a.host, err = host.New(host.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
+		Observe: a.telemetry.DriverCall})
 	if err != nil {
 		return err
 	}

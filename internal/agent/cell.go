@@ -50,7 +50,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
 		Host: a.settings.current().Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, Logger: a.log,
-		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables,
+		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -120,16 +120,14 @@ func (passEnds) Count(resourcetracker.Event, string, string, int) {}
 func (a *Agent) startTracing(ctx context.Context) (stop func(), err error) {
 	cfg := a.settings.current()
 	c := cfg.Tracing
-	if c.Endpoint == "" {
-		return func() {}, nil
-	}
-	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, Host: cfg.Agent.Host, Logger: a.log})
+	spans, err := tracing.New(ctx, tracing.Config{
+		Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, TrustClients: c.TrustClients, Service: "compute-agent", Host: cfg.Agent.Host, Logger: a.log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	a.telemetry.Trace(tracing)
-	a.log.Info().Str("endpoint", c.Endpoint).Float64("sample_ratio", c.SampleRatio).Msg("Sending traces of passes to the collector.")
-	return func() { tracing.Close(ctx) }, nil
+	a.telemetry.Trace(spans)
+	return func() { spans.Close(ctx) }, nil
 }
 
 // runDrivers starts the drivers, handles reloads, and stops trackers before their plugins.

@@ -243,8 +243,9 @@ type Metrics struct {
 
 // Tracing is the section [tracing]: who gets traces of passes and requests.
 type Tracing struct {
-	Endpoint    string  // of an OTLP/HTTP collector; empty means none
-	SampleRatio float64 // From 0 to 1.
+	Endpoint     string  // of an OTLP/HTTP collector; empty means none
+	SampleRatio  float64 // From 0 to 1.
+	TrustClients bool    // Every authenticated client may decide what is recorded.
 }
 
 // Placement is the section [placement]: options of the bundled Placement

@@ -246,8 +246,12 @@ var agentSections = []section{
 	{"tracing", "Traces of passes and requests, for a collector that speaks OTLP over HTTP.", []key[Config]{
 		{"endpoint", restart, "Address of the collector, with the path if it is not /v1/traces, such as\n\"http://127.0.0.1:4318\". Empty means no tracing.",
 			text[Config]{at: func(c *Config) *string { return &c.Tracing.Endpoint }, words: "a URL", check: optionalURL}},
-		{"sample_ratio", restart, "Fraction of passes to trace: 1 is all of them, 0.01 one in a hundred.",
+		{"sample_ratio", restart, "Fraction of traces to record of those that begin in this service, with a pass or a client's request: 1 is all of them,\n" +
+			"0.01 one in a hundred. In a trace that another service began, that one has decided.",
 			fraction[Config]{at: func(c *Config) *float64 { return &c.Tracing.SampleRatio }, def: 1}},
+		{"trust_clients", restart, "Join the traces of all clients that are authenticated, and record what their traceparent header says is recorded. Otherwise\n" +
+			"only services, hosts and administrators decide that; the request of another client begins a trace of its own, with a link to the client's.",
+			toggle[Config]{func(c *Config) *bool { return &c.Tracing.TrustClients }, false}},
 	}},
 	{
 		"placement",

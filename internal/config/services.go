@@ -31,7 +31,7 @@ var readers = map[string][]Service{
 	driversSection:      {AgentService},
 	"log":               allServices,
 	"metrics":           {AgentService},
-	"tracing":           {AgentService},
+	"tracing":           allServices,
 	"placement":         {PlacementService},
 	"placement_tls":     {PlacementService},
 	"deny_list":         {PlacementService, ComputeAPIService, CellService},

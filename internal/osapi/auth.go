@@ -114,7 +114,7 @@ func (NoAuth) Authenticate(r *http.Request) (Principal, error) {
 // keystoneauthNone is the token of keystoneauth's plugin none.
 const keystoneauthNone = "notused"
 
-var adminRoles = []string{"admin"}
+var adminRoles = []string{roleAdmin}
 
 // readRoles reads roles that are separated by commas.
 func readRoles(list string) []string {

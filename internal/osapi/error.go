@@ -80,8 +80,17 @@ func (x *Exchange) Authenticate() error {
 		return Unavailable("The sender of the request cannot be authenticated now. Send it again in a moment.").Because(err)
 	}
 	x.Who = who
+	if x.service.Tracing != nil {
+		x.Trace(who.Host != nil || who.HasRole(roleAdmin) || who.HasRole(roleService))
+	}
 	return nil
 }
+
+// The roles of Keystone whose bearers decide what is traced.
+const (
+	roleAdmin   = "admin"
+	roleService = "service"
+)
 
 // Unauthorized is the 401 for an error of an [Authenticator] that wraps ErrUnauthenticated.
 func Unauthorized(err error) *Error {

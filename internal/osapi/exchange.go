@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // HeaderRequestID has the id of a request: in answers the service's, in requests the client's.
@@ -43,6 +45,7 @@ type Exchange struct {
 	held     int64   // bytes reserved for the body of the request
 	received int     // bytes of it read
 	sent     int     // bytes of body sent
+	span     tracing.Span
 }
 
 func (x *Exchange) begin(s *Service, w http.ResponseWriter, r *http.Request) {

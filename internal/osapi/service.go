@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // Limits bound the resources of one request and of all requests together. A zero is the default.
@@ -58,6 +60,8 @@ type Options struct {
 	Observer Observer
 	// RequestIDs are the headers of answers that carry the request id, beside [HeaderRequestID].
 	RequestIDs []string
+	// Tracing begins a span for each request of an authenticated client; nil is off.
+	Tracing *tracing.Tracing
 	// LogMessage is the message of the log line of each request. Without one requests are not
 	// logged, for a service that logs failures itself.
 	LogMessage string
@@ -192,7 +196,11 @@ func (x *Exchange) end(h Handler) {
 		x.service.buffers.Put(x.pooled)
 		x.pooled = nil
 	}
-	took := x.service.Now().Sub(x.started)
+	ended := x.service.Now()
+	took := ended.Sub(x.started)
+	if x.service.Tracing != nil {
+		x.endSpan(ended)
+	}
 	x.observe(took)
 	x.log(took)
 }

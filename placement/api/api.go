@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -40,6 +41,8 @@ type Config struct {
 	Stopping func() bool
 	// Audit receives what every write changed; nil keeps nothing.
 	Audit *auditlog.Log
+	// Tracing makes spans of requests; nil is off.
+	Tracing *tracing.Tracing
 	// Observer receives every answer; nil costs nothing.
 	Observer Observer
 	// Now is the clock; time.Now when nil.
@@ -95,7 +98,7 @@ func New(cfg Config) *API {
 	}
 	a := &API{
 		service: osapi.NewService(osapi.Options{
-			Authenticator: cfg.Authenticator, Limits: cfg.Limits, Observer: cfg.Observer, LogMessage: "request", Now: cfg.Now, Logger: cfg.Logger,
+			Authenticator: cfg.Authenticator, Limits: cfg.Limits, Observer: cfg.Observer, LogMessage: "request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
 		routes:   newRoutes(),
 		ledger:   cfg.Ledger,

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -22,16 +23,24 @@ func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) 
 		}
 		fn = h.guarded(fn)
 	}
+	if x.Traced() {
+		return x.traced(fn)
+	}
+	return x.recorded(x.R.Context(), fn)
+}
+
+// recorded runs a transaction, and has what it changed recorded.
+func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	log := x.api.audit
 	if log == nil {
-		return x.api.ledger.Update(x.R.Context(), fn)
+		return x.api.ledger.Update(ctx, fn)
 	}
 	if err := log.Refusal(); err != nil {
 		return nil, osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
 	}
 	record := auditlog.Request(&x.Exchange)
 	var written <-chan struct{} // of the writer's goroutine until it has answered
-	s, err := x.api.ledger.Update(x.R.Context(), func(tx *ledger.Tx) error {
+	s, err := x.api.ledger.Update(ctx, func(tx *ledger.Tx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -50,7 +59,7 @@ func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) 
 		return nil
 	})
 	if err == nil {
-		log.Wait(x.R.Context(), written)
+		log.Wait(ctx, written)
 	}
 	return s, err
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 func parseEndpoint(address string) (*url.URL, error) {
@@ -75,24 +77,9 @@ var fixedParts = map[string]bool{
 	"resource_classes": true, "resource_providers": true, "traits": true, "usages": true,
 }
 
-// named are the parts behind which a name stands.
-var named = map[string]bool{"traits": true, "resource_classes": true, "inventories": true}
+// places are what stands for names, behind these parts.
+var places = map[string]string{"traits": "{name}", "resource_classes": "{name}", "inventories": "{name}"}
 
 // route is a path without its query, in which {uuid} stands for the providers and consumers and
 // {name} for the classes and traits, so that there are few of them.
-func route(path string) string {
-	path, _, _ = strings.Cut(path, "?")
-	parts := strings.Split(path, "/")
-	before := ""
-	for i, part := range parts {
-		switch {
-		case fixedParts[part]:
-		case named[before]:
-			parts[i] = "{name}"
-		default:
-			parts[i] = "{uuid}"
-		}
-		before = part
-	}
-	return strings.Join(parts, "/")
-}
+func route(path string) string { return textutil.Route(path, fixedParts, places) }

@@ -5,6 +5,8 @@ package host
 import (
 	"context"
 	"fmt"
+	"path"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,6 +37,26 @@ func sendRequestID(ctx context.Context, method string, request, reply any, conn 
 		ctx = metadata.AppendToOutgoingContext(ctx, protocol.RequestIDKey, id)
 	}
 	return invoke(ctx, method, request, reply, conn, opts...)
+}
+
+// observing is the option of a plugin's connection for Options.Observe.
+func (h *Host) observing(plugin string) []grpc.DialOption {
+	observe := h.opts.Observe
+	if observe == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			service, call := path.Split(method) // /compute.driver.v1.Driver/ and UpdateProviderTree
+			of, traceparent, done := observe(ctx, plugin, service[strings.LastIndexByte(service, '.')+1:]+call)
+			if traceparent != "" {
+				of = metadata.AppendToOutgoingContext(of, protocol.TraceparentKey, traceparent)
+			}
+			err := invoke(of, method, request, reply, conn, opts...)
+			done(err)
+			return err
+		},
+	)}
 }
 
 // oversized is a request that is too large for a message. It was not sent.

@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 }
 
 // commons are small internal packages that every layer may use.
-var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/apidoc", "internal/osapi/oslopolicy", "internal/pki", "internal/processes", "internal/sqldb", "internal/textutil", "internal/version"}
+var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/apidoc", "internal/osapi/oslopolicy", "internal/pki", "internal/processes", "internal/sqldb", "internal/textutil", "internal/tracing", "internal/version"}
 
 // mustNotDepend lists what must not be linked into a package's binary or library, even indirectly,
 // and why.

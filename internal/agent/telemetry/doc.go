@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package telemetry exports what one agent does: metrics for Prometheus, and traces over OTLP.
+// Package telemetry exports what one agent does: metrics for Prometheus, and spans for
+// internal/tracing.
 //
 //	resourcetracker.Observer ──┬─▶ Metrics ──▶ GET /metrics
 //	requests to Placement    ──┤
-//	                           └─▶ Tracing ──▶ OTLP collector
+//	calls of drivers         ──┴─▶ spans ──▶ internal/tracing
 //	the agent's status ──▶ Metrics (read at each scrape)
 //
 // Metric names begin with compute_agent_. The number of series is bounded by the configuration:
@@ -14,12 +15,9 @@
 //
 //	pass
 //	├── read ──── GET /resource_providers   (with traceparent, so that Placement's spans join)
-//	├── driver
+//	├── driver ── Driver/UpdateProviderTree
 //	├── reshape ─┬ gather ── GET …
 //	│            └ driver
 //	├── guard
 //	└── apply ─── PUT /resource_providers/{uuid}/inventories
-//
-// Tracing is off unless a collector is configured. A collector that is down has no effect on the
-// agent: spans wait in a bounded queue and are dropped when it is full.
 package telemetry

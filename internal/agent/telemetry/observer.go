@@ -6,23 +6,27 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // Telemetry is the metrics of one agent, and its traces once Trace was called.
 type Telemetry struct {
 	*Metrics
-	tracing *Tracing // nil: off
+	tracing *tracing.Tracing // nil: off
 }
 
 // Trace adds traces. It is called before anything is observed.
-func (t *Telemetry) Trace(tracing *Tracing) { t.tracing = tracing }
+func (t *Telemetry) Trace(spans *tracing.Tracing) { t.tracing = spans }
+
+// Spans is what makes spans; nil: it is off.
+func (t *Telemetry) Spans() *tracing.Tracing { return t.tracing }
 
 // Observer returns the observer of trackers: metrics, then more, then traces.
 func (t *Telemetry) Observer(more ...resourcetracker.Observer) resourcetracker.Observer {
 	all := append(observers{t.Metrics}, more...)
 	if t.tracing != nil {
-		all = append(all, t.tracing)
+		all = append(all, Spans{t.tracing})
 	}
 	return all
 }

@@ -8,6 +8,10 @@ import "regexp"
 // serves, such as "req-8b7f…". Calls that no request caused do not have it.
 const RequestIDKey = "x-openstack-request-id"
 
+// TraceparentKey is the key of a call's metadata with the W3C trace context that the call is made
+// in. Calls outside of traces do not have it.
+const TraceparentKey = "traceparent"
+
 // RequestIDField is the key of log lines with that id.
 const RequestIDField = "request_id"
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package textutil
+
+import "strings"
+
+// Route is the path of a request with what varies replaced, such as
+// "/resource_providers/{uuid}/inventories", so that there are few of them. What follows a part in
+// places is replaced by its value there, and other parts that are not fixed by {uuid}. The query is
+// left out.
+func Route(path string, fixed map[string]bool, places map[string]string) string {
+	path, _, _ = strings.Cut(path, "?")
+	parts := strings.Split(path, "/")
+	before := ""
+	for i, part := range parts {
+		place := places[before]
+		before = ""
+		switch {
+		case place != "":
+			parts[i] = place
+		case !fixed[part]:
+			parts[i] = "{uuid}"
+		default:
+			before = part
+		}
+	}
+	return strings.Join(parts, "/")
+}
