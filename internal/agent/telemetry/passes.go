@@ -90,6 +90,13 @@ func newReshapes() reshapes {
 	}
 }
 
+// zero shows reshapes that never happened as 0, so that the first one is an increase.
+func (r *reshapes) zero(driver string) {
+	for _, outcome := range []string{"done", "refused", "failed"} {
+		r.total.WithLabelValues(driver, outcome)
+	}
+}
+
 func (r *reshapes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.total, r.phases}
 }
@@ -108,6 +115,7 @@ func (m *Metrics) Begin(ctx context.Context, step resourcetracker.Step, driver, 
 	seconds := func() float64 { return m.now().Sub(start).Seconds() }
 	if step == resourcetracker.StepPass {
 		m.passes.zero(driver, m.nodes.label(node))
+		m.reshapes.zero(driver)
 		return context.WithValue(ctx, passKey{}, &pass{}), func(err error) {
 			m.passes.passes.WithLabelValues(driver, m.nodes.label(node), outcome(err)).Inc()
 			m.passes.duration.WithLabelValues(driver).Observe(seconds())
