@@ -91,15 +91,7 @@ func TestRulesAreValid(t *testing.T) {
 // TestScrapeConfiguration: Prometheus accepts the configuration in docs/metrics.md, and its jobs
 // are those that the rules select.
 func TestScrapeConfiguration(t *testing.T) {
-	page, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	config, _, found := strings.Cut(rest, "```\n")
-	if !found {
-		t.Fatal("docs/metrics.md has no configuration")
-	}
+	config := scrapeConfiguration(t)
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
