@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -598,13 +597,4 @@ func (s *scene) start() {
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.w.Run(ctx) }()
 	s.stop = func() { cancel(); <-ended; s.stop = nil }
-}
-
-// traceOf is the id of the trace of a context; "" for none.
-func traceOf(ctx context.Context) string {
-	parts := strings.Split(tracing.Traceparent(ctx), "-")
-	if len(parts) != 4 {
-		return ""
-	}
-	return parts[1]
 }

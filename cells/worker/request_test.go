@@ -3,9 +3,11 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +75,13 @@ func TestWorkIsTraced(t *testing.T) {
 	if n := len(collector.Spans()); n != 2 || failed != 1 {
 		t.Errorf("%d spans, of which %d failed; want 2 and 1", n, failed)
 	}
+}
+
+// traceOf is the id of the trace of a context; "" for none.
+func traceOf(ctx context.Context) string {
+	parts := strings.Split(tracing.Traceparent(ctx), "-")
+	if len(parts) != 4 {
+		return ""
+	}
+	return parts[1]
 }

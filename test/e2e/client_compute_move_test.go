@@ -17,8 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// movers are a cloud with two hosts in one cell, cn1 and cn2, which are agents with the fake
-// driver.
+// movers are a cloud with hosts in one cell, cn1 and cn2, which are agents with the fake driver.
 type movers struct {
 	*cloud
 	o      *openstack
@@ -29,10 +28,16 @@ type movers struct {
 
 func newMovers(t *testing.T) *movers {
 	t.Helper()
-	c := newEmptyCloud(t)
+	return newMoversIn(newEmptyCloud(t), nil, "cn1", "cn2")
+}
+
+// newMoversIn starts the agents of hosts, with more of an environment.
+func newMoversIn(c *cloud, env []string, hosts ...string) *movers {
+	t := c.t
+	t.Helper()
 	m := &movers{cloud: c, o: newOpenstack(t, c.osc()...), sites: map[string]*site{}, agents: map[string]*process{}, names: map[string]string{}}
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
-	for _, name := range []string{"cn1", "cn2"} {
+	for _, name := range hosts {
 		s := newSite(t, c.placement)
 		check(t, os.WriteFile(s.config, fmt.Appendf(nil, `
 [agent]
@@ -54,13 +59,13 @@ format = "json"
 nodes = [{name = %[1]q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = {total = 100}}}]
 instances = {}
 `, name, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "run"), s.url, c.cellURL("cell1"), binaries.Dir()), 0o600))
-		m.sites[name], m.agents[name] = s, s.run()
+		m.sites[name], m.agents[name] = s, s.run(env...)
 	}
 	for name, agent := range m.agents {
 		agent.await(0, "Registered this host with the cell.")
 		m.until(name+" has an inventory", func() bool { return len(m.provider(name)) > 0 })
 	}
-	m.until("both hosts are mapped", func() bool {
+	m.until("the hosts are mapped", func() bool {
 		var body struct{ Hypervisors []any }
 		m.ask(http.MethodGet, "/os-hypervisors", nil, &body)
 		return len(body.Hypervisors) == len(m.sites)

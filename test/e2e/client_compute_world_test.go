@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type cloud struct {
 	endpoint  string // of the compute API, with its version
 	placement string
 	cells     map[string]*service
+	services  map[string]*service // all of them, by name
 	hosts     []*host
 }
 
@@ -59,15 +61,23 @@ func newCloud(t *testing.T) *cloud {
 // more.
 func newEmptyCloud(t *testing.T, env ...string) *cloud {
 	t.Helper()
-	c := &cloud{t: t, state: t.TempDir(), placement: newPlacement(t), cells: map[string]*service{}}
+	return newCloudWith(t, nil, env...)
+}
+
+// newCloudWith is newEmptyCloud with more of an environment for all services.
+func newCloudWith(t *testing.T, all []string, env ...string) *cloud {
+	t.Helper()
+	placement := launchService(t, all, "placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir())
+	c := &cloud{t: t, state: t.TempDir(), placement: placement.endpoint, cells: map[string]*service{}, services: map[string]*service{"placement": placement}}
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
-		c.cells[name] = launchService(t, nil, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
+		c.cells[name] = launchService(t, all, "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
+		c.services[name] = c.cells[name]
 	}
-	api := launchService(t, append([]string{
+	api := launchService(t, slices.Concat(all, []string{
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + c.placement, "COMPUTE_AGENT_COMPUTE_API_CELL_TIMEOUT=10s", "COMPUTE_AGENT_COMPUTE_API_CELL_DOWN_TIME=10s",
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms", "COMPUTE_AGENT_QUOTA_INSTANCES=100",
-	}, env...), "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
-	c.endpoint = api.endpoint + "/v2.1"
+	}, env), "cells", "api", "--listen", testproc.FreeAddress(t), "--state-dir", c.state, "--runtime-dir", c.runtime())
+	c.endpoint, c.services["compute-api"] = api.endpoint+"/v2.1", api
 	for _, name := range []string{"cell0", "cell1", "cell2"} {
 		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--state-dir", c.state, "--runtime-dir", c.runtime()}
 		if name == "cell0" {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// requestHeader is the line of `openstack --debug` with the id that the compute API gave the
+// request which made a server.
+var requestHeader = regexp.MustCompile(`POST call to compute for \S+/servers used request id (req-[0-9a-f-]{36})`)
+
+// TestRequestIsFollowed: `openstack server create` shows one request id. With that, `compute-agent
+// logs` shows the lines of all services in their order, and the collector has one trace, whose id
+// it is, of what all of them did.
+func TestRequestIsFollowed(t *testing.T) {
+	t.Parallel()
+	collector := testproc.NewCollector(t)
+	traced := []string{"COMPUTE_AGENT_TRACING_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=100"}
+	logged := append([]string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, traced...)
+	m := newMoversIn(newCloudWith(t, logged), logged, "cn1")
+
+	said, err := m.o.command([]string{"--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one"}).CombinedOutput()
+	found := requestHeader.FindSubmatch(said)
+	if err != nil || found == nil {
+		t.Fatalf("openstack: %v, without the request id of POST /servers:\n%s", err, said)
+	}
+	request := string(found[1])
+	var server string
+	for line := range strings.Lines(string(said)) {
+		if id := strings.TrimSpace(line); regexp.MustCompile(`^[0-9a-f-]{36}$`).MatchString(id) {
+			server = id
+		}
+	}
+	m.until("the server is active", func() bool { return m.status(server) == "ACTIVE" })
+	m.logs(t, request)
+
+	// The spans of the agent are the last: they end when the guest is there.
+	trace := strings.ReplaceAll(strings.TrimPrefix(request, "req-"), "-", "")
+	var spans []testproc.Span
+	all := []string{
+		"compute-api POST /v2.1/servers",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api candidates > compute-api GET /allocation_candidates > placement GET /allocation_candidates",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT /allocations/{uuid} > placement PUT /allocations/{consumer} > placement transaction > placement commit",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api claim",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api place",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT /v1/servers/{uuid} > cell PUT /v1/servers/{uuid}",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST /v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST /v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release > " +
+			"compute-agent bring to present > compute-agent Instances/Spawn",
+	}
+	missing := func() []string {
+		spans = slices.DeleteFunc(collector.Spans(), func(s testproc.Span) bool { return s.Trace != trace })
+		tree := testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name })
+		return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(tree, one) })
+	}
+	for deadline := time.After(patience); len(missing()) > 0; {
+		select {
+		case <-collector.Arrived():
+		case <-deadline:
+			t.Fatalf("no spans\n%s\namong\n%s", strings.Join(missing(), "\n"),
+				strings.Join(testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name }), "\n"))
+		}
+	}
+	for _, s := range spans {
+		// Placement and the cell give each request an id of their own.
+		if own, given := s.Attributes[tracing.KeyRequestID], s.Attributes[tracing.KeyGlobalRequestID]; own != request && given != request || s.Failed {
+			t.Errorf("%s %s has the request ids %q and %q; failed: %v", s.Service, s.Name, own, given, s.Failed)
+		}
+	}
+	first := spans[slices.IndexFunc(spans, func(s testproc.Span) bool { return s.Name == "POST /v2.1/servers" })]
+	if first.Attributes[tracing.KeyProjectID] != project || first.Attributes["http.response.status_code"] != "202" {
+		t.Errorf("%+v", first)
+	}
+	spawn := spans[slices.IndexFunc(spans, func(s testproc.Span) bool { return s.Name == "bring to present" })]
+	if spawn.Attributes[tracing.KeyServer] != server || spawn.Attributes[tracing.KeyHost] != "cn1" {
+		t.Errorf("%+v", spawn)
+	}
+	if content, _ := collector.Content(); strings.Contains(content, "admin:"+project) {
+		t.Error("the collector got a token")
+	}
+}
+
+// logs checks what `compute-agent logs` shows of a request that made a server.
+func (m *movers) logs(t *testing.T, request string) {
+	t.Helper()
+	words := []string{"logs", request, "--output", "json"}
+	dir := t.TempDir()
+	keep := func(name string, lines []string) {
+		path := filepath.Join(dir, name+".log")
+		check(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+		words = append(words, "--file", path)
+	}
+	m.agents["cn1"].await(0, request, "Created the guest of a server.")
+	for name, s := range m.services {
+		keep(name, s.Lines())
+	}
+	keep("cn1", m.agents["cn1"].Lines())
+	out, code := binaries.Run(t, "compute-agent", words...)
+	if code != 0 {
+		t.Fatalf("compute-agent logs ended with %d:\n%s", code, out)
+	}
+	// In the order in which they happened, some of the lines.
+	want := []string{"compute API request", "request", "Carried out a change for the compute API.", "made an instance", "Created the guest of a server."}
+	var got []string
+	for line := range strings.Lines(out) {
+		var entry struct {
+			Message string `json:"message"`
+			Fields  map[string]any
+		}
+		check(t, json.Unmarshal([]byte(line), &entry))
+		if slices.Contains(want, entry.Message) && !slices.Contains(got, entry.Message) {
+			got = append(got, entry.Message)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("lines in the order in which each came first (-want +got):\n%s\n%s", d, out)
+	}
+}
