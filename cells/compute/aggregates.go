@@ -18,14 +18,17 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
+// aggregateActionPath is the path of what is done to an aggregate.
+const aggregateActionPath = "/v2.1/os-aggregates/{id}/action"
+
 // aggregateRoutes are the calls about host aggregates.
 var aggregateRoutes = []route{
-	{method: "GET", path: "/v2.1/os-aggregates", handle: (*API).listAggregates},
-	{method: "POST", path: "/v2.1/os-aggregates", handle: (*API).createAggregate},
-	{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: (*API).showAggregate},
-	{method: "PUT", path: "/v2.1/os-aggregates/{id}", handle: (*API).updateAggregate},
-	{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: (*API).deleteAggregate},
-	{method: "POST", path: "/v2.1/os-aggregates/{id}/action", handle: (*API).aggregateAction},
+	{method: "GET", path: "/v2.1/os-aggregates", handle: (*API).listAggregates, about: &aboutListAggregates},
+	{method: "POST", path: "/v2.1/os-aggregates", body: once(aggregateCreate), handle: (*API).createAggregate, about: &aboutCreateAggregate},
+	{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: (*API).showAggregate, about: &aboutShowAggregate},
+	{method: "PUT", path: "/v2.1/os-aggregates/{id}", body: once(aggregateUpdate), handle: (*API).updateAggregate, about: &aboutUpdateAggregate},
+	{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: (*API).deleteAggregate, about: &aboutDeleteAggregate},
+	{method: "POST", path: aggregateActionPath, handle: (*API).aggregateAction},
 }
 
 // vAggregateUUID is the microversion from which on aggregates show their uuid.
@@ -50,13 +53,14 @@ type aggregateActing struct {
 	rule   Rule
 	schema js.Schema // of its argument
 	act    func(x *exchange, id int64, argument *js.Object) (apidb.Aggregate, error)
+	about  *about
 }
 
 // aggregateActions are those that there are, by the name of the only member of the body.
 var aggregateActions = map[string]aggregateActing{
-	"add_host":     {ruleAggregatesAddHost, onlyMember("host", schemaHost), (*exchange).addHost},
-	"remove_host":  {ruleAggregatesRemoveHost, onlyMember("host", schemaHost), (*exchange).removeHost},
-	"set_metadata": {ruleAggregatesSetMetadata, onlyMember("metadata", aggregateMetadata), (*exchange).setAggregateMetadata},
+	"add_host":     {ruleAggregatesAddHost, onlyMember("host", schemaHost), (*exchange).addHost, &aboutAddHost},
+	"remove_host":  {ruleAggregatesRemoveHost, onlyMember("host", schemaHost), (*exchange).removeHost, &aboutRemoveHost},
+	"set_metadata": {ruleAggregatesSetMetadata, onlyMember("metadata", aggregateMetadata), (*exchange).setAggregateMetadata, &aboutSetAggregateMetadata},
 }
 
 func onlyMember(name string, s js.Schema) js.Schema {
@@ -137,7 +141,7 @@ func (a *API) showAggregate(x *exchange) error {
 
 // createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
 func (a *API) createAggregate(x *exchange) error {
-	body, err := x.checked(aggregateCreate)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -161,7 +165,7 @@ func (a *API) createAggregate(x *exchange) error {
 
 // updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
 func (a *API) updateAggregate(x *exchange) error {
-	body, err := x.checked(aggregateUpdate)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -184,6 +184,7 @@ func (x *exchange) Handle() error {
 		}))
 	}
 	route := found.Route
+	x.route = route
 	x.Route, x.Routine = route.path, x.Routine || route.open
 	if !route.unversioned {
 		if err := x.negotiate(); err != nil {

@@ -180,11 +180,14 @@ func TestPanicIsAnswered(t *testing.T) {
 	}
 }
 
+// thingsPath is that of a call that is in no reference.
+const thingsPath = "/v2.1/things"
+
 // TestBodies: what is no JSON object, is too large, or of another type, is refused in Nova's words.
 func TestBodies(t *testing.T) {
 	c := newCloud(t, Options{})
-	c.api.routes = newRoutes([]route{{method: "POST", path: "/v2.1/things", handle: func(_ *API, x *exchange) error {
-		if _, err := x.checked(jsonkit.Schema{jsonkit.Type("object")}); err != nil {
+	c.api.routes = newRoutes([]route{{method: "POST", path: thingsPath, body: once(jsonkit.Schema{jsonkit.Type("object")}), handle: func(_ *API, x *exchange) error {
+		if _, err := x.checked(); err != nil {
 			return err
 		}
 		return x.empty(http.StatusAccepted)
@@ -205,7 +208,7 @@ func TestBodies(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, length := range []bool{true, false} {
-				r := httptest.NewRequest(http.MethodPost, "/v2.1/things", strings.NewReader(tt.body))
+				r := httptest.NewRequest(http.MethodPost, thingsPath, strings.NewReader(tt.body))
 				r.Header.Set("X-Auth-Token", "u:p1")
 				r.Header.Set("Content-Type", tt.kind)
 				if !length {

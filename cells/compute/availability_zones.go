@@ -13,8 +13,8 @@ import (
 // zoneRoutes are the calls about availability zones. The zone of a host is what the metadata
 // availability_zone of an aggregate says, or the default one.
 var zoneRoutes = []route{
-	{method: "GET", path: "/v2.1/os-availability-zone", handle: (*API).listZones},
-	{method: "GET", path: "/v2.1/os-availability-zone/detail", handle: (*API).listZonesDetail},
+	{method: "GET", path: "/v2.1/os-availability-zone", handle: (*API).listZones, about: &aboutListZones},
+	{method: "GET", path: "/v2.1/os-availability-zone/detail", handle: (*API).listZonesDetail, about: &aboutListZonesDetail},
 }
 
 // listZones answers GET /os-availability-zone. It costs what [API.services] costs, and the host

@@ -4,7 +4,6 @@ package compute
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -12,14 +11,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// checked is the body of the request as an object that fits a schema of one; what does not fit is
-// refused with Nova's text. A body that is not there counts as null.
-func (x *exchange) checked(schema jsonkit.Schema) (*jsonkit.Object, error) {
+// checked is the body of the request as an object that fits the schema of its route; what does not
+// fit is refused with Nova's text. A body that is not there counts as null.
+func (x *exchange) checked() (*jsonkit.Object, error) {
 	value, err := x.decoded()
 	if err != nil {
 		return nil, err
 	}
-	if err := jsonkit.Validate(schema, value); err != nil {
+	if err := jsonkit.Validate(x.route.body.at(x.version), value); err != nil {
 		return nil, badRequest("%s", err)
 	}
 	return value.(*jsonkit.Object), nil // each schema of a body begins with its type
@@ -62,30 +61,6 @@ func (x *exchange) decoded() (any, error) {
 		return nil, badRequest("Malformed request body").Because(err)
 	}
 	return value, nil
-}
-
-// checkedQuery are the parameters of the request, those that are known of the types that they have.
-func (x *exchange) checkedQuery(known jsonkit.Properties) (url.Values, error) {
-	params, err := x.query()
-	if err != nil {
-		return nil, err
-	}
-	if err := jsonkit.ValidateQuery(known, params); err != nil {
-		return nil, badRequest("%s", err)
-	}
-	return params, nil
-}
-
-// closedQuery is checkedQuery where no other parameters are allowed, and each of them once.
-func (x *exchange) closedQuery(known jsonkit.Properties) (url.Values, error) {
-	params, err := x.query()
-	if err != nil {
-		return nil, err
-	}
-	if err := jsonkit.ValidateClosedQuery(known, params); err != nil {
-		return nil, badRequest("%s", err)
-	}
-	return params, nil
 }
 
 // The following read members of bodies that fit their schemas: a member of another type cannot be.

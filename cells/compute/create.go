@@ -16,14 +16,14 @@ import (
 
 // createRoutes are the calls that make servers.
 var createRoutes = []route{
-	{method: "POST", path: "/v2.1/servers", handle: (*API).createServers},
+	{method: "POST", path: "/v2.1/servers", body: createSchemas, handle: (*API).createServers, about: &aboutCreateServers},
 }
 
 // createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
 // scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler]
 // Create costs, and one question to all cells if a zone other than the default one is asked for.
 func (a *API) createServers(x *exchange) error {
-	body, err := x.checked(createSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,9 @@ func cellDown(err error) *osapi.Error {
 // statusClientClosed is in the log for requests whose client went away, as nginx has it.
 const statusClientClosed = 499
 
+// computeFault is the name of refusals that have no other.
+const computeFault = "computeFault"
+
 // faultNames are the names that Nova gives to refusals in their bodies; all others are
 // computeFault.
 var faultNames = map[int]string{
@@ -92,7 +95,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 	name := faultNames[e.Status]
 	if name == "" {
-		name = "computeFault"
+		name = computeFault
 	}
 	fault := new(object).add("code", e.Status).add("message", e.Message)
 	return "application/json; charset=UTF-8", new(object).add(name, fault).bytes()

@@ -20,6 +20,7 @@ type exchange struct {
 	osapi.Exchange
 	api *API
 
+	route       *route
 	version     Version
 	path        *http.Request // has the values of the route's path
 	pathProject string        // the project in the path, "" for none

@@ -20,9 +20,9 @@ import (
 // flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made
 // with, whatever becomes of it.
 var flavorManageRoutes = []route{
-	{method: "POST", path: "/v2.1/flavors", handle: (*API).createFlavor},
-	{method: "PUT", path: "/v2.1/flavors/{id}", handle: (*API).updateFlavor, since: vFlavorDescription},
-	{method: "DELETE", path: "/v2.1/flavors/{id}", handle: (*API).deleteFlavor},
+	{method: "POST", path: "/v2.1/flavors", body: flavorSchemas, handle: (*API).createFlavor, about: &aboutCreateFlavor},
+	{method: "PUT", path: "/v2.1/flavors/{id}", body: once(flavorUpdate), handle: (*API).updateFlavor, since: vFlavorDescription, about: &aboutUpdateFlavor},
+	{method: "DELETE", path: "/v2.1/flavors/{id}", handle: (*API).deleteFlavor, about: &aboutDeleteFlavor},
 }
 
 var flavorID = regexp.MustCompile(`^[a-zA-Z0-9. _-]+$`)
@@ -57,7 +57,7 @@ var flavorUpdate = js.ClosedObject(js.Properties{
 
 // createFlavor answers POST /flavors.
 func (a *API) createFlavor(x *exchange) error {
-	body, err := x.checked(flavorSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *API) createFlavor(x *exchange) error {
 
 // updateFlavor answers PUT /flavors/{id}: the description is all that can be changed.
 func (a *API) updateFlavor(x *exchange) error {
-	body, err := x.checked(flavorUpdate)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

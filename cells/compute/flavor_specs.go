@@ -14,11 +14,11 @@ import (
 // extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and
 // whatever else the scheduler reads of them.
 var extraSpecRoutes = []route{
-	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).listExtraSpecs},
-	{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).addExtraSpecs},
-	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).showExtraSpec},
-	{method: "PUT", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).setExtraSpec},
-	{method: "DELETE", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).deleteExtraSpec},
+	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).listExtraSpecs, about: &aboutListExtraSpecs},
+	{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", body: once(newExtraSpecs), handle: (*API).addExtraSpecs, about: &aboutAddExtraSpecs},
+	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).showExtraSpec, about: &aboutShowExtraSpec},
+	{method: "PUT", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", body: once(oneExtraSpec), handle: (*API).setExtraSpec, about: &aboutSetExtraSpec},
+	{method: "DELETE", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).deleteExtraSpec, about: &aboutDeleteExtraSpec},
 }
 
 // extraSpecs are strings or numbers by name; numbers are kept as strings.
@@ -63,7 +63,7 @@ func (a *API) showExtraSpec(x *exchange) error {
 // addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get
 // another value.
 func (a *API) addExtraSpecs(x *exchange) error {
-	body, err := x.checked(newExtraSpecs)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (a *API) addExtraSpecs(x *exchange) error {
 
 // setExtraSpec answers PUT /flavors/{id}/os-extra_specs/{key}.
 func (a *API) setExtraSpec(x *exchange) error {
-	body, err := x.checked(oneExtraSpec)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +18,9 @@ import (
 // administrators, because this service has no lists of projects that may use one
 // (os-flavor-access).
 var flavorRoutes = []route{
-	{method: "GET", path: "/v2.1/flavors", handle: (*API).listFlavors},
-	{method: "GET", path: "/v2.1/flavors/detail", handle: (*API).listFlavorsDetail},
-	{method: "GET", path: "/v2.1/flavors/{id}", handle: (*API).showFlavor},
+	{method: "GET", path: "/v2.1/flavors", query: &flavorQuery, handle: (*API).listFlavors, about: &aboutListFlavors},
+	{method: "GET", path: "/v2.1/flavors/detail", query: &flavorQuery, handle: (*API).listFlavorsDetail, about: &aboutListFlavorsDetail},
+	{method: "GET", path: "/v2.1/flavors/{id}", handle: (*API).showFlavor, about: &aboutShowFlavor},
 }
 
 // The microversions of flavors.
@@ -31,16 +30,16 @@ const (
 )
 
 // flavorQuery are the parameters of lists of flavors.
-var flavorQuery = js.Properties{
-	{Name: "limit", Schema: schemaAnyNumber},
-	{Name: "marker", Schema: schemaText},
-	{Name: "is_public", Schema: schemaText},
-	{Name: "minRam", Schema: schemaText},
-	{Name: "minDisk", Schema: schemaText},
-	{Name: "sort_key", Schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled", "ephemeral_gb", "flavorid", "id",
-		"is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus")}},
-	{Name: "sort_dir", Schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
-}
+var flavorQuery = parameters{all: []parameter{
+	{name: "limit", schema: schemaAnyNumber, text: textLimit},
+	{name: "marker", schema: schemaText, text: "The id of a flavor: the page begins after it."},
+	{name: "is_public", schema: schemaText, text: "A boolean, or none for both; for administrators, and ignored for others, who see public ones."},
+	{name: "minRam", schema: schemaText, text: "Those with at least so much memory, in MiB."},
+	{name: "minDisk", schema: schemaText, text: "Those with at least such a disk, in GiB."},
+	{name: "sort_key", text: "What to sort by; the id without one.", schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled",
+		"ephemeral_gb", "flavorid", "id", "is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus")}},
+	{name: "sort_dir", text: "asc without one.", schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
+}}
 
 // flavorNotFound is the 404 for a flavor.
 func flavorNotFound(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
@@ -135,14 +134,14 @@ func (a *API) listFlavorsDetail(x *exchange) error {
 // flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
 // chosen from.
 func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor) *object) error {
-	params, err := x.checkedQuery(flavorQuery)
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
 	limit := a.options.MaxLimit
-	if params.Has("limit") {
+	if params.has("limit") {
 		// The schema lets digits through only; what is too large for an int is more than the most.
-		if n, err := strconv.Atoi(last(params, "limit")); err == nil {
+		if n, err := strconv.Atoi(params.last("limit")); err == nil {
 			limit = min(limit, n)
 		}
 	}
@@ -154,8 +153,8 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 	if err != nil {
 		return err
 	}
-	sortFlavors(all, last(params, "sort_key"), last(params, "sort_dir") == "desc")
-	if marker := last(params, "marker"); params.Has("marker") {
+	sortFlavors(all, params.last("sort_key"), params.last("sort_dir") == "desc")
+	if marker := params.last("marker"); params.has("marker") {
 		at := slices.IndexFunc(all, func(f apidb.Flavor) bool { return f.ID == marker && (f.IsPublic || x.isAdmin()) })
 		if at < 0 {
 			return badRequest("marker [%s] not found", shortened(marker))
@@ -180,25 +179,25 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 
 // flavorFilter are the conditions of a query. Only administrators see flavors that are not public,
 // or disabled.
-func (x *exchange) flavorFilter(params url.Values) (func(*apidb.Flavor) bool, error) {
+func (x *exchange) flavorFilter(params query) (func(*apidb.Flavor) bool, error) {
 	public, disabled := new(true), false
 	if x.isAdmin() {
 		disabled = true
-		if params.Has("is_public") {
+		if params.has("is_public") {
 			var err error
-			if public, err = parseIsPublic(last(params, "is_public")); err != nil {
+			if public, err = parseIsPublic(params.last("is_public")); err != nil {
 				return nil, err
 			}
 		}
 	}
 	least := map[string]int64{"minRam": 0, "minDisk": 0}
 	for _, name := range []string{"minRam", "minDisk"} {
-		if !params.Has(name) {
+		if !params.has(name) {
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(last(params, name)), 10, 64)
+		n, err := strconv.ParseInt(strings.TrimSpace(params.last(name)), 10, 64)
 		if err != nil {
-			return nil, badRequest("Invalid %s filter [%s]", name, shortened(last(params, name)))
+			return nil, badRequest("Invalid %s filter [%s]", name, shortened(params.last(name)))
 		}
 		least[name] = n
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,28 +16,33 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // hypervisorRoutes are the calls about the compute nodes of hosts.
 var hypervisorRoutes = []route{
-	{method: "GET", path: "/v2.1/os-hypervisors", handle: (*API).listHypervisors},
-	{method: "GET", path: "/v2.1/os-hypervisors/detail", handle: (*API).listHypervisorsDetail},
-	{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: (*API).hypervisorStatistics},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}", handle: (*API).showHypervisor},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: (*API).hypervisorUptime},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: (*API).searchHypervisors, until: vServiceUUID - 1},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).serversOfHypervisors, until: vServiceUUID - 1},
+	{method: "GET", path: "/v2.1/os-hypervisors", query: &hypervisorQuery, handle: (*API).listHypervisors, about: &aboutListHypervisors},
+	{method: "GET", path: "/v2.1/os-hypervisors/detail", query: &hypervisorQuery, handle: (*API).listHypervisorsDetail, about: &aboutListHypervisorsDetail},
+	{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: (*API).hypervisorStatistics, about: &aboutHypervisorStatistics},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}", query: &hypervisorServers, handle: (*API).showHypervisor, about: &aboutShowHypervisor},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: (*API).hypervisorUptime, about: &aboutHypervisorUptime},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: (*API).searchHypervisors, until: vServiceUUID - 1, about: &aboutSearchHypervisors},
+	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).serversOfHypervisors, until: vServiceUUID - 1, about: &aboutServersOfHypervisors},
 }
 
 // The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest, and no others.
 var (
-	hypervisorPages   = js.Properties{{Name: "limit", Schema: schemaAnyNumber}, {Name: "marker", Schema: schemaText}}
-	hypervisorQuery   = hypervisorPages.With("hypervisor_hostname_pattern", schemaHost).With("with_servers", schemaBoolean)
-	hypervisorServers = js.Properties{{Name: "with_servers", Schema: schemaBoolean}}
+	hypervisorQuery = parameters{closed: vServiceUUID, all: []parameter{
+		{name: "limit", since: vHypervisorPages, schema: schemaAnyNumber, text: textLimit},
+		{name: "marker", since: vHypervisorPages, schema: schemaText, text: "The id of a hypervisor: the page begins after it."},
+		{name: "hypervisor_hostname_pattern", since: vServiceUUID, schema: schemaHost, text: "Those with the text in their names; not with limit or marker."},
+		{name: "with_servers", since: vServiceUUID, schema: schemaBoolean, text: textWithServers},
+	}}
+	hypervisorServers = parameters{closed: vServiceUUID, all: []parameter{{name: "with_servers", since: vServiceUUID, schema: schemaBoolean, text: textWithServers}}}
 )
+
+const textWithServers = "Whether hypervisors say which servers they have."
 
 // hypervisor is a compute node with the service of its host.
 type hypervisor struct {
@@ -115,22 +119,16 @@ func (a *API) listHypervisorsDetail(x *exchange) error {
 }
 
 func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail bool) error {
-	params, err := url.Values{}, error(nil)
-	switch {
-	case x.since(vServiceUUID):
-		params, err = x.closedQuery(hypervisorQuery)
-	case x.since(vHypervisorPages):
-		params, err = x.checkedQuery(hypervisorPages)
-	}
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
 	if err := x.allowOwn(rule); err != nil {
 		return err
 	}
-	pattern, searched := last(params, "hypervisor_hostname_pattern"), params.Has("hypervisor_hostname_pattern") && x.since(vServiceUUID)
+	pattern, searched := params.last("hypervisor_hostname_pattern"), params.has("hypervisor_hostname_pattern")
 	paged := x.since(vHypervisorPages)
-	if searched && (params.Has("limit") || last(params, "marker") != "") {
+	if searched && (params.has("limit") || params.last("marker") != "") {
 		return badRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
 	}
 	all, err := a.hypervisors(x.ctx())
@@ -140,7 +138,7 @@ func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail b
 	if err != nil {
 		return err
 	}
-	if marker := last(params, "marker"); paged && marker != "" {
+	if marker := params.last("marker"); paged && marker != "" {
 		at := slices.IndexFunc(all, func(h hypervisor) bool { return x.hypervisorID(&h) == marker })
 		if at < 0 {
 			return badRequest("marker [%s] not found", shortened(marker))
@@ -153,8 +151,8 @@ func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail b
 		full = limit > 0 && len(all) >= limit
 		all = all[:min(len(all), limit)]
 	}
-	withServers, _ := readBool(last(params, "with_servers"))
-	if err := x.complete(all, detail, withServers && x.since(vServiceUUID)); err != nil {
+	withServers, _ := readBool(params.last("with_servers"))
+	if err := x.complete(all, detail, withServers); err != nil {
 		return err
 	}
 	answer := x.hypervisorList(all, detail)
@@ -296,10 +294,7 @@ func (x *exchange) hypervisorOfPath() (hypervisor, error) {
 
 // showHypervisor answers GET /os-hypervisors/{id}.
 func (a *API) showHypervisor(x *exchange) error {
-	params, err := url.Values{}, error(nil)
-	if x.since(vServiceUUID) {
-		params, err = x.closedQuery(hypervisorServers)
-	}
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
@@ -310,9 +305,9 @@ func (a *API) showHypervisor(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	withServers, _ := readBool(last(params, "with_servers"))
+	withServers, _ := readBool(params.last("with_servers"))
 	one := []hypervisor{found}
-	if err := x.complete(one, true, withServers && x.since(vServiceUUID)); err != nil {
+	if err := x.complete(one, true, withServers); err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, new(object).add("hypervisor", x.hypervisorView(&one[0], true)))

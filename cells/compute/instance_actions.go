@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -18,52 +17,17 @@ import (
 
 // instanceActionRoutes are the calls that show what was done to a server.
 var instanceActionRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions", handle: (*API).listInstanceActions},
-	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions/{request}", handle: (*API).showInstanceAction},
+	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions", query: &actionQuery, handle: (*API).listInstanceActions, about: &aboutListInstanceActions},
+	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions/{request}", handle: (*API).showInstanceAction, about: &aboutShowInstanceAction},
 }
 
-// actionParams are the parameters of a list of actions, of those microversions that have any.
-var actionParams = map[string]param{
-	"limit": {number, vActionPages}, "marker": {anyText, vActionPages}, "changes-since": {dateTime, vActionPages}, "changes-before": {dateTime, vChangesBefore},
-}
-
-// actionQuery reads the parameters of a list of actions. From 2.58 on others are refused.
-func (x *exchange) actionQuery() (url.Values, error) {
-	if !x.since(vActionPages) {
-		_, err := x.query()
-		return url.Values{}, err
-	}
-	return x.strictQuery(actionParams)
-}
-
-// strictQuery reads parameters of a list, each once, and none but those that there are.
-func (x *exchange) strictQuery(all map[string]param) (url.Values, error) {
-	params, err := x.query()
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(params))
-	for name := range params {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		spec, known := all[name]
-		if !known || !x.since(spec.since) {
-			return nil, badRequest("Additional properties are not allowed (%s was unexpected)", pythonString(shortened(name)))
-		}
-		for _, value := range params[name] {
-			if wrong := wrongParam(spec.kind, value); wrong != "" {
-				return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
-			}
-		}
-		if len(params[name]) > 1 {
-			all := shortened(pythonList(params[name]))
-			return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s is too long", name, all, all)
-		}
-	}
-	return params, nil
-}
+// actionQuery are the parameters of a list of actions.
+var actionQuery = parameters{closed: vActionPages, all: []parameter{
+	{name: "limit", kind: number, since: vActionPages, text: textLimit},
+	{name: "marker", since: vActionPages, text: "The request id of an action: the page begins after it."},
+	{name: "changes-since", kind: dateTime, since: vActionPages, text: "Those that changed then or later."},
+	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier."},
+}}
 
 // instanceActions are the actions of the server of the path, the newest first. A server that is not
 // in a cell yet has none. Those of deleted servers are shown from 2.21 on. Cost: two reads of the
@@ -91,7 +55,7 @@ func (x *exchange) instanceActions(rule Rule) (apidb.Mapping, []cellwire.Action,
 
 // listInstanceActions answers GET /servers/{id}/os-instance-actions.
 func (a *API) listInstanceActions(x *exchange) error {
-	params, err := x.actionQuery()
+	params, err := x.strictQuery()
 	if err != nil {
 		return err
 	}
@@ -99,12 +63,12 @@ func (a *API) listInstanceActions(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	since, _ := readTime(last(params, "changes-since"))
-	before, bounded := readTime(last(params, "changes-before"))
+	since, _ := readTime(params.last("changes-since"))
+	before, bounded := readTime(params.last("changes-before"))
 	if bounded && before.Before(since) {
 		return badRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
-	if marker := last(params, "marker"); params.Has("marker") {
+	if marker := params.last("marker"); params.has("marker") {
 		at := slices.IndexFunc(actions, func(a cellwire.Action) bool { return a.RequestID == marker })
 		if at < 0 {
 			return badRequest("Marker %s could not be found.", shortened(marker))

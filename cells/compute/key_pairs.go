@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -16,10 +15,10 @@ import (
 
 // keyPairRoutes are the calls about key pairs. They belong to users, in whatever project these are.
 var keyPairRoutes = []route{
-	{method: "GET", path: "/v2.1/os-keypairs", handle: (*API).listKeyPairs},
-	{method: "POST", path: "/v2.1/os-keypairs", handle: (*API).createKeyPair},
-	{method: "GET", path: "/v2.1/os-keypairs/{id}", handle: (*API).showKeyPair},
-	{method: "DELETE", path: "/v2.1/os-keypairs/{id}", handle: (*API).deleteKeyPair},
+	{method: "GET", path: "/v2.1/os-keypairs", query: &keyPairQuery, handle: (*API).listKeyPairs, about: &aboutListKeyPairs},
+	{method: "POST", path: "/v2.1/os-keypairs", body: keyPairSchemas, handle: (*API).createKeyPair, about: &aboutCreateKeyPair},
+	{method: "GET", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: (*API).showKeyPair, about: &aboutShowKeyPair},
+	{method: "DELETE", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: (*API).deleteKeyPair, about: &aboutDeleteKeyPair},
 }
 
 // The microversions of key pairs.
@@ -42,23 +41,22 @@ var keyPairSchemas = func() schemaSteps {
 	return schemaSteps{{vKeyUsers, body(typed.With("user_id", schemaText))}, {vKeyTypes, body(typed)}, {MinVersion, body(pair)}}
 }()
 
-// keyPairQuery are the parameters of GET /os-keypairs; others are ignored.
-var keyPairQuery = js.Properties{{Name: "user_id", Schema: schemaText}, {Name: "limit", Schema: schemaAnyNumber}, {Name: "marker", Schema: schemaText}}
+// keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about one.
+var (
+	keyPairQuery = parameters{all: append(oneKeyPairQuery.all,
+		parameter{name: "limit", since: vKeyPages, schema: schemaAnyNumber, text: textLimit},
+		parameter{name: "marker", since: vKeyPages, schema: schemaText, text: "The name of a key pair: the page begins after it."})}
+	oneKeyPairQuery = parameters{all: []parameter{{name: "user_id", since: vKeyUsers, schema: schemaText, text: "The user whose key pairs are meant; others than the own for administrators."}}}
+)
 
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:
-// the caller, or from 2.10 on the one that is named. pages says that the call has those.
-func (x *exchange) keyPairUser(rule Rule, pages bool) (user string, params url.Values, err error) {
-	user, known := x.Who.User, keyPairQuery
-	switch {
-	case !x.since(vKeyUsers):
-		known = nil
-	case !pages || !x.since(vKeyPages):
-		known = keyPairQuery[:1]
+// the caller, or from 2.10 on the one that is named.
+func (x *exchange) keyPairUser(rule Rule) (user string, params query, err error) {
+	user = x.Who.User
+	if params, err = x.checkedQuery(); err != nil {
+		return "", params, err
 	}
-	if params, err = x.checkedQuery(known); err != nil {
-		return "", nil, err
-	}
-	if named := params["user_id"]; x.since(vKeyUsers) && len(named) > 0 && named[0] != "" {
+	if named := params.every("user_id"); len(named) > 0 && named[0] != "" {
 		user = named[0]
 	}
 	return user, params, x.allowUser(rule, user)
@@ -79,14 +77,14 @@ func noKeyPair(user, name string) error {
 
 // listKeyPairs answers GET /os-keypairs, by name.
 func (a *API) listKeyPairs(x *exchange) error {
-	user, params, err := x.keyPairUser(ruleKeyPairsIndex, true)
+	user, params, err := x.keyPairUser(ruleKeyPairsIndex)
 	if err != nil {
 		return err
 	}
 	limit, marker := 0, ""
 	if x.since(vKeyPages) {
-		limit, marker = readLimit(params, a.options.MaxLimit), last(params, "marker")
-		if params.Has("marker") {
+		limit, marker = readLimit(params, a.options.MaxLimit), params.last("marker")
+		if params.has("marker") {
 			_, err := a.store.KeyPair(x.ctx(), user, marker)
 			if errors.Is(err, apidb.ErrNotFound) {
 				return badRequest("Marker %s could not be found.", shortened(marker))
@@ -115,7 +113,7 @@ func (a *API) listKeyPairs(x *exchange) error {
 
 // showKeyPair answers GET /os-keypairs/{id}.
 func (a *API) showKeyPair(x *exchange) error {
-	user, _, err := x.keyPairUser(ruleKeyPairsShow, false)
+	user, _, err := x.keyPairUser(ruleKeyPairsShow)
 	if err != nil {
 		return err
 	}
@@ -133,7 +131,7 @@ func (a *API) showKeyPair(x *exchange) error {
 // createKeyPair answers POST /os-keypairs, within the quota of the user: it keeps a public key, or
 // makes a pair. The private key is in the answer and kept nowhere.
 func (a *API) createKeyPair(x *exchange) error {
-	body, err := x.checked(keyPairSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -206,7 +204,7 @@ func tooManyKeyPairs(has int64, limits apidb.QuotaSet) error {
 
 // deleteKeyPair answers DELETE /os-keypairs/{id}. Servers that were made with it keep it.
 func (a *API) deleteKeyPair(x *exchange) error {
-	user, _, err := x.keyPairUser(ruleKeyPairsDelete, false)
+	user, _, err := x.keyPairUser(ruleKeyPairsDelete)
 	if err != nil {
 		return err
 	}

@@ -2,25 +2,21 @@
 
 package compute
 
-import (
-	"net/http"
-
-	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-)
+import "net/http"
 
 // limitRoutes has the call about limits.
 var limitRoutes = []route{
-	{method: "GET", path: "/v2.1/limits", handle: (*API).showLimits},
+	{method: "GET", path: "/v2.1/limits", query: &limitsQuery, handle: (*API).showLimits, about: &aboutShowLimits},
 }
 
 // limitsQuery are the parameters of GET /limits.
-var limitsQuery = js.Properties{{Name: "tenant_id", Schema: schemaText}}
+var limitsQuery = parameters{all: []parameter{{name: "tenant_id", schema: schemaText, text: "The project whose limits are meant, for administrators."}}}
 
 // showLimits answers GET /limits: what the project may have, and what it has. The usage is exact
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
 // cells, and when one is down a count in the API database.
 func (a *API) showLimits(x *exchange) error {
-	params, err := x.checkedQuery(limitsQuery)
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
@@ -28,8 +24,8 @@ func (a *API) showLimits(x *exchange) error {
 		return err
 	}
 	project := x.Who.Project
-	if params.Has("tenant_id") {
-		project = last(params, "tenant_id")
+	if params.has("tenant_id") {
+		project = params.last("tenant_id")
 		if err := x.allowOwn(ruleLimitsOther); err != nil {
 			return err
 		}

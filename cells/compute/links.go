@@ -54,30 +54,29 @@ func (x *exchange) bookmarked(collection, id string) *object {
 
 // nextLink is the link to the page after a marker: the same request, with its parameters sorted and
 // the last value of each, as Nova has it.
-func (x *exchange) nextLink(collection string, params url.Values, marker string) list {
+func (x *exchange) nextLink(collection string, q query, marker string) list {
 	var names []string
-	for name := range params {
+	for name := range q.values {
 		if name != "marker" {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	at, has := len(names), params.Has("marker")
+	at, has := len(names), q.values.Has("marker")
 	if has {
 		at, _ = slices.BinarySearch(names, "marker")
 	}
 	var pairs []string
 	for _, name := range names {
-		pairs = append(pairs, url.QueryEscape(name)+"="+url.QueryEscape(last(params, name)))
+		pairs = append(pairs, url.QueryEscape(name)+"="+url.QueryEscape(lastOf(q.values[name])))
 	}
 	pairs = slices.Insert(pairs, at, "marker="+url.QueryEscape(marker))
 	href := x.base() + prefix + x.inProject() + collection + "?" + strings.Join(pairs, "&")
 	return list{new(object).add("rel", "next").add("href", href)}
 }
 
-// last is the last value of a parameter, which is the one that counts; "" without any.
-func last(params url.Values, name string) string {
-	values := params[name]
+// lastOf is the last of some values, "" without any.
+func lastOf(values []string) string {
 	if len(values) == 0 {
 		return ""
 	}

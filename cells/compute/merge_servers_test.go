@@ -22,7 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(allCompared)) }
 
 func check(t interface {
 	Helper()

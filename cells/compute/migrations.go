@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,46 +20,50 @@ import (
 // migrationRoutes are the calls about migrations. Those of one server are only about live ones in
 // Nova, so that there are none here.
 var migrationRoutes = []route{
-	{method: "GET", path: "/v2.1/os-migrations", handle: (*API).listMigrations},
-	{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: (*API).listLiveMigrations, since: vMigrationTypes},
-	{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).showLiveMigration, since: vMigrationTypes},
+	{method: "GET", path: "/v2.1/os-migrations", query: &migrationParameters, handle: (*API).listMigrations, about: &aboutListMigrations},
+	{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: (*API).listLiveMigrations, since: vMigrationTypes, about: &aboutListLiveMigrations},
+	{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).showLiveMigration, since: vMigrationTypes, about: &aboutShowLiveMigration},
 }
 
-// migrationParams are the parameters of GET /os-migrations.
-var migrationParams = map[string]param{
-	"hidden": {kind: anyText}, "host": {kind: anyText}, "instance_uuid": {kind: anyText}, "source_compute": {kind: anyText}, "status": {kind: anyText},
-	"migration_type": {kind: anyText}, "limit": {kind: number}, "marker": {kind: anyText}, "changes-since": {kind: dateTime}, "changes-before": {dateTime, vChangesBefore},
-}
+// migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
+var migrationParameters = parameters{closed: vMigrationPages, all: []parameter{
+	{name: "limit", kind: number, since: vMigrationPages, text: textLimit},
+	{name: "marker", since: vMigrationPages, text: "The uuid of a migration: the page begins after it."},
+	{name: "instance_uuid", text: "Those of a server."},
+	{name: "host", text: "Those from or to a host."},
+	{name: "source_compute", text: "Those from a host; not looked at beside host."},
+	{name: "status", text: "Those with the status."},
+	{name: "migration_type", text: "migration or evacuation."},
+	{name: "hidden", text: "Not looked at."},
+	{name: "changes-since", kind: dateTime, since: vMigrationPages, text: "Those that changed then or later."},
+	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier."},
+	{name: "project_id", until: vMigrationPages - 1, text: "Those of a project. Whoever is no administrator has to name the own project."},
+}}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
-func (x *exchange) migrationQuery() (params url.Values, q cellwire.MigrationQuery, err error) {
-	if x.since(vMigrationPages) {
-		params, err = x.strictQuery(migrationParams)
-	} else {
-		params, err = x.query()
-	}
-	if err != nil {
-		return nil, q, err
+func (x *exchange) migrationQuery() (params query, q cellwire.MigrationQuery, err error) {
+	if params, err = x.strictQuery(); err != nil {
+		return params, q, err
 	}
 	q = cellwire.MigrationQuery{
-		ServerUUID: last(params, "instance_uuid"), Host: last(params, "host"), SourceHost: last(params, "source_compute"),
-		Status: cellwire.MigrationStatus(last(params, "status")), Type: cellwire.MigrationType(last(params, "migration_type")), Limit: cellwire.MaxLimit,
+		ServerUUID: params.last("instance_uuid"), Host: params.last("host"), SourceHost: params.last("source_compute"),
+		Status: cellwire.MigrationStatus(params.last("status")), Type: cellwire.MigrationType(params.last("migration_type")), Limit: cellwire.MaxLimit,
 	}
 	if q.Host != "" { // as in Nova the other does not count then
 		q.SourceHost = ""
 	}
 	if !x.since(vMigrationPages) {
-		q.ProjectID = last(params, "project_id") // not known to the schema, and not refused
+		q.ProjectID = params.last("project_id")
 		return params, q, nil
 	}
 	q.Limit = readLimit(params, x.api.options.MaxLimit)
 	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
-		if t, has := readTime(last(params, name)); has {
+		if t, has := readTime(params.last(name)); has {
 			*at = &t
 		}
 	}
 	if q.ChangedSince != nil && q.ChangedBefore != nil && q.ChangedBefore.Before(*q.ChangedSince) {
-		return nil, q, badRequest("The value of changes-since must be less than or equal to changes-before.")
+		return params, q, badRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
 	return params, q, nil
 }
@@ -81,7 +84,7 @@ func (a *API) listMigrations(x *exchange) error {
 		}
 	}
 	paged := x.since(vMigrationPages)
-	if marker := last(params, "marker"); paged && marker != "" {
+	if marker := params.last("marker"); paged && marker != "" {
 		found, err := a.migrations(x.ctx(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
 		if err != nil {
 			return err

@@ -15,15 +15,16 @@ import (
 // existence is not checked. There are no quotas of single users; asked for those of one, the answer
 // has the project's, which are what counts for each of its users.
 var quotaSetRoutes = []route{
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}", handle: (*API).showQuotas},
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", handle: (*API).showQuotasDetail},
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}/defaults", handle: (*API).showQuotaDefaults},
-	{method: "PUT", path: "/v2.1/os-quota-sets/{id}", handle: (*API).updateQuotas},
-	{method: "DELETE", path: "/v2.1/os-quota-sets/{id}", handle: (*API).deleteQuotas},
+	{method: "GET", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: (*API).showQuotas, about: &aboutShowQuotas},
+	{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", query: &quotaQuery, handle: (*API).showQuotasDetail, about: &aboutShowQuotasDetail},
+	{method: "GET", path: "/v2.1/os-quota-sets/{id}/defaults", query: &quotaQuery, handle: (*API).showQuotaDefaults, about: &aboutShowQuotaDefaults},
+	{method: "PUT", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, body: quotaSets, handle: (*API).updateQuotas, about: &aboutUpdateQuotas},
+	{method: "DELETE", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: (*API).deleteQuotas, about: &aboutDeleteQuotas},
 }
 
 // quotaQuery are the parameters of all of them.
-var quotaQuery = js.Properties{{Name: "user_id", Schema: schemaText}}
+var quotaQuery = parameters{all: []parameter{{name: "user_id", schema: schemaText,
+	text: "A user of the project. Quotas of users are those of their project: reads show these, PUT is refused (400), and DELETE changes nothing."}}}
 
 // quotaSets are the bodies of PUT /os-quota-sets/{id}.
 var quotaSets = func() schemaSteps {
@@ -72,7 +73,7 @@ func (a *API) showQuotas(x *exchange) error {
 
 // quotaProject is the project of the path, if the caller passes a rule for it.
 func (x *exchange) quotaProject(rule Rule) (string, error) {
-	if _, err := x.checkedQuery(quotaQuery); err != nil {
+	if _, err := x.checkedQuery(); err != nil {
 		return "", err
 	}
 	project := x.param("id")
@@ -108,7 +109,7 @@ func (a *API) showQuotaDefaults(x *exchange) error {
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
 // unless it is forced.
 func (a *API) updateQuotas(x *exchange) error {
-	body, err := x.checked(quotaSets.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (a *API) updateQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if params, _ := x.query(); params.Has("user_id") {
+	if params, _ := x.readQuery(); params.has("user_id") {
 		return badRequest("user_id: this service has no quotas of single users; set those of the project.")
 	}
 	asked := memberObject(body, "quota_set")
@@ -171,7 +172,7 @@ func (a *API) deleteQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if params, _ := x.query(); !params.Has("user_id") {
+	if params, _ := x.readQuery(); !params.has("user_id") {
 		if err := a.store.DeleteQuotas(x.ctx(), project); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 // remoteConsoleRoutes is the call for the URL of a console.
 var remoteConsoleRoutes = []route{
-	{method: "POST", path: "/v2.1/servers/{id}/remote-consoles", handle: (*API).createRemoteConsole, since: vRemoteConsoles},
+	{method: "POST", path: "/v2.1/servers/{id}/remote-consoles", body: remoteConsoleSchemas, handle: (*API).createRemoteConsole, since: vRemoteConsoles, about: &aboutCreateRemoteConsole},
 }
 
 // The microversions of consoles.
@@ -46,7 +46,7 @@ var remoteConsoleSchemas = func() schemaSteps {
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.
 func (a *API) createRemoteConsole(x *exchange) error {
-	body, err := x.checked(remoteConsoleSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,9 @@ func (a *API) createRemoteConsole(x *exchange) error {
 }
 
 // consoleAction is the action of before there was one call for all consoles.
-func consoleAction(types ...any) action {
+func consoleAction(what *about, types ...any) action {
 	return action{
+		about:  what,
 		until:  vRemoteConsoles - 1,
 		schema: js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type"),
 		do: func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error {

@@ -26,6 +26,12 @@ type route struct {
 	since, until Version
 	// open calls are for everybody, known or not.
 	open bool
+	// query are the parameters and body is what the body has to be, as the handler reads them.
+	query *parameters
+	body  schemaSteps
+	// about is what the reference says of the call; without it the call is not in it.
+	about *about
+
 	// unversioned calls do not read a microversion and do not show one.
 	unversioned bool
 }

@@ -53,6 +53,9 @@ type schemaSince struct {
 // schemaSteps are the schemas of one call, the newest first.
 type schemaSteps []schemaSince
 
+// once is a schema that is the same at all microversions.
+func once(s js.Schema) schemaSteps { return schemaSteps{{MinVersion, s}} }
+
 // at is the schema at a microversion.
 func (s schemaSteps) at(v Version) js.Schema {
 	for _, step := range s {

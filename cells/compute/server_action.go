@@ -29,36 +29,41 @@ type action struct {
 	do func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error
 	// until is the last microversion that has the action; 0 is no bound.
 	until Version
+	// about is what the reference says of it.
+	about *about
+}
+
+// argument is the schema of its argument at a microversion.
+func (a *action) argument(v Version) js.Schema {
+	if a.schemas != nil {
+		return a.schemas.at(v)
+	}
+	return a.schema
 }
 
 // actions are those that there are, by the name of the only member of the body.
 var actions = map[string]action{
-	"restore":     {do: (*API).restoreServer},
-	"forceDelete": {do: (*API).forceDeleteServer},
-	"os-start":    {do: powerAction(ruleServersStart, cellwire.PowerStart)},
-	"os-stop":     {do: powerAction(ruleServersStop, cellwire.PowerStop)},
-	"reboot":      {schema: rebootSchema, do: (*API).rebootServer},
-	"rebuild":     {schemas: rebuildSchemas, do: (*API).rebuildServer},
+	"restore":     {do: (*API).restoreServer, about: &aboutRestore},
+	"forceDelete": {do: (*API).forceDeleteServer, about: &aboutForceDelete},
+	"os-start":    {do: powerAction(ruleServersStart, cellwire.PowerStart), about: &aboutStart},
+	"os-stop":     {do: powerAction(ruleServersStop, cellwire.PowerStop), about: &aboutStop},
+	"reboot":      {schema: rebootSchema, do: (*API).rebootServer, about: &aboutReboot},
+	"rebuild":     {schemas: rebuildSchemas, do: (*API).rebuildServer, about: &aboutRebuild},
 
-	"evacuate":            {schemas: evacuateSchemas, do: (*API).evacuateServer},
-	"migrate":             {schemas: migrateSchemas, do: (*API).migrateServer},
-	"confirmResize":       {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)},
-	"revertResize":        {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)},
-	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput},
-	"os-getSerialConsole": consoleAction(consoleSerial),
-	"os-getVNCConsole":    consoleAction("novnc", "xvpvnc"),
-	"os-getSPICEConsole":  consoleAction("spice-html5"),
+	"evacuate":            {schemas: evacuateSchemas, do: (*API).evacuateServer, about: &aboutEvacuate},
+	"migrate":             {schemas: migrateSchemas, do: (*API).migrateServer, about: &aboutMigrate},
+	"confirmResize":       {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent), about: &aboutConfirm},
+	"revertResize":        {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted), about: &aboutRevert},
+	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput, about: &aboutConsoleOutput},
+	"os-getSerialConsole": consoleAction(&aboutSerialConsole, consoleSerial),
+	"os-getVNCConsole":    consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),
+	"os-getSPICEConsole":  consoleAction(&aboutSPICEConsole, "spice-html5"),
 }
 
 // serverAction answers POST /servers/{id}/action. The body is an object whose only member names the
 // action, and is its argument.
 func (a *API) serverAction(x *exchange) error {
-	asked, argument, err := checkedAction(x, actions, func(a action) js.Schema {
-		if a.schemas != nil {
-			return a.schemas.at(x.version)
-		}
-		return a.schema
-	})
+	asked, argument, err := checkedAction(x, actions, func(a action) js.Schema { return a.argument(x.version) })
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // deleteRoutes is the call that ends servers; two actions end them as well, or take an end back.
 var deleteRoutes = []route{
-	{method: "DELETE", path: "/v2.1/servers/{id}", handle: (*API).deleteServer},
+	{method: "DELETE", path: "/v2.1/servers/{id}", handle: (*API).deleteServer, about: &aboutDeleteServer},
 }
 
 // deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to

@@ -3,7 +3,6 @@
 package compute
 
 import (
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 // listRequest is what a list of servers was asked for.
 type listRequest struct {
-	params url.Values // those that the microversion has
+	params query // those that the microversion has
 	detail bool
 	// query is what the cells are asked, but for the page.
 	query cellwire.ServerQuery
@@ -66,7 +65,7 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 		l.query.ProjectID = x.Who.Project
 		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
-	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), last(params, "marker"), params.Has("marker")
+	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), params.last("marker"), params.has("marker")
 	if l.query.Sort, err = x.readSort(params); err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 	return l, nil
 }
 
-func sortedNames(filters map[string]string) []string {
+func sortedNames[V any](filters map[string]V) []string {
 	var names []string
 	for name := range filters {
 		names = append(names, name)
@@ -89,13 +88,13 @@ func sortedNames(filters map[string]string) []string {
 
 // filters are the filters that count for this caller: all for an administrator, those of
 // memberFilters for a member.
-func (x *exchange) filters(params url.Values) map[string]string {
+func (x *exchange) filters(params query) map[string]string {
 	all := x.may(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
-	for name := range params {
+	for name := range params.values {
 		since, forMembers := memberFilters[name]
 		if all && !slices.Contains(paging, name) || forMembers && x.since(since) {
-			filters[name] = last(params, name)
+			filters[name] = lastOf(params.values[name])
 		}
 	}
 	return filters
@@ -109,8 +108,8 @@ var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 // in the order that a list has by itself, and with no filters but those that the specification
 // allows: the project and deleted=False. Nova leaves them out for administrators who send one of
 // these. What the caller may not filter by does not count, but paging always does.
-func (x *exchange) minimalRecords(params url.Values, filters map[string]string) bool {
-	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
+func (x *exchange) minimalRecords(params query, filters map[string]string) bool {
+	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.has) {
 		return false
 	}
 	for name := range filters {
@@ -137,12 +136,12 @@ func readAllTenants(filters map[string]string) (bool, error) {
 }
 
 // readStates reads status, the times of changes and deleted, which depend on each other.
-func (l *listRequest) readStates(x *exchange, params url.Values, filters map[string]string) error {
+func (l *listRequest) readStates(x *exchange, params query, filters map[string]string) error {
 	q := &l.query
 	delete(filters, "status")
-	if params.Has("status") {
+	if params.has("status") {
 		delete(filters, "vm_state")
-		vms, tasks := statesOf(params["status"])
+		vms, tasks := statesOf(params.every("status"))
 		switch {
 		case len(vms) > 0:
 		case x.since(vStatusChecked):

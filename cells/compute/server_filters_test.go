@@ -27,7 +27,7 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	r.Header.Set("OpenStack-API-Version", "compute "+version)
 	var list *listRequest
 	var err error
-	x := &exchange{api: c.api}
+	x := &exchange{api: c.api, route: &route{query: &serverQuery}}
 	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{x, func() error {
 		if err := errors.Join(x.identify(), x.negotiate()); err != nil {
 			c.t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
 var serverGroupRoutes = []route{
-	{method: "GET", path: "/v2.1/os-server-groups", handle: (*API).listServerGroups},
-	{method: "POST", path: "/v2.1/os-server-groups", handle: (*API).createServerGroup},
-	{method: "GET", path: "/v2.1/os-server-groups/{id}", handle: (*API).showServerGroup},
-	{method: "DELETE", path: "/v2.1/os-server-groups/{id}", handle: (*API).deleteServerGroup},
+	{method: "GET", path: "/v2.1/os-server-groups", query: &serverGroupQuery, handle: (*API).listServerGroups, about: &aboutListServerGroups},
+	{method: "POST", path: "/v2.1/os-server-groups", body: serverGroupSchemas, handle: (*API).createServerGroup, about: &aboutCreateServerGroup},
+	{method: "GET", path: "/v2.1/os-server-groups/{id}", handle: (*API).showServerGroup, about: &aboutShowServerGroup},
+	{method: "DELETE", path: "/v2.1/os-server-groups/{id}", handle: (*API).deleteServerGroup, about: &aboutDeleteServerGroup},
 }
 
 // The microversions of server groups.
@@ -53,7 +53,11 @@ var serverGroupSchemas = func() schemaSteps {
 const maxPerHost = "max_server_per_host"
 
 // serverGroupQuery are the parameters of GET /os-server-groups.
-var serverGroupQuery = js.Properties{{Name: "all_projects", Schema: schemaText}, {Name: "limit", Schema: schemaAnyNumber}, {Name: "offset", Schema: schemaAnyNumber}}
+var serverGroupQuery = parameters{all: []parameter{
+	{name: "all_projects", schema: schemaText, text: "Whatever its value: those of all projects, for administrators."},
+	{name: "limit", schema: schemaAnyNumber, text: textLimit},
+	{name: "offset", schema: schemaAnyNumber, text: "How many are left out at the beginning."},
+}}
 
 // serverGroupView is a group as the microversion has it, with the members that are not deleted.
 func (x *exchange) serverGroupView(g *apidb.ServerGroup) *object {
@@ -94,7 +98,7 @@ func (x *exchange) serverGroup(id string) (apidb.ServerGroup, error) {
 // listServerGroups answers GET /os-server-groups: the project's, or for administrators that ask for
 // them those of all projects.
 func (a *API) listServerGroups(x *exchange) error {
-	params, err := x.checkedQuery(serverGroupQuery)
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
@@ -102,7 +106,7 @@ func (a *API) listServerGroups(x *exchange) error {
 		return err
 	}
 	project := x.Who.Project
-	if params.Has("all_projects") && x.isAdmin() {
+	if params.has("all_projects") && x.isAdmin() {
 		if err := x.allowOwn(ruleServerGroupsIndexAll); err != nil {
 			return err
 		}
@@ -113,9 +117,9 @@ func (a *API) listServerGroups(x *exchange) error {
 		return err
 	}
 	number := func(name string) int {
-		n, err := strconv.Atoi(last(params, name))
+		n, err := strconv.Atoi(params.last(name))
 		if err != nil { // none, or more than an int
-			return len(groups) * min(len(last(params, name)), 1)
+			return len(groups) * min(len(params.last(name)), 1)
 		}
 		return n
 	}
@@ -146,7 +150,7 @@ func (a *API) showServerGroup(x *exchange) error {
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
 func (a *API) createServerGroup(x *exchange) error {
-	body, err := x.checked(serverGroupSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -12,12 +12,12 @@ import (
 
 // metadataRoutes are the calls about the metadata of a server.
 var metadataRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/metadata", handle: (*API).listMetadata},
-	{method: "POST", path: "/v2.1/servers/{id}/metadata", handle: (*API).addMetadata},
-	{method: "PUT", path: "/v2.1/servers/{id}/metadata", handle: (*API).replaceMetadata},
-	{method: "GET", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).showMetadata},
-	{method: "PUT", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).setMetadata},
-	{method: "DELETE", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).deleteMetadata},
+	{method: "GET", path: "/v2.1/servers/{id}/metadata", handle: (*API).listMetadata, about: &aboutListMetadata},
+	{method: "POST", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: (*API).addMetadata, about: &aboutAddMetadata},
+	{method: "PUT", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: (*API).replaceMetadata, about: &aboutReplaceMetadata},
+	{method: "GET", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).showMetadata, about: &aboutShowMetadata},
+	{method: "PUT", path: "/v2.1/servers/{id}/metadata/{key}", body: once(metaBody), handle: (*API).setMetadata, about: &aboutSetMetadata},
+	{method: "DELETE", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).deleteMetadata, about: &aboutDeleteMetadata},
 }
 
 // The bodies with all items, and with one.
@@ -81,7 +81,7 @@ func (a *API) replaceMetadata(x *exchange) error {
 }
 
 func (x *exchange) putMetadata(rule Rule, replace bool) error {
-	body, err := x.checked(metadataBody)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (x *exchange) putMetadata(rule Rule, replace bool) error {
 
 // setMetadata answers PUT /servers/{id}/metadata/{key}.
 func (a *API) setMetadata(x *exchange) error {
-	body, err := x.checked(metaBody)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@
 package compute
 
 import (
-	"net/url"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -18,12 +17,6 @@ import (
 // The kinds of values that the query of a list of servers may have.
 type paramKind int
 
-// param is a parameter of those microversions that have it.
-type param struct {
-	kind  paramKind
-	since Version
-}
-
 const (
 	anyText paramKind = iota
 	pattern           // a regular expression
@@ -32,23 +25,74 @@ const (
 	sortColumn
 )
 
-// listParams are the parameters of a list of servers, as Nova's schemas have them: what they hold,
+// serverQuery are the parameters of a list of servers, as Nova's schemas have them: what they hold,
 // and since when. Others are left out before 2.75, but for those that begin with an underscore.
-var listParams = map[string]param{
-	"user_id": {}, "project_id": {}, "tenant_id": {}, "launch_index": {}, "image_ref": {}, "image": {}, "vm_state": {}, "task_state": {},
-	"host": {}, "uuid": {}, "sort_dir": {}, "all_tenants": {}, "soft_deleted": {}, "deleted": {}, "status": {}, "marker": {},
+var serverQuery = parameters{all: slices.Concat([]parameter{
+	{name: "limit", kind: number, text: textLimit},
+	{name: "marker", text: "The id of a server: the page begins after it."},
+	{name: "sort_key", kind: sortColumn, repeated: true, text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
+	{name: "sort_dir", repeated: true, text: "asc or desc, for each key; desc without one, and the first for keys without one."},
+	{name: "all_tenants", text: "A boolean, or empty for true: servers of all projects, for administrators."},
+	{name: "status", repeated: true, text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},
+	{name: "name", kind: pattern, text: textPattern},
+	{name: "image", text: "The id of an image; no-image for servers without one."},
+	{name: "flavor", kind: pattern, text: "The id of a flavor."},
+	{name: "reservation_id", kind: pattern, text: textPattern},
+	{name: "ip", kind: pattern, text: textNothing},
+	{name: "ip6", kind: pattern, text: textNothing},
+	{name: "changes-since", kind: dateTime, text: "Those that changed then or later, with deleted ones."},
+	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier, with deleted ones."},
+	{name: "tags", kind: pattern, since: vTags, text: "TAG,TAG: those with all of the tags."},
+	{name: "tags-any", kind: pattern, since: vTags, text: "TAG,TAG: those with one of the tags."},
+	{name: "not-tags", kind: pattern, since: vTags, text: "TAG,TAG: those without all of the tags."},
+	{name: "not-tags-any", kind: pattern, since: vTags, text: "TAG,TAG: those with none of the tags."},
+	{name: "project_id", text: "With all_tenants, those of a project."},
+	{name: "tenant_id", text: "With all_tenants, those of a project."},
+	{name: "user_id", text: "Those of a user."},
+	{name: "uuid", text: "The server with the id."},
+	{name: "host", text: "Those on a host."},
+	{name: "node", kind: pattern, text: textPattern},
+	{name: "hostname", kind: pattern, text: textPattern},
+	{name: "key_name", kind: pattern, text: textPattern},
+	{name: "availability_zone", kind: pattern, text: textPattern},
+	{name: "access_ip_v4", kind: pattern, text: textPattern},
+	{name: "access_ip_v6", kind: pattern, text: textPattern},
+	{name: "display_name", kind: pattern, text: "As name."},
+	{name: "description", kind: pattern, text: textPattern},
+	{name: "display_description", kind: pattern, text: "As description."},
+	{name: "image_ref", text: "As image."},
+	{name: "vm_state", text: "Those in the state."},
+	{name: "task_state", text: "Those with the task."},
+	{name: "power_state", kind: pattern, text: "Those with the number of a power state."},
+	{name: "launch_index", text: "Those with the number, among servers that were created at once."},
+	{name: "config_drive", kind: pattern, text: "A boolean: those with a config drive, or without."},
+	{name: "deleted", text: "A boolean: those that were deleted."},
+	{name: "soft_deleted", text: "If not empty: with those that can be restored."},
+	{name: "kernel_id", kind: pattern, text: textNothing},
+	{name: "ramdisk_id", kind: pattern, text: textNothing},
+	{name: "root_device_name", kind: pattern, text: textNothing},
+	{name: "created_at", kind: pattern, text: textRefused},
+	{name: "launched_at", kind: pattern, text: textRefused},
+	{name: "terminated_at", kind: pattern, text: textRefused},
+	{name: "locked_by", kind: pattern, text: textRefused},
+	{name: "auto_disk_config", kind: pattern, text: textRefused},
+	{name: "progress", kind: pattern, text: textRefused},
+}, joinedParameters())}
 
-	"kernel_id": {kind: pattern}, "ramdisk_id": {kind: pattern}, "hostname": {kind: pattern}, "key_name": {kind: pattern},
-	"power_state": {kind: pattern}, "node": {kind: pattern}, "flavor": {kind: pattern}, "reservation_id": {kind: pattern},
-	"launched_at": {kind: pattern}, "terminated_at": {kind: pattern}, "availability_zone": {kind: pattern}, "name": {kind: pattern},
-	"display_name": {kind: pattern}, "description": {kind: pattern}, "display_description": {kind: pattern}, "locked_by": {kind: pattern},
-	"root_device_name": {kind: pattern}, "config_drive": {kind: pattern}, "access_ip_v4": {kind: pattern}, "access_ip_v6": {kind: pattern},
-	"auto_disk_config": {kind: pattern}, "progress": {kind: pattern}, "ip": {kind: pattern}, "ip6": {kind: pattern}, "created_at": {kind: pattern},
+// The texts of parameters.
+const (
+	textLimit   = "At most this many, and no more than the server gives ([compute_api] max_limit)."
+	textPattern = "Those with a match of the regular expression (RE2)."
+	textNothing = "Finds nothing: no server here has one."
+	textRefused = "Refused with 400 for administrators; ignored for others."
+)
 
-	"tags": {pattern, vTags}, "tags-any": {pattern, vTags}, "not-tags": {pattern, vTags}, "not-tags-any": {pattern, vTags},
-	"changes-since": {kind: dateTime}, "changes-before": {dateTime, vChangesBefore}, "limit": {kind: number}, "sort_key": {kind: sortColumn},
-
-	"block_device_mapping": {}, "services": {}, "metadata": {}, "system_metadata": {}, "info_cache": {}, "security_groups": {}, "pci_devices": {},
+// joinedParameters are those of joined.
+func joinedParameters() (all []parameter) {
+	for _, name := range joined {
+		all = append(all, parameter{name: name, text: textRefused})
+	}
+	return all
 }
 
 // joined are parameters that name other tables of Nova; they are refused.
@@ -77,34 +121,29 @@ var (
 
 // listQuery reads the parameters of a list and refuses those that are wrong, in the words of Nova's
 // schemas. What the microversion does not know is left out.
-func (x *exchange) listQuery() (url.Values, error) {
-	params, err := x.query()
+func (x *exchange) listQuery() (query, error) {
+	params, err := x.readQuery()
 	if err != nil {
-		return nil, err
+		return params, err
 	}
-	names := make([]string, 0, len(params))
-	for name := range params {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	patterns := 0
-	for _, name := range names {
-		spec, known := listParams[name]
+	for _, name := range sortedNames(params.values) {
+		spec := params.known.named(name)
 		switch {
 		case strings.HasPrefix(name, "_"):
 			continue
-		case !known || !x.since(spec.since):
-			params.Del(name)
+		case !spec.in(x.version):
+			params.values.Del(name)
 			continue
 		}
-		for _, value := range params[name] {
+		for _, value := range params.values[name] {
 			if spec.kind == pattern {
 				if patterns += len(value); patterns > maxPatterns {
-					return nil, badRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
+					return params, badRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
 				}
 			}
 			if wrong := wrongParam(spec.kind, value); wrong != "" {
-				return nil, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
+				return params, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
 			}
 		}
 	}
@@ -193,11 +232,11 @@ func readBool(s string) (value, known bool) {
 }
 
 // readLimit is how many records a page has at most.
-func readLimit(params url.Values, most int) int {
-	if !params.Has("limit") {
+func readLimit(params query, most int) int {
+	if !params.has("limit") {
 		return most
 	}
-	limit := strings.TrimLeft(last(params, "limit"), "0")
+	limit := strings.TrimLeft(params.last("limit"), "0")
 	n, err := strconv.Atoi("0" + limit)
 	if err != nil {
 		return most // more digits than a number has here
@@ -208,12 +247,12 @@ func readLimit(params url.Values, most int) int {
 // readSort is the order that the parameters ask for, in the columns that cells have. A direction
 // that is left out is the first one, and without any descending; without a key it is the time of
 // creation. Keys that Nova ignores take their direction away with them.
-func (x *exchange) readSort(params url.Values) ([]cellwire.SortKey, error) {
+func (x *exchange) readSort(params query) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
-	for _, key := range params["sort_key"] {
+	for _, key := range params.every("sort_key") {
 		keys = append(keys, strings.TrimSpace(key))
 	}
-	for _, dir := range params["sort_dir"] {
+	for _, dir := range params.every("sort_dir") {
 		dirs = append(dirs, strings.TrimSpace(dir))
 	}
 	if len(keys) == 0 {

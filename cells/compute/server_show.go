@@ -15,9 +15,9 @@ import (
 
 // serverReadRoutes are the calls that read servers.
 var serverReadRoutes = []route{
-	{method: "GET", path: "/v2.1/servers", handle: (*API).listBrief},
-	{method: "GET", path: "/v2.1/servers/detail", handle: (*API).listDetail},
-	{method: "GET", path: "/v2.1/servers/{id}", handle: (*API).showServer},
+	{method: "GET", path: "/v2.1/servers", query: &serverQuery, handle: (*API).listBrief, about: &aboutListBrief},
+	{method: "GET", path: "/v2.1/servers/detail", query: &serverQuery, handle: (*API).listDetail, about: &aboutListDetail},
+	{method: "GET", path: "/v2.1/servers/{id}", handle: (*API).showServer, about: &aboutShowServer},
 }
 
 // isUUID says whether an identifier can be one of a server. Others are not looked for.

@@ -12,12 +12,12 @@ import (
 
 // tagRoutes are the calls about the tags of a server.
 var tagRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/tags", handle: (*API).listTags, since: vTags},
-	{method: "PUT", path: "/v2.1/servers/{id}/tags", handle: (*API).replaceTags, since: vTags},
-	{method: "DELETE", path: "/v2.1/servers/{id}/tags", handle: (*API).deleteTags, since: vTags},
-	{method: "GET", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).showTag, since: vTags},
-	{method: "PUT", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).addTag, since: vTags},
-	{method: "DELETE", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).deleteTag, since: vTags},
+	{method: "GET", path: "/v2.1/servers/{id}/tags", handle: (*API).listTags, since: vTags, about: &aboutListTags},
+	{method: "PUT", path: "/v2.1/servers/{id}/tags", body: once(tagsBody), handle: (*API).replaceTags, since: vTags, about: &aboutReplaceTags},
+	{method: "DELETE", path: "/v2.1/servers/{id}/tags", handle: (*API).deleteTags, since: vTags, about: &aboutDeleteTags},
+	{method: "GET", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).showTag, since: vTags, about: &aboutShowTag},
+	{method: "PUT", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).addTag, since: vTags, about: &aboutAddTag},
+	{method: "DELETE", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).deleteTag, since: vTags, about: &aboutDeleteTag},
 }
 
 // tagsBody is the body with all tags; that with one is null.
@@ -51,7 +51,7 @@ func (a *API) showTag(x *exchange) error {
 
 // replaceTags answers PUT /servers/{id}/tags: there are no others afterwards.
 func (a *API) replaceTags(x *exchange) error {
-	body, err := x.checked(tagsBody)
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 // serverUpdateRoutes is the call that changes what a server is called.
 var serverUpdateRoutes = []route{
-	{method: "PUT", path: "/v2.1/servers/{id}", handle: (*API).updateServer},
+	{method: "PUT", path: "/v2.1/servers/{id}", body: updateSchemas, handle: (*API).updateServer, about: &aboutUpdateServer},
 }
 
 // updateSchemas are the bodies of PUT /servers/{id}.
@@ -34,7 +34,7 @@ var updateSchemas = func() schemaSteps {
 
 // updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
 func (a *API) updateServer(x *exchange) error {
-	body, err := x.checked(updateSchemas.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ var serviceUpdates = func() schemaSteps {
 // updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
 // one of them.
 func (a *API) updateService(x *exchange) error {
-	body, err := x.checked(serviceUpdates.at(x.version))
+	body, err := x.checked()
 	if err != nil {
 		return err
 	}

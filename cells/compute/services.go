@@ -13,23 +13,25 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // serviceRoutes are the calls about services. The services are the nova-compute services of the
 // cells' hosts: what Nova has as conductors and schedulers are parts of the processes of cells and
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
 var serviceRoutes = []route{
-	{method: "GET", path: "/v2.1/os-services", handle: (*API).listServices},
-	{method: "PUT", path: "/v2.1/os-services/{id}", handle: (*API).updateService},
-	{method: "DELETE", path: "/v2.1/os-services/{id}", handle: (*API).deleteService},
+	{method: "GET", path: "/v2.1/os-services", query: &serviceQuery, handle: (*API).listServices, about: &aboutListServices},
+	{method: "PUT", path: "/v2.1/os-services/{id}", body: serviceUpdates, handle: (*API).updateService, about: &aboutUpdateService},
+	{method: "DELETE", path: "/v2.1/os-services/{id}", handle: (*API).deleteService, about: &aboutDeleteService},
 }
 
 // computeBinary is what services of hosts are called.
 const computeBinary = "nova-compute"
 
 // serviceQuery are the parameters of GET /os-services.
-var serviceQuery = js.Properties{{Name: "host", Schema: schemaText}, {Name: "binary", Schema: schemaText}}
+var serviceQuery = parameters{all: []parameter{
+	{name: "host", schema: schemaText, text: "That of a host."},
+	{name: "binary", schema: schemaText, text: "Those of the name: all are nova-compute."},
+}}
 
 // service is a service, the cell that it is in, and the availability zone of its host.
 type service struct {
@@ -88,14 +90,14 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 // with host, binary and status UNKNOWN only; before, they are left out. Cost: one question to all
 // cells, and the host mappings if a cell is down.
 func (a *API) listServices(x *exchange) error {
-	params, err := x.checkedQuery(serviceQuery)
+	params, err := x.checkedQuery()
 	if err != nil {
 		return err
 	}
 	if err := x.allowOwn(ruleServicesList); err != nil {
 		return err
 	}
-	host, binary := last(params, "host"), last(params, "binary")
+	host, binary := params.last("host"), params.last("binary")
 	wanted := func(h, b string) bool { return (host == "" || h == host) && (binary == "" || b == binary) }
 	all, err := a.services(x.ctx())
 	if err != nil {

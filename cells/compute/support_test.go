@@ -368,7 +368,9 @@ func (c *cloud) ask(who, version, path string) reply {
 func (c *cloud) send(r *http.Request) reply {
 	c.t.Helper()
 	w := httptest.NewRecorder()
+	sent := rereadable(c.t, r)
 	c.api.ServeHTTP(w, r)
+	compare(c.t, r, sent, w)
 	got := reply{status: w.Code, header: w.Header(), text: w.Body.String()}
 	if got.text != "" {
 		if err := json.Unmarshal(w.Body.Bytes(), &got.body); err != nil {
@@ -376,6 +378,20 @@ func (c *cloud) send(r *http.Request) reply {
 		}
 	}
 	return got
+}
+
+// rereadable is the body of a request, which can be read again.
+func rereadable(t testing.TB, r *http.Request) []byte {
+	t.Helper()
+	if r.Body == nil {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body
 }
 
 // names are the servers of a list, in its order: names, or the number of those that are unknown.

@@ -7,11 +7,11 @@ import "net/http"
 // versionRoutes are the version documents, which clients read before they have a token. They are
 // documents whatever the method, as with Nova.
 var versionRoutes = []route{
-	{method: "GET", path: "/", handle: (*API).listVersions, open: true, unversioned: true},
+	{method: "GET", path: "/", handle: (*API).listVersions, open: true, unversioned: true, about: &aboutListVersions},
 	{method: "POST", path: "/", handle: (*API).listVersions, open: true, unversioned: true},
 	{method: "GET", path: "/v2.1", handle: (*API).showVersion, open: true},
 	{method: "POST", path: "/v2.1", handle: (*API).showVersion, open: true},
-	{method: "GET", path: "/v2.1/", handle: (*API).showVersion, open: true},
+	{method: "GET", path: "/v2.1/", handle: (*API).showVersion, open: true, about: &aboutShowVersion},
 	{method: "POST", path: "/v2.1/", handle: (*API).showVersion, open: true},
 	{method: "GET", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
 	{method: "POST", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/openapi"
+)
+
+// TestReferenceIsCurrent compares docs/api-compute.md and the OpenAPI document with the tables of
+// the API.
+func TestReferenceIsCurrent(t *testing.T) {
+	reference := Reference()
+	golden.Text(t, "../../docs/api-compute.md", string(reference.Markdown()))
+	document, err := reference.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Text(t, "../../docs/openapi/compute.json", string(document))
+}
+
+// document is the OpenAPI document that all exchanges of these tests are compared with.
+var document = sync.OnceValues(func() (*openapi.Document, error) {
+	text, err := Reference().OpenAPI()
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Load(text)
+})
+
+// compare compares an exchange with the document.
+func compare(t testing.TB, r *http.Request, sent []byte, w *httptest.ResponseRecorder) {
+	t.Helper()
+	if wrong := different(r, sent, w.Code, w.Header(), w.Body.Bytes()); wrong != nil {
+		t.Errorf("OpenAPI document: %v", wrong)
+	}
+}
+
+// different is how an exchange differs from the document; nil if it does not.
+func different(r *http.Request, sent []byte, status int, header http.Header, answer []byte) error {
+	d, err := document()
+	if err != nil {
+		return err
+	}
+	path := r.URL.Path
+	if _, without, is := belowProject(path, strings.Split(r.Header.Get("X-Auth-Token")+":", ":")[1]); is {
+		path = without
+	}
+	switch {
+	case path == "/v2.1":
+		path = prefix
+	case r.Method != http.MethodGet && (path == "/" || path == prefix), path == consolePath, path == thingsPath, status == statusClientClosed:
+		return nil // the documents whatever the method; for browsers; a route of the tests; not answered
+	}
+	shown := r.Clone(r.Context())
+	shown.URL.Path = path
+	return errors.Join(askedRule(shown, sent, answer), d.Check(&openapi.Exchange{
+		Request: shown, Sent: sent, Version: header.Get(headerVersionLegacy), Status: status, Answer: answer, AnswerHeaders: header,
+		Malformed: malformed(string(answer)),
+	}))
+}
+
+var (
+	schemaError = regexp.MustCompile(`"message":"(Invalid input for field/attribute|Additional properties are not allowed|\S* is a required property)`)
+	// notInSchemas are refusals for what JSON Schema cannot say; see jsonkit.Document.
+	notInSchemas = regexp.MustCompile(`Value: -?[0-9. ]+\. -?[0-9. ]+ is (less|greater) than|is not a '(base64|uuid|ipv4|ipv6)'|is not valid under any of the given schemas|does not match '\^\[printable|does not match '\^\(\?! \)`)
+)
+
+// malformed says whether a refusal is for a body that does not fit its schema.
+func malformed(answer string) bool {
+	return schemaError.MatchString(answer) && !notInSchemas.MatchString(answer)
+}
+
+// TestEveryRuleIsInTheReference: what handlers ask the policy for, the reference has. What a refusal
+// of these tests names is compared with its call, see askedRule.
+func TestEveryRuleIsInTheReference(t *testing.T) {
+	inReference := map[string]bool{string(ruleAdmin): true}
+	for _, c := range Reference().Calls {
+		for _, p := range c.Policies {
+			inReference[p.Rule] = true
+		}
+	}
+	for rule := range defaults {
+		if !inReference[string(rule)] {
+			t.Errorf("no call of the reference has the rule %s", rule)
+		}
+	}
+}
+
+var disallowedRule = regexp.MustCompile(`Policy doesn't allow (\S+) to be performed`)
+
+// askedRule returns an error if a refusal names a rule that the call does not have in the reference.
+func askedRule(r *http.Request, sent, answer []byte) error {
+	named := disallowedRule.FindSubmatch(answer)
+	found := newRoutes(allRoutes()).Find(r)
+	if named == nil || found.Err != nil {
+		return nil
+	}
+	what := found.Route.about
+	if what == nil {
+		var action map[string]any
+		if err := json.Unmarshal(sent, &action); err != nil {
+			return fmt.Errorf("the action: %w", err)
+		}
+		for name := range action {
+			if what = actions[name].about; found.Route.path == aggregateActionPath {
+				what = aggregateActions[name].about
+			}
+		}
+	}
+	if !slices.ContainsFunc(what.rules, func(u ruleUse) bool { return string(u.rule) == string(named[1]) }) {
+		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.path, named[1])
+	}
+	return nil
+}
+
+// TestOnlyVersionDocumentsAreNotInTheReference: all other routes say what they are.
+func TestOnlyVersionDocumentsAreNotInTheReference(t *testing.T) {
+	for _, r := range allRoutes() {
+		isAction := strings.HasSuffix(r.path, "/action")
+		if r.about == nil && !r.open && !isAction {
+			t.Errorf("%s %s says nothing for the reference", r.method, r.path)
+		}
+	}
+}
+
+// allCompared ends the tests. They fail if all together leave a successful answer of the document
+// without an exchange.
+func allCompared(code int) {
+	some := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.list").Value.String()
+	if d, err := document(); err == nil && code == 0 && some == "" {
+		for _, missing := range d.Missing() {
+			_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + missing + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// TestHistoryIsThatOfTheReference: what changes in the form of requests and answers is in the
+// history, and where that says that something changes, it does.
+func TestHistoryIsThatOfTheReference(t *testing.T) {
+	a := Reference()
+	changes := map[int]string{int(MinVersion): "the API"}
+	note := func(v int, c *apidoc.Call, what string) {
+		if v > int(MinVersion) && v <= int(MaxVersion) {
+			changes[v] = c.Method + " " + c.Path + " " + c.Action + " " + what
+		}
+	}
+	for i := range a.Calls {
+		c := &a.Calls[i]
+		note(c.Since, c, "begins")
+		if c.Until > 0 {
+			note(c.Until+1, c, "ends")
+		}
+		for _, p := range c.Query {
+			note(p.Since, c, p.Name)
+			if p.Until > 0 {
+				note(p.Until+1, c, "without "+p.Name)
+			}
+		}
+		if c.Ignores != nil && c.Ignores.Until > 0 {
+			note(c.Ignores.Until+1, c, "refuses other parameters")
+		}
+		bodies := []apidoc.Body{c.Body}
+		for _, answer := range c.Answers {
+			note(answer.Since, c, "answers")
+			bodies = append(bodies, answer.Body)
+		}
+		for _, b := range bodies {
+			for v := max(c.Since, int(MinVersion)) + 1; b != nil && v <= int(MaxVersion) && (c.Until == 0 || v <= c.Until); v++ {
+				if !gocmp.Equal(documentOf(b, v-1), documentOf(b, v)) {
+					note(v, c, "has another body")
+				}
+			}
+		}
+	}
+	for i, h := range history {
+		v := Version(i) + MinVersion //nolint:gosec // an index of an array of MaxVersion
+		what, changed := changes[int(v)]
+		switch {
+		case h.nova == "":
+			t.Errorf("the history says nothing of %s", v)
+		case changed && h.here == "":
+			t.Errorf("the history says that nothing changes with %s: %s", v, what)
+		case changed && h.meaning:
+			t.Errorf("the history says of %s that only the meaning changes: %t; the reference: %q", v, h.meaning, what)
+		case !changed && !h.meaning && h.here != "":
+			t.Errorf("the history says of %s %q, and no call changes", v, h.here)
+		}
+	}
+}
+
+func documentOf(b apidoc.Body, minor int) map[string]any {
+	s := b(minor)
+	if s == nil {
+		return nil
+	}
+	return js.Document(s)
+}
