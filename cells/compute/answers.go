@@ -229,8 +229,13 @@ func zones(hosts js.Schema) js.Schema {
 
 var (
 	zonesAnswer       = zones(described(answerNull, "Always null."))
-	zoneDetailsAnswer = zones(described(js.Schema{js.Type("object", "null"), js.PatternProperties(anyKey, js.Schema{js.Type("object"),
-		js.PatternProperties(anyKey, whole(fields("available", described(answerBool, "Whether it is up."), "active", described(answerBool, "Always true."), "updated_at", answerStampOr)))})},
+	zoneDetailsAnswer = zones(described(js.Schema{js.Type("object", "null"), js.PatternProperties(anyKey, js.Schema{
+		js.Type("object"),
+		js.PatternProperties(
+			anyKey,
+			whole(fields("available", described(answerBool, "Whether it is up."), "active", described(answerBool, "Always true."), "updated_at", answerStampOr)),
+		),
+	})},
 		"By host, and the binary of the service; null for a zone that is not available."))
 )
 

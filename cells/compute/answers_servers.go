@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
-// The schemas of answers, for the reference and the OpenAPI document. Handlers write answers without
-// them; tests compare each answer with its schema.
+// The schemas of answers, for the reference and the OpenAPI document. Handlers write answers
+// without them; tests compare each answer with its schema.
 
 // How schemas of answers are made.
 var (
@@ -94,8 +94,8 @@ func serverFlavor(v Version) js.Schema {
 		fields("extra_specs", described(answerTexts, "For those whom the policy servers:show:flavor-extra-specs allows."))), "The flavor, as it was when the server was created.")
 }
 
-// changedServer is a server as the answer to a change has it: the members that are always there, and
-// those that depend on its state.
+// changedServer is a server as the answer to a change has it: the members that are always there,
+// and those that depend on its state.
 func changedServer(v Version) (all, some js.Properties) {
 	all = fields(
 		"id", schemaUUID, "name", schemaText, "status", serverStatusSchema, "tenant_id", answerProject, "user_id", answerUser,

@@ -108,10 +108,19 @@ func (c *cloud) replay(calls []call, except map[string]ours, normal func(name st
 			}
 		})
 	}
-	for name := range except {
+	for name, e := range except {
 		if !seen[name] {
 			c.t.Errorf("no call %s was asked", name)
 		}
+		documented(c.t, e.why)
+	}
+}
+
+// documented fails for a difference from Nova that the reference does not have.
+func documented(t testing.TB, why string) {
+	t.Helper()
+	if !slices.ContainsFunc(novaDifferences, func(d difference) bool { return d.why == why }) {
+		t.Errorf("the reference does not have a difference from Nova: %s", why)
 	}
 }
 

@@ -31,8 +31,16 @@ var flavorID = regexp.MustCompile(`^[a-zA-Z0-9. _-]+$`)
 var flavorSchemas = func() schemaSteps {
 	first := js.Properties{
 		{Name: "name", Schema: schemaName},
-		{Name: "id", Schema: js.Schema{js.Type("string", "number", "null"), js.MinLength(1), js.MaxLength(255),
-			js.PatternFunc(`^(?! )[a-zA-Z0-9. _-]+(?<! )$`, "Letters, digits, and . _ - and spaces inside. The server chooses a UUID without it.", func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s })}},
+		{Name: "id", Schema: js.Schema{
+			js.Type("string", "number", "null"),
+			js.MinLength(1),
+			js.MaxLength(255),
+			js.PatternFunc(
+				`^(?! )[a-zA-Z0-9. _-]+(?<! )$`,
+				"Letters, digits, and . _ - and spaces inside. The server chooses a UUID without it.",
+				func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s },
+			),
+		}},
 		{Name: "ram", Schema: schemaInteger(1)},
 		{Name: "vcpus", Schema: schemaInteger(1)},
 		{Name: "disk", Schema: schemaInteger(0)},

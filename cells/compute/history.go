@@ -19,7 +19,10 @@ type change struct {
 var history = [MaxVersion]change{
 	{nova: "The first microversion, and the one of requests that ask for none.", here: "All calls of this page without a microversion of their own."},
 	{nova: "Key pairs have a type, `ssh` or `x509`. Creating one is a 201 and deleting one a 204.", here: "So here; a pair of the type `x509` is imported and not made."},
-	{nova: "Administrators see more of a server: `OS-EXT-SRV-ATTR:reservation_id`, `launch_index`, `hostname` and others, and `delete_on_termination` of volumes.", here: "The attributes; there are no volumes."},
+	{
+		nova: "Administrators see more of a server: `OS-EXT-SRV-ATTR:reservation_id`, `launch_index`, `hostname` and others, and `delete_on_termination` of volumes.",
+		here: "The attributes; there are no volumes.",
+	},
 	{nova: "The status `reserved` of fixed IP addresses."},
 	{nova: "The filter `ip6` of lists of servers counts for members.", here: "So here; it finds nothing.", meaning: true},
 	{nova: "`POST /servers/{id}/remote-consoles` takes the place of the actions for consoles.", here: "For serial consoles. The actions are a 400."},
@@ -116,6 +119,9 @@ What a request needs:
 Every answer has the id of the request in ` + "`X-OpenStack-Request-Id`" + ` and ` + "`X-Compute-Request-Id`" + `, which finds it in the logs of all services, and the microversion in
 ` + "`OpenStack-API-Version`" + ` and ` + "`X-OpenStack-Nova-API-Version`" + `. A 503 has ` + "`Retry-After`" + `. Members of answers that are not required are left out, not null.
 
+An error is an object with one member, whose name goes with the status: ` + "`{\"itemNotFound\": {\"code\": 404, \"message\": \"Instance … could not be found.\"}}`" + `. Messages are for people; compare
+the status. A 500 after a change says that it may have been made: read before you repeat it.
+
 Lists have pages where they have ` + "`limit`" + ` and ` + "`marker`" + `: follow the link ` + "`next`" + `, as ` + "`servers_links`" + `, until there is none. The last page can be empty.
 
 Changes of servers are not finished when the call is answered. Ask for the server until its ` + "`OS-EXT-STS:task_state`" + ` is null, and look at its ` + "`status`" + `:
@@ -139,7 +145,3 @@ Not on this page, because they are no part of this API:
 - Enrolment of hosts (` + "`POST /v1/join`, `/v1/renew`, `/v1/confirm`" + `): it has an address of its own, ` + "`[enrolment] listen`" + ` ([identity.md](identity.md#enrolling-a-host)).
 - What a cell serves to the compute API and to agents: it is internal, and changes between versions.
 - Metrics and health ([metrics.md](metrics.md)).`
-
-const differences = `## Differences from Nova
-
-[cells.md](cells.md#what-is-novas-and-what-is-not) has the list: what is different on purpose, and what is simpler.`

@@ -41,12 +41,15 @@ var keyPairSchemas = func() schemaSteps {
 	return schemaSteps{{vKeyUsers, body(typed.With("user_id", schemaText))}, {vKeyTypes, body(typed)}, {MinVersion, body(pair)}}
 }()
 
-// keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about one.
+// keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about
+// one.
 var (
 	keyPairQuery = parameters{all: append(oneKeyPairQuery.all,
 		parameter{name: "limit", since: vKeyPages, schema: schemaAnyNumber, text: textLimit},
 		parameter{name: "marker", since: vKeyPages, schema: schemaText, text: "The name of a key pair: the page begins after it."})}
-	oneKeyPairQuery = parameters{all: []parameter{{name: "user_id", since: vKeyUsers, schema: schemaText, text: "The user whose key pairs are meant; others than the own for administrators."}}}
+	oneKeyPairQuery = parameters{
+		all: []parameter{{name: "user_id", since: vKeyUsers, schema: schemaText, text: "The user whose key pairs are meant; others than the own for administrators."}},
+	}
 )
 
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:

@@ -37,7 +37,7 @@ var migrationParameters = parameters{closed: vMigrationPages, all: []parameter{
 	{name: "hidden", text: "Not looked at."},
 	{name: "changes-since", kind: dateTime, since: vMigrationPages, text: "Those that changed then or later."},
 	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier."},
-	{name: "project_id", until: vMigrationPages - 1, text: "Those of a project. Whoever is no administrator has to name the own project."},
+	{name: "project_id", until: vMigrationPages - 1, text: "Those of a project. Others than administrators have to name their own project."},
 }}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.

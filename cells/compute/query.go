@@ -21,8 +21,8 @@ type parameter struct {
 	repeated bool
 }
 
-// parameters are those of a call. From the microversion closed on all others are refused; before it,
-// and if it is 0, they are ignored.
+// parameters are those of a call. From the microversion closed on all others are refused; before
+// it, and if it is 0, they are ignored.
 type parameters struct {
 	all    []parameter
 	closed Version

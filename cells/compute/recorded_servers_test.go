@@ -161,6 +161,7 @@ func TestHypervisorsAsInNova(t *testing.T) {
 			}
 		}
 	}
+	documented(t, "no host reports its type and version")
 	var known aliases
 	c.replayWith(&known, recordedCalls(t, "nova_hypervisors.json"), except, func(call string, body any) any {
 		return withoutKind(known.normalOf(call, body))

@@ -89,14 +89,17 @@ var commonFailures = []apidoc.Failure{
 	failure(http.StatusRequestEntityTooLarge, "The body is larger than 112 KiB."),
 	failure(http.StatusRequestURITooLong, "The query is longer than 64 KiB."),
 	failure(http.StatusUnsupportedMediaType, "The body is not declared as application/json."),
-	failure(http.StatusInternalServerError, "The server failed, or a cell that is needed does not respond: whether a change was made may not be known, so read before you repeat it."),
+	failure(
+		http.StatusInternalServerError,
+		"The server failed, or a cell that is needed does not respond: whether a change was made may not be known, so read before you repeat it.",
+	),
 	failure(http.StatusServiceUnavailable, "The database, Placement or the identity service cannot be used now, or the server has too many requests: send it again later."),
 }
 
 // Reference describes the API, for its reference and its OpenAPI document.
 func Reference() *apidoc.API {
 	a := &apidoc.API{
-		Title: "Compute API", About: aboutAPI, More: differences, Service: serviceType,
+		Title: "Compute API", About: aboutAPI, More: differences(), Service: serviceType,
 		Major: 2, Min: int(MinVersion), Max: int(MaxVersion), History: steps(),
 		Error: always(faultSchema), Failures: commonFailures,
 		Keys: map[string]string{anyKey: "key", metadataKeys: "key"},
@@ -146,8 +149,14 @@ func (r *route) call() apidoc.Call {
 func actionCall(path, name string, what *about, until Version, argument func(Version) js.Schema) apidoc.Call {
 	c := what.call()
 	c.Group, c.Method, c.Path, c.Action = groupOf(path), http.MethodPost, path, name
-	c.Versions.Until = int(until)
-	c.Body = byVersion(func(v Version) js.Schema { return in(name, argument(v)) })
+	c.Until = int(until)
+	c.Body = byVersion(func(v Version) js.Schema {
+		s := argument(v)
+		if s == nil {
+			s = described(nil, "Not looked at; null as a rule.")
+		}
+		return in(name, s)
+	})
 	return c
 }
 

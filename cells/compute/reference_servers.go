@@ -35,8 +35,9 @@ var (
 	noTag    = failure(http.StatusNotFound, "The server has no such tag.")
 	overMeta = failure(http.StatusForbidden, "The server would have more items of metadata than the quota allows.")
 	lostCell = failure(http.StatusInternalServerError, "The cell of the server is not responding: whether it was done is not known.")
+	deadCell = failure(http.StatusInternalServerError, "The cell of the server is not responding.")
 
-	onServer = []apidoc.Failure{noServer, lostCell}
+	onServer = []apidoc.Failure{noServer, deadCell}
 	changing = []apidoc.Failure{noServer, notNow, lostCell}
 )
 
@@ -46,7 +47,7 @@ const (
 		"(`all_tenants`, `project_id`, `tenant_id` and `deleted` are allowed). Otherwise servers of these cells are left out, or the list is refused with 500, " +
 		"as the configuration says ([cells.md](cells.md#when-a-cell-is-down))."
 	noteMinimalShow = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is `UNKNOWN`, and of the members below only `id`, `status`, `links`, " +
-		"`tenant_id`, `user_id`, `created`, `image`, `flavor`, `OS-EXT-AZ:availability_zone`, `OS-EXT-STS:power_state` and, from 2.71 on, `server_groups` are there. Before, it is a 500."
+		"`tenant_id`, `user_id`, `created`, `image`, `flavor`, `OS-EXT-AZ:availability_zone`, `OS-EXT-STS:power_state` and, from 2.71 on, `server_groups` are there. Before, the answer is 500."
 	noteAccepted = "The answer comes when the cell has it. The host does it when it is up: see `OS-EXT-STS:task_state` of the server."
 	noteNoTag    = "There is no body, or `null`."
 )
@@ -78,9 +79,11 @@ var (
 		},
 		answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be created; Location is its URL.", Body: always(serverCreated)}},
 		failures: []apidoc.Failure{
-			failure(http.StatusBadRequest, "The flavor, the image, the key pair, the zone or the server group does not exist, or something is asked for that this API does not have."),
+			failure(
+				http.StatusBadRequest,
+				"The flavor, the image, the key pair, the zone or the server group does not exist, or something is asked for that this API does not have.",
+			),
 			failure(http.StatusForbidden, "The quota is used up, or the server group is full."),
-			failure(http.StatusConflict, "A name or a server exists already."),
 		},
 	}
 	aboutUpdateServer = about{summary: "Changes the name, the description and other labels of a server", rules: rules(ruleServersUpdate),
@@ -91,23 +94,58 @@ var (
 		failures: changing,
 	}
 
-	aboutListMetadata    = about{summary: "Lists the metadata of a server", rules: rules(ruleMetadataIndex), answers: ok("The items.", always(metadataAnswer)), failures: onServer}
-	aboutShowMetadata    = about{summary: "Shows an item of metadata", rules: rules(ruleMetadataShow), answers: ok("The item.", always(metaAnswer)), failures: append(metaFailures, noMeta)}
-	aboutAddMetadata     = about{summary: "Adds or changes items of metadata", rules: rules(ruleMetadataCreate), answers: ok("All items.", always(metadataAnswer)), failures: putFailures}
-	aboutReplaceMetadata = about{summary: "Replaces all items of metadata", rules: rules(ruleMetadataUpdateAll), answers: ok("All items.", always(metadataAnswer)), failures: putFailures}
-	aboutSetMetadata     = about{summary: "Adds or changes an item of metadata", rules: rules(ruleMetadataUpdate), answers: ok("The item.", always(metaAnswer)), failures: putFailures,
-		notes: []string{"The item of the body has the key of the path."}}
-	aboutDeleteMetadata = about{summary: "Deletes an item of metadata", rules: rules(ruleMetadataDelete), answers: done(http.StatusNoContent, "Deleted."), failures: append(changing[:3:3], noMeta)}
+	aboutListMetadata = about{summary: "Lists the metadata of a server", rules: rules(ruleMetadataIndex), answers: ok("The items.", always(metadataAnswer)), failures: onServer}
+	aboutShowMetadata = about{
+		summary:  "Shows an item of metadata",
+		rules:    rules(ruleMetadataShow),
+		answers:  ok("The item.", always(metaAnswer)),
+		failures: append(metaFailures, noMeta),
+	}
+	aboutAddMetadata = about{
+		summary:  "Adds or changes items of metadata",
+		rules:    rules(ruleMetadataCreate),
+		answers:  ok("All items.", always(metadataAnswer)),
+		failures: putFailures,
+	}
+	aboutReplaceMetadata = about{
+		summary:  "Replaces all items of metadata",
+		rules:    rules(ruleMetadataUpdateAll),
+		answers:  ok("All items.", always(metadataAnswer)),
+		failures: putFailures,
+	}
+	aboutSetMetadata = about{
+		summary:  "Adds or changes an item of metadata",
+		rules:    rules(ruleMetadataUpdate),
+		answers:  ok("The item.", always(metaAnswer)),
+		failures: putFailures,
+		notes:    []string{"The item of the body has the key of the path."},
+	}
+	aboutDeleteMetadata = about{
+		summary:  "Deletes an item of metadata",
+		rules:    rules(ruleMetadataDelete),
+		answers:  done(http.StatusNoContent, "Deleted."),
+		failures: append(changing[:3:3], noMeta),
+	}
 
 	aboutListTags    = about{summary: "Lists the tags of a server", rules: rules(ruleTagsIndex), answers: ok("The tags.", always(tagsAnswer)), failures: onServer}
 	aboutReplaceTags = about{summary: "Replaces all tags of a server", rules: rules(ruleTagsUpdateAll), answers: ok("The tags.", always(tagsAnswer)), failures: changing}
 	aboutDeleteTags  = about{summary: "Deletes all tags of a server", rules: rules(ruleTagsDeleteAll), answers: done(http.StatusNoContent, "Deleted."), failures: changing}
-	aboutShowTag     = about{summary: "Says by its status whether a server has a tag", rules: rules(ruleTagsShow), answers: done(http.StatusNoContent, "It has."), failures: []apidoc.Failure{noServer, noTag, lostCell}}
-	aboutAddTag      = about{
+	aboutShowTag     = about{
+		summary:  "Says by its status whether a server has a tag",
+		rules:    rules(ruleTagsShow),
+		answers:  done(http.StatusNoContent, "It has."),
+		failures: []apidoc.Failure{noServer, noTag, deadCell},
+	}
+	aboutAddTag = about{
 		summary: "Adds a tag to a server", notes: []string{noteNoTag}, rules: rules(ruleTagsUpdate), failures: changing,
 		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL."}, {Status: http.StatusNoContent, Text: "The server has it already."}},
 	}
-	aboutDeleteTag = about{summary: "Deletes a tag of a server", rules: rules(ruleTagsDelete), answers: done(http.StatusNoContent, "Deleted."), failures: append(changing[:3:3], noTag)}
+	aboutDeleteTag = about{
+		summary:  "Deletes a tag of a server",
+		rules:    rules(ruleTagsDelete),
+		answers:  done(http.StatusNoContent, "Deleted."),
+		failures: append(changing[:3:3], noTag),
+	}
 
 	aboutListInstanceActions = about{summary: "Lists what was done to a server, the newest first", rules: rules(ruleActionsList),
 		notes:   []string{"From 2.21 on also of servers that were deleted. At most 500 are kept."},
@@ -129,7 +167,7 @@ const noteConsole = "The URL is for a browser: its page opens a websocket on the
 
 var (
 	listFailures    = []apidoc.Failure{failure(http.StatusBadRequest, "The marker is no server of the list, or a filter is refused.")}
-	metaFailures    = []apidoc.Failure{noServer, lostCell}
+	metaFailures    = []apidoc.Failure{noServer, deadCell}
 	putFailures     = append(changing[:3:3], overMeta)
 	consoleFailures = append(changing[:3:3], failure(http.StatusBadRequest, "There is no such console."))
 
@@ -146,16 +184,43 @@ func listRules(list, all Rule) []ruleUse {
 
 // What the reference says about actions on servers.
 var (
-	aboutRestore     = about{summary: "Takes back a soft delete", rules: rules(ruleRestore), answers: done(http.StatusAccepted, "It is being restored."), failures: append(changing[:3:3], overQuota)}
-	aboutForceDelete = about{summary: "Deletes a server for good, whatever its state", rules: rules(ruleForceDelete), answers: done(http.StatusAccepted, "It is being deleted."), failures: changing}
-	aboutStart       = about{summary: "Starts a server", notes: []string{noteAccepted}, rules: rules(ruleServersStart), answers: done(http.StatusAccepted, "It will start."), failures: changing}
-	aboutStop        = about{summary: "Shuts a server down", notes: []string{noteAccepted}, rules: rules(ruleServersStop), answers: done(http.StatusAccepted, "It will stop."), failures: changing}
-	aboutReboot      = about{summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on", notes: []string{noteAccepted}, rules: rules(ruleServersReboot),
+	aboutRestore = about{
+		summary:  "Takes back a soft delete",
+		rules:    rules(ruleRestore),
+		answers:  done(http.StatusAccepted, "It is being restored."),
+		failures: append(changing[:3:3], overQuota),
+	}
+	aboutForceDelete = about{
+		summary:  "Deletes a server for good, whatever its state",
+		rules:    rules(ruleForceDelete),
+		answers:  done(http.StatusAccepted, "It is being deleted."),
+		failures: changing,
+	}
+	aboutStart = about{
+		summary:  "Starts a server",
+		notes:    []string{noteAccepted},
+		rules:    rules(ruleServersStart),
+		answers:  done(http.StatusAccepted, "It will start."),
+		failures: changing,
+	}
+	aboutStop = about{
+		summary:  "Shuts a server down",
+		notes:    []string{noteAccepted},
+		rules:    rules(ruleServersStop),
+		answers:  done(http.StatusAccepted, "It will stop."),
+		failures: changing,
+	}
+	aboutReboot = about{summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on", notes: []string{noteAccepted}, rules: rules(ruleServersReboot),
 		answers: done(http.StatusAccepted, "It will reboot."), failures: changing}
 	aboutRebuild = about{
-		summary: "Makes the guest of a server again from an image, on its host", rules: rules(ruleServersRebuild), failures: append(changing[:3:3], overMeta),
-		notes: []string{noteAccepted, "Whether the image exists the host finds out: if it does not, the server is in `ERROR`. `preserve_ephemeral`, `personality` and `trusted_image_certificates` " +
-			"are refused with 400 if they ask for something. New `user_data` is a 409 for a host that no administrator has enrolled."},
+		summary:  "Makes the guest of a server again from an image, on its host",
+		rules:    rules(ruleServersRebuild),
+		failures: append(changing[:3:3], overMeta),
+		notes: []string{
+			noteAccepted,
+			"Whether the image exists the host finds out: if it does not, the server is in `ERROR`. `preserve_ephemeral`, `personality` and `trusted_image_certificates` " +
+				"are refused with 400 if they ask for something. New `user_data` is a 409 for a host that no administrator has enrolled.",
+		},
 		answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be rebuilt; Location is its URL.", Body: byVersion(serverRebuilt)}},
 	}
 	aboutEvacuate = about{
@@ -170,8 +235,18 @@ var (
 		answers:  done(http.StatusAccepted, "It will be migrated."),
 		failures: moving,
 	}
-	aboutConfirm = about{summary: "Ends a migration: the server stays where it is", rules: rules(ruleServersConfirm), answers: done(http.StatusNoContent, "It stays."), failures: deciding}
-	aboutRevert  = about{summary: "Takes back a migration: the server goes back to its old host", rules: rules(ruleServersRevert), answers: done(http.StatusAccepted, "It goes back."), failures: deciding}
+	aboutConfirm = about{
+		summary:  "Ends a migration: the server stays where it is",
+		rules:    rules(ruleServersConfirm),
+		answers:  done(http.StatusNoContent, "It stays."),
+		failures: deciding,
+	}
+	aboutRevert = about{
+		summary:  "Takes back a migration: the server goes back to its old host",
+		rules:    rules(ruleServersRevert),
+		answers:  done(http.StatusAccepted, "It goes back."),
+		failures: deciding,
+	}
 
 	aboutConsoleOutput = about{
 		summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB", rules: rules(ruleConsoleOutput),
@@ -180,12 +255,22 @@ var (
 		failures: append(changing[:3:3], failure(http.StatusNotImplemented, "The host keeps no console logs."),
 			failure(http.StatusServiceUnavailable, "The agent of the host cannot be asked now.")),
 	}
-	aboutSerialConsole = about{summary: "Makes the URL of a serial console", notes: []string{noteConsole}, rules: rules(ruleRemoteConsoles), answers: ok("The URL.", always(consoleAnswer)), failures: consoleFailures}
-	aboutVNCConsole    = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
-	aboutSPICEConsole  = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
+	aboutSerialConsole = about{
+		summary:  "Makes the URL of a serial console",
+		notes:    []string{noteConsole},
+		rules:    rules(ruleRemoteConsoles),
+		answers:  ok("The URL.", always(consoleAnswer)),
+		failures: consoleFailures,
+	}
+	aboutVNCConsole   = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
+	aboutSPICEConsole = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
 
 	overQuota = failure(http.StatusForbidden, "The quota is used up.")
 	noConsole = []apidoc.Failure{noServer, failure(http.StatusBadRequest, "Always.")}
-	moving    = append(changing[:3:3], failure(http.StatusBadRequest, "The host that is named cannot take the server, or is its own."), failure(http.StatusNotFound, "There is no such host."))
-	deciding  = append(changing[:3:3], failure(http.StatusBadRequest, "The server has not been migrated."))
+	moving    = append(
+		changing[:3:3],
+		failure(http.StatusBadRequest, "The host that is named cannot take the server, or is its own."),
+		failure(http.StatusNotFound, "There is no such host."),
+	)
+	deciding = append(changing[:3:3], failure(http.StatusBadRequest, "The server has not been migrated."))
 )

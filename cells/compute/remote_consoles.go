@@ -13,7 +13,14 @@ import (
 
 // remoteConsoleRoutes is the call for the URL of a console.
 var remoteConsoleRoutes = []route{
-	{method: "POST", path: "/v2.1/servers/{id}/remote-consoles", body: remoteConsoleSchemas, handle: (*API).createRemoteConsole, since: vRemoteConsoles, about: &aboutCreateRemoteConsole},
+	{
+		method: "POST",
+		path:   "/v2.1/servers/{id}/remote-consoles",
+		body:   remoteConsoleSchemas,
+		handle: (*API).createRemoteConsole,
+		since:  vRemoteConsoles,
+		about:  &aboutCreateRemoteConsole,
+	},
 }
 
 // The microversions of consoles.

@@ -6,9 +6,9 @@ import "maps"
 
 // Document returns a schema as JSON Schema (draft 2020-12), as it is written in API references.
 //
-// Conditions that JSON Schema cannot say (PatternFunc, and those on names) are in the description: a
-// value that fits the document can still be refused for them. So can a string that is a number, for
-// Minimum and Maximum, which JSON Schema has for numbers only.
+// Conditions that JSON Schema cannot say (PatternFunc, and those on names) are in the description:
+// a value that fits the document can still be refused for them. So can a string that is a number,
+// for Minimum and Maximum, which JSON Schema has for numbers only.
 func Document(s Schema) map[string]any {
 	schema := map[string]any{}
 	for _, c := range s {

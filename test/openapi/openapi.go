@@ -303,8 +303,8 @@ func minor(version string) int {
 	return n
 }
 
-// codeOf is the code of the first error of an answer; that of an error in the form of the compute API
-// is the name of its only member.
+// codeOf is the code of the first error of an answer; that of an error in the form of the compute
+// API is the name of its only member.
 func codeOf(text []byte) string {
 	var body struct {
 		Errors []struct {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// actions are the calls of one method and one path that are told apart by the only member of their
-// bodies, as one operation: OpenAPI has one for each method of a path.
+// actions are the calls of one method and one path that differ in the only member of their bodies,
+// as one operation: OpenAPI has one for each method of a path.
 func (a *API) actions(calls []Call) object {
 	first := &calls[0]
 	from, to := a.bound(first.Versions)

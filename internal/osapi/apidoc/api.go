@@ -45,7 +45,7 @@ type Call struct {
 	Group string
 	// Path has {name} for a segment.
 	Method, Path string
-	// Action is the only member of the body, for a path whose calls are told apart by it; "" for all
+	// Action is the only member of the body, for a path whose calls differ in it; "" for all
 	// others.
 	Action  string
 	Summary string

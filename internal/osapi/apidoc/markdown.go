@@ -93,7 +93,9 @@ func (a *API) call(b *strings.Builder, c *Call) {
 		b.WriteString("\nBody:\n\n")
 		a.body(b, c.Body, from, to)
 	}
-	b.WriteString("\nAnswers:\n\n")
+	if len(c.Answers) > 0 {
+		b.WriteString("\nAnswers:\n\n")
+	}
 	for _, answer := range c.Answers {
 		first, last := a.bound(answer.Versions)
 		first, last = max(first, from), min(last, to)

@@ -137,6 +137,9 @@ func oneOf(values []any) string {
 	var names []string
 	for _, v := range values {
 		name := "`" + fmt.Sprint(v) + "`"
+		if v == "" {
+			name = "an empty string"
+		}
 		if boolean {
 			name = strings.ToLower(name)
 		}
@@ -152,6 +155,9 @@ func oneOf(values []any) string {
 
 // kindsOf are alternatives in words; "" if they are not about the kind.
 func kindsOf(all []object) string {
+	if n := len(all); n > 1 && !slices.ContainsFunc(all, func(one object) bool { return one["properties"] == nil }) {
+		return fmt.Sprintf("object, in one of %d forms", n)
+	}
 	var kinds []string
 	for _, one := range all {
 		if one["type"] == nil && one["format"] == nil {
@@ -178,7 +184,7 @@ func shown(schema object) (kind, text string) {
 		kind = "any"
 	}
 	if all := kindsOf(alternatives(schema)); all != "" {
-		if kind == "any" {
+		if kind == "any" || strings.HasPrefix(all, "object, in one of") {
 			return all, text
 		}
 		kind += " (" + all + ")"
