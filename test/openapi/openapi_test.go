@@ -88,3 +88,82 @@ func TestMissingListsWhatNoTestHas(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// switches is an API whose calls differ in the only member of their bodies.
+func switches(t *testing.T) *openapi.Document {
+	t.Helper()
+	call := func(action string, until int, body, answer apidoc.Body) apidoc.Call {
+		return apidoc.Call{
+			Group: "Switches", Method: http.MethodPost, Path: "/switches/{name}/action", Action: action, Summary: "Switches", Versions: apidoc.Versions{Until: until},
+			Body: body, Answers: []apidoc.Answer{{Status: 200, Text: "Done.", Body: answer}}, Ignores: &apidoc.Versions{Until: 1},
+			Policies: []apidoc.Policy{{Rule: "switches:" + action}},
+		}
+	}
+	on := func(minor int) js.Schema {
+		p := apidoc.Members("color", js.Schema{js.Type("string")})
+		if minor >= 2 {
+			p = apidoc.Members("level", js.Schema{js.Type("integer")})
+		}
+		return apidoc.Whole(apidoc.Members("on", js.ClosedObject(p)))
+	}
+	off := apidoc.Always(apidoc.Whole(apidoc.Members("off", js.Schema{js.Type("null")})))
+	a := apidoc.API{
+		Title: "Switches", Service: "switches", Major: 1, Max: 3, Error: func(int) js.Schema { return js.Schema{js.Type("object")} },
+		Calls: []apidoc.Call{
+			call("on", 0, on, apidoc.Always(js.ClosedObject(apidoc.Members("power", js.Schema{js.Type("integer")}), "power"))),
+			call("off", 2, off, nil),
+			{
+				Group: "Switches", Method: http.MethodGet, Path: "/switches", Summary: "Lists switches", Ignores: &apidoc.Versions{Until: 1},
+				Query:   []apidoc.Parameter{{Name: "color", Text: "Its color.", Schema: js.Schema{js.Type("string")}}},
+				Answers: []apidoc.Answer{{Status: 200, Text: "All.", Body: apidoc.Always(js.Schema{js.Type("object")})}},
+			},
+		},
+	}
+	document, err := a.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := openapi.Load(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestCheckTellsActionsApart(t *testing.T) {
+	for _, c := range []struct{ name, version, sent, answer, want string }{
+		{"equal", "1.1", `{"on":{"color":"red"}}`, `{"power":1}`, ""},
+		{"the body of another microversion", "1.2", `{"on":{"color":"red"}}`, `{"power":1}`, "takes a body"},
+		{"the answer of another action", "1.1", `{"on":{}}`, ``, "the answer does not fit"},
+		{"without a body", "1.1", `{"off":null}`, ``, ""},
+		{"after its time", "1.3", `{"off":null}`, ``, "at this microversion"},
+		{"unknown", "1.1", `{"dim":null}`, ``, "at this microversion"},
+		{"two at once", "1.1", `{"on":{},"off":null}`, ``, "at this microversion"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			header := http.Header{"Content-Type": {"application/json"}}
+			if c.sent == `{"off":null}` {
+				header = nil
+			}
+			compare(t, switches(t), httptest.NewRequest(http.MethodPost, "/switches/a/action", nil), c.version, c.sent, c.answer, header, c.want)
+		})
+	}
+}
+
+func TestCheckKnowsWhichParametersAreIgnored(t *testing.T) {
+	header := http.Header{"Content-Type": {"application/json; charset=UTF-8"}}
+	for _, c := range []struct{ url, version, want string }{
+		{"/switches?color=red", "1.2", ""}, {"/switches?shape=round", "1.1", ""}, {"/switches?shape=round", "1.2", "parameter shape"},
+	} {
+		compare(t, switches(t), httptest.NewRequest(http.MethodGet, c.url, nil), c.version, "", "{}", header, c.want)
+	}
+}
+
+// compare checks an exchange that succeeded, and what is wrong with it; "" for nothing.
+func compare(t *testing.T, d *openapi.Document, r *http.Request, version, sent, answer string, header http.Header, want string) {
+	t.Helper()
+	err := d.Check(&openapi.Exchange{Request: r, Sent: []byte(sent), Version: version, Status: 200, Answer: []byte(answer), AnswerHeaders: header})
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s at %s: got %v, want %q", r.URL, version, err, want)
+	}
+}
