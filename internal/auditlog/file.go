@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // file is a file that is appended to by whole lines. Several processes can append to it: each holds
@@ -52,20 +54,11 @@ func (w *file) open() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if info.Size() == 0 && os.Geteuid() == 0 {
-		ownAsDirectory(f)
+	if info.Size() == 0 {
+		files.GiveToOwner(f, filepath.Dir(f.Name()))
 	}
 	w.f, w.end = f, -1
 	return nil
-}
-
-// ownAsDirectory gives a new file that root made to the owner of its directory: a command of an
-// administrator must not keep the service from writing it.
-func ownAsDirectory(f *os.File) {
-	var dir unix.Stat_t
-	if unix.Stat(filepath.Dir(f.Name()), &dir) == nil && dir.Uid != 0 {
-		_ = f.Chown(int(dir.Uid), int(dir.Gid)) // or else the service says that it cannot write
-	}
 }
 
 func (w *file) close() error {

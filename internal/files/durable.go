@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Disk is what is done to files, for stores whose tests have each step of it fail.
@@ -36,11 +37,28 @@ func (OS) WriteFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
+	GiveToOwner(f, filepath.Dir(path))
 	_, err = f.Write(content)
 	if err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// GiveToOwner gives a file that root has made to the owner of a path: otherwise a command that an
+// administrator runs once would keep the service, which runs as another user, from using the file.
+func GiveToOwner(f *os.File, path string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		// Not possible everywhere, and not needed where the owner is root.
+		_ = f.Chown(int(owner.Uid), int(owner.Gid))
+	}
 }
 
 // SyncDir implements [Disk].
@@ -54,7 +72,8 @@ func (OS) SyncDir(dir string) error {
 
 // Replace gives a file another content: written beside, synced, renamed into place, and the
 // directory synced. One process at a time may do so below a directory. Beside an error the file is
-// the old one, or the new one that may not outlive a power cut yet.
+// the old one, or the new one that may not outlive a power cut yet. If root does it, the file
+// belongs to the owner of the directory.
 //
 // Cost: two fsyncs.
 func Replace(path string, content []byte) error {
@@ -87,7 +106,7 @@ func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) err
 	return placeFor(path, content, mode, uid, gid, os.Rename)
 }
 
-// placeFor is place for a file of a user and group, -1 for those of the process. The directory may
+// placeFor is place for a file of a user and group, -1 for those of the directory if root does it. The directory may
 // be one that others can write to: it follows no symbolic link there, and uses no file of theirs.
 func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
@@ -103,7 +122,9 @@ func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move 
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil && (uid != -1 || gid != -1) {
+	if uid == -1 && gid == -1 {
+		GiveToOwner(f, dir)
+	} else if err == nil {
 		err = f.Chown(uid, gid)
 	}
 	if err == nil && mode != 0o600 {

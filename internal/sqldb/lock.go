@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it
@@ -66,7 +68,7 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 		return nil, fileError(op, path, err)
 	}
 	if exclusively {
-		giveToOwner(f, path)
+		files.GiveToOwner(f, path)
 		l.sign("")
 	}
 	return l, nil
@@ -87,22 +89,6 @@ func lockSoon(ctx context.Context, path string) (*lockFile, error) {
 			return nil, err
 		case <-time.After(pause):
 		}
-	}
-}
-
-// giveToOwner gives a file of root's to the owner of the database, as SQLite does with its own
-// files: otherwise a command that root runs once would keep the service, which runs as another
-// user, from starting.
-func giveToOwner(f *os.File, path string) {
-	if os.Geteuid() != 0 {
-		return
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return
-	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-		_ = f.Chown(int(owner.Uid), int(owner.Gid)) // not possible everywhere, and not needed where the owner is root
 	}
 }
 
