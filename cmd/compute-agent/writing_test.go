@@ -12,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -27,46 +27,16 @@ import (
 // an ellipsis stands for any lines.
 func TestWritingADriver(t *testing.T) {
 	s := newAuthor(t)
-	sessions := readSessions(t, "../../docs/writing-a-driver.md")
+	sessions := golden.Commands(t, "../../docs/writing-a-driver.md", "$")
 	if len(sessions) < 10 {
 		t.Fatalf("only %d commands are in the document", len(sessions))
 	}
 	for _, c := range sessions {
-		got := s.enter(c.command)
-		if why := differs(c.output, got); why != "" {
-			t.Errorf("docs/writing-a-driver.md:%d: $ %s\n%s\nwhat came:\n%s", c.line, c.command, why, got)
+		got := s.enter(c.Text)
+		if why := golden.Differs(c.Output, got); why != "" {
+			t.Errorf("docs/writing-a-driver.md:%d: $ %s\n%s\nwhat came:\n%s", c.Line, c.Text, why, got)
 		}
 	}
-}
-
-// typed is a command in a document, with what it shows.
-type typed struct {
-	line            int
-	command, output string
-}
-
-// readSessions finds the commands: indented lines that begin with "$ ", in blocks.
-func readSessions(t *testing.T, file string) []typed {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []typed
-	inside := false
-	for i, line := range strings.Split(string(raw), "\n") {
-		text, indented := strings.CutPrefix(line, "    ")
-		command, is := strings.CutPrefix(text, "$ ")
-		switch {
-		case indented && is:
-			out, inside = append(out, typed{line: i + 1, command: command}), true
-		case inside && (indented || line == ""):
-			out[len(out)-1].output += text + "\n"
-		default:
-			inside = false
-		}
-	}
-	return out
 }
 
 // author is a driver's author in an empty directory, on a machine where only compute-agent is
@@ -296,88 +266,4 @@ func (s *author) placement(method, path, body string) string {
 		s.Fatalf("%s %s: %s %v\n%s", method, path, resp.Status, err, &answer)
 	}
 	return answer.String()
-}
-
-var variable = []struct {
-	found *regexp.Regexp
-	shown string
-}{
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
-	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "SHA256"},
-	{regexp.MustCompile(`\bdevel\b|\bunknown\b|\bv\d+\.\d+\.\d+\S*`), "VERSION"},
-	{regexp.MustCompile(`\b(landlock \d+, seccomp|landlock \d+|seccomp)\b`), "SANDBOX"}, // as the kernel has it
-	{regexp.MustCompile(`\bjust now\b|\b\d+ s ago\b`), "SOON"},
-	{regexp.MustCompile(`\bpass(es)?\b`), "PASSES"},
-	{regexp.MustCompile(`\d+(\.\d+)?`), "N"},
-	{regexp.MustCompile(`\s+`), " "},
-}
-
-// plainly are the lines of an output without what is another one every time.
-func plainly(out string) []string {
-	var lines []string
-	for line := range strings.Lines(out) {
-		for _, v := range variable {
-			line = v.found.ReplaceAllString(line, v.shown)
-		}
-		lines = append(lines, strings.TrimSpace(line))
-	}
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	return lines
-}
-
-// differs says where an output is not what is shown, or "".
-func differs(shown, came string) string {
-	want, got := plainly(shown), plainly(came)
-	for open := false; ; { // open: anything may come before what is shown next
-		run := slices.Index(want, "…")
-		last := run < 0
-		if last {
-			run = len(want)
-		}
-		at := 0
-		for open && at+run < len(got) && !slices.Equal(got[at:at+run], want[:run]) {
-			at++
-		}
-		if open && last {
-			at = max(len(got)-run, 0)
-		}
-		for i, line := range want[:run] {
-			if at+i >= len(got) || got[at+i] != line {
-				return "shows what does not come there: " + line
-			}
-		}
-		if last {
-			if at+run < len(got) {
-				return "does not show: " + got[at+run]
-			}
-			return ""
-		}
-		want, got, open = want[run+1:], got[at+run:], true
-	}
-}
-
-// TestDiffers: the comparison that the document is held to finds differences.
-func TestDiffers(t *testing.T) {
-	for _, c := range []struct {
-		shown, came string
-		same        bool
-	}{
-		{"a 1\n", "a  27\n", true},
-		{"v1.0.0 x\n", "devel x\n", true},
-		{"a\n", "b\n", false},
-		{"a\n", "", false},
-		{"", "a\n", false},
-		{"a\nb\n", "b\na\n", false},
-		{"a\n…\nc\n", "a\nb\nb\nc\n", true},
-		{"a\n…\n", "a\n", true},
-		{"a\n…\nc\n", "a\nb\n", false},
-		{"a\nc\n", "a\nb\nc\n", false},
-		{"…\nb\n", "a\nb\nc\n", false},
-	} {
-		if why := differs(c.shown, c.came); (why == "") != c.same {
-			t.Errorf("%q and %q: %s", c.shown, c.came, why)
-		}
-	}
 }
