@@ -125,13 +125,18 @@ test-databases: packages-databases modules build ## Run the long tests with real
 test-suites: packages-test modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN, SUITES.
 	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(SUITES) -args -database=$(or $(DATABASE),mariadb)
 
-.PHONY: test-systemd
+.PHONY: test-systemd test-systemd-packages
 test-systemd: packages-systemd build ## Install below a root of DISTRIBUTION (debian-12, debian-13 or ubuntu-24.04), boot its systemd in a container and test the units there; as root, or through sudo.
 	@install -d .run && CGO_ENABLED=0 go test -c -o .run/systemd.test ./systemd
-	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12); \
+	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12) $(ARGS); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"
+# The version is above that of the previous release, whatever tags this clone has, so that apt upgrades.
+test-systemd-packages: packages-packages build manual sdk ## Test packages in booted systems: upgrade the previous release and go back while a guest runs, purge, and all of docs/getting-started.md; as root, or through sudo.
+	@packaging/previous.sh .run/debs/previous
+	@COMPRESSION=gzip PACKAGERS=deb SOURCE_DATE_EPOCH=$(EPOCH) packaging/build.sh .run/debs/newer 99.0.0 >/dev/null
+	@$(MAKE) --no-print-directory test-systemd RUN='$(or $(RUN),^(TestPackages|TestGettingStarted)$$)' ARGS='-packages=$(abspath .run/debs)'
 
 .PHONY: lint
 lint: ## Format, tidy modules, vet and lint.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # build.sh OUT [VERSION]: makes the deb and rpm packages in OUT from what `make build manual sdk` made. The same commit gives the
-# same bytes: all times are that of the commit (SOURCE_DATE_EPOCH). PACKAGERS=deb makes no rpm packages.
+# same bytes: all times are that of the commit (SOURCE_DATE_EPOCH). PACKAGERS=deb makes no rpm packages, and COMPRESSION=gzip
+# makes larger ones sooner, for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -13,6 +14,7 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export PYTHON_ABI=${PYTHON_ABI:-3.13}
 maintainer=${MAINTAINER:-The compute-agent authors <compute-agent@users.noreply.github.com>}
 libc=2.34
+compression=${COMPRESSION:-xz}
 work=.run/packages
 rm -rf "$work"
 mkdir -p "$work" "$out"
@@ -115,7 +117,7 @@ for config in packaging/*.yaml; do
     printf 'version: "%s"\nversion_schema: none\nmaintainer: "%s"\nvendor: "The compute-agent authors"\n' "$version" "$maintainer"
     printf 'homepage: "https://github.com/compute-agent/compute-agent"\nplatform: linux\npriority: optional\ndisable_globbing: true\n'
     printf 'mtime: "%s"\n' "$(date -ud "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
-    printf 'deb: {compression: xz}\nrpm:\n  buildhost: localhost\n  compression: xz\n'
+    printf 'deb: {compression: %s}\nrpm:\n  buildhost: localhost\n  compression: %s\n' "$compression" "$compression"
     case $package in compute-agent-common | python3-*) ;; *) printf '  scripts: {posttrans: "%s"}\n' "$dir/rpm-posttrans" ;; esac
     printf 'contents:\n'
     while read -r of for kind mode to from; do

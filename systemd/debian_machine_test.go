@@ -25,18 +25,27 @@ const patience = 90 * time.Second
 
 // machine is a container whose PID 1 is systemd.
 type machine struct {
-	root    string
-	console bytes.Buffer
-	nspawn  *exec.Cmd
-	ended   chan struct{} // closed when nspawn has ended
-	leader  int           // its PID 1, as this machine counts
+	root    string   // its files, as this machine sees them
+	name    string   // "": units
+	options []string // of systemd-nspawn; without any it has no network and writes to its root
+	group   *os.File // its control group, where no systemd makes one
+	// What commands of a document have exported in its shell.
+	exported string
+	console  bytes.Buffer
+	nspawn   *exec.Cmd
+	ended    chan struct{} // closed when nspawn has ended
+	leader   int           // its PID 1, as this machine counts
 }
 
 // boot starts the machine and waits until systemd has started everything.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
-	args := []string{"systemd-nspawn", "--directory=" + m.root, "--machine=units", "--register=no", "--keep-unit", "--private-network", "--console=pipe",
+	if m.name == "" {
+		m.name, m.options = "units", []string{"--private-network", "--directory=" + m.root}
+	}
+	args := []string{"systemd-nspawn", "--machine=" + m.name, "--register=no", "--keep-unit", "--console=pipe",
 		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot"} // without it nspawn refuses them, unlike a machine
+	args = append(args, m.options...)
 	if _, err := os.Stat("/run/systemd/system"); err == nil { // this machine has a systemd: it delegates control groups to the container
 		args = append([]string{"systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes"}, args...)
 	}
@@ -46,6 +55,7 @@ func (m *machine) boot(t *testing.T) {
 	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1") // as on a Debian 12, whatever this machine has
 	m.nspawn.Stdout, m.nspawn.Stderr = &m.console, &m.console
 	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	m.ownGroup(t)
 	must(t, m.nspawn.Start())
 	ended := make(chan struct{})
 	m.ended = ended
@@ -189,4 +199,50 @@ func (m *machine) journal(t *testing.T, unit string) string {
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
 	testproc.Eventually(t, patience, what, is)
+}
+
+// ownGroup has the container start in a control group of its own, where no systemd makes one: two
+// containers in one group would take it from each other.
+func (m *machine) ownGroup(t *testing.T) {
+	t.Helper()
+	if m.nspawn.Path != "" && filepath.Base(m.nspawn.Path) != "systemd-nspawn" {
+		return // systemd-run makes it
+	}
+	if m.group == nil {
+		m.makeGroup(t)
+	}
+	m.nspawn.SysProcAttr.UseCgroupFD, m.nspawn.SysProcAttr.CgroupFD = true, int(m.group.Fd())
+}
+
+// makeGroup makes the control group, which is removed with the test that boots the machine first.
+func (m *machine) makeGroup(t *testing.T) {
+	t.Helper()
+	hierarchy, err := exec.CommandContext(t.Context(), "findmnt", "--noheadings", "--first-only", "--types=cgroup2", "--output=TARGET").Output()
+	must(t, err)
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	must(t, err)
+	_, ours, _ := strings.Cut("\n"+string(groups), "\n0::")
+	ours, _, _ = strings.Cut(ours, "\n")
+	group := filepath.Join(strings.TrimSpace(string(hierarchy)), ours, fmt.Sprintf("units-%d-%s", os.Getpid(), m.name))
+	must(t, os.MkdirAll(group, 0o755))
+	m.group, err = os.Open(group)
+	must(t, err)
+	t.Cleanup(func() {
+		m.kill()
+		_ = m.group.Close()
+		removeGroups(t, group)
+	})
+}
+
+// removeGroups removes a control group without processes, and those below it.
+func removeGroups(t *testing.T, group string) {
+	t.Helper()
+	entries, err := os.ReadDir(group)
+	must(t, err)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			removeGroups(t, filepath.Join(group, entry.Name()))
+		}
+	}
+	eventually(t, "the control group "+group+" to be empty", func() error { return os.Remove(group) })
 }

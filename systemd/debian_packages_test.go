@@ -92,26 +92,30 @@ func testPackagesStart(t *testing.T, m *machine) {
 }
 
 // install installs packages while a client looks at the inventories, and the guest runs. At no
-// moment may an inventory be gone, a request be refused by Placement, or the host be down.
+// moment may an inventory be gone or another one, or a request be refused by Placement, which the
+// agent would count as a failed pass.
 func (m *machine) install(t *testing.T, dir string) {
 	t.Helper()
 	domain := m.domain(t)
-	out := m.sh(t, `
-		rm -rf /run/watch; mkdir /run/watch
+	m.sh(t, `
+		rm -rf /run/watch; mkdir /run/watch; date '+%F %T' >/run/watch/since
 		placement="curl -sS -m 60 -H X-Auth-Token:admin http://127.0.0.1:8778/resource_providers"
 		root=$($placement | grep -o '"uuid": *"[^"]*"' | head -1 | cut -d '"' -f 4)
 		inventories() { $placement/$root/inventories -w ' %{http_code}\n' 2>&1 | sed 's/"resource_provider_generation": *[0-9]*,*//'; }
 		inventories >/run/watch/inventories
-		( while [ ! -e /run/watch/enough ]; do
-			inventories >>/run/watch/inventories
-			curl -sS -f -m 60 -H X-Auth-Token:admin http://127.0.0.1:8774/v2.1/os-services 2>/run/watch/refused |
-				grep -o '"host":"[^"]*"\|"binary":"[^"]*"\|"state":"[^"]*"' | tr '\n' ' ' | grep -o '[^ ]*compute[^ ]* [^ ]* *"state":"[^"]*"' >>/run/watch/hosts || true
-		done ) >/dev/null 2>&1 &
+		( while [ ! -e /run/watch/enough ]; do inventories >>/run/watch/inventories; done ) >/dev/null 2>&1 &
 		`+apt(dir)+` >/run/watch/apt 2>&1 || { cat /run/watch/apt; failed=yes; }
 		touch /run/watch/enough; wait
-		[ -z "${failed:-}" ]
-		sort /run/watch/inventories | uniq -c; sort /run/watch/hosts | uniq -c`)
-	t.Logf("%s:\n%s", dir, out)
+		[ -z "${failed:-}" ]`)
+	answers := m.sh(t, "sort /run/watch/inventories | uniq -c")
+	if strings.Count(answers, "\n") != 1 || !strings.Contains(answers, "VCPU") || !strings.HasSuffix(answers, " 200\n") {
+		t.Errorf("answers for the inventories while %s was installed, with their numbers:\n%s", dir, answers)
+	}
+	m.run(t, "journalctl", "--sync")
+	agent := m.sh(t, `journalctl --no-pager --output=cat --unit=compute-agent --since="$(cat /run/watch/since)"`)
+	if strings.Contains(agent, "The pass failed") || !strings.Contains(agent, "Finished the pass") {
+		t.Errorf("passes of the agent while %s was installed:\n%s", dir, agent)
+	}
 	if after := m.domain(t); after != domain {
 		t.Errorf("the guest is another process: domain %s, then %s", domain, after)
 	}
@@ -127,10 +131,22 @@ func testPackagesUpgrade(t *testing.T, m *machine) {
 		compute-agent cells backup /root/backup/cell1.db --state-dir /var/lib/compute-agent-cell-cell1
 		compute-agent cells manage db backup /root/backup/compute_api.db --config /etc/compute-agent/compute-api.toml`)
 	m.install(t, newer)
+	// The operator upgrades a database in a file, and has a copy of it.
+	if status := m.property(t, apiUnit, "ExecMainStatus"); status != "3" {
+		t.Errorf("the compute API ended with %s, before its database was upgraded, want 3", status)
+	}
+	m.upgradeAPI(t)
 	m.upgraded(t)
 	if config := m.run(t, "cat", "/etc/compute-agent/compute-agent.toml"); !strings.Contains(config, "# changed by the operator") {
 		t.Errorf("the upgrade lost a change to the configuration:\n%s", config)
 	}
+}
+
+// upgradeAPI does what the compute API says when it does not start.
+func (m *machine) upgradeAPI(t *testing.T) {
+	t.Helper()
+	m.sh(t, manage+"db upgrade")
+	m.run(t, "systemctl", "start", apiUnit)
 }
 
 // upgraded checks what the newer release makes of what the previous one left.
@@ -146,14 +162,23 @@ func (m *machine) upgraded(t *testing.T) {
 	}
 }
 
+// The databases in files that the newer release has upgraded are replaced with their copies.
 func testPackagesRollBack(t *testing.T, m *machine) {
+	m.run(t, "systemctl", "stop", apiUnit, cell0Unit, cell1Unit)
 	m.install(t, previously)
-	t.Log(m.sh(t, "systemctl --no-pager --no-legend --plain list-units 'compute-agent*' --all; ls -la /var/lib/compute-agent*; tail -5 /run/watch/apt"))
-	m.healthy(t, services[:2]...)
+	for file, of := range map[string]string{
+		"cell0.db": "compute-agent-cell-cell0/cell.db", "cell1.db": "compute-agent-cell-cell1/cell.db", "compute_api.db": "compute-agent-cells-api/compute_api.db",
+	} {
+		m.sh(t, "rm -f /var/lib/"+of+"*; install -o compute-agent -m 600 /root/backup/"+file+" /var/lib/"+of)
+	}
+	m.run(t, "systemctl", "start", cell0Unit, cell1Unit, apiUnit)
+	m.healthy(t, services...)
+	m.becomes(t, "ACTIVE")
 }
 
 func testPackagesUpgradeAgain(t *testing.T, m *machine) {
 	m.install(t, newer)
+	m.upgradeAPI(t)
 	m.upgraded(t)
 }
 
@@ -198,14 +223,15 @@ func testPackagesPurge(t *testing.T, m *machine) {
 	m.sh(t, "DEBIAN_FRONTEND=noninteractive apt-get purge --yes "+allPackages)
 	m.idle(t, "after the purge")
 	m.guestRuns(t)
-	instance := "/var/lib/compute-agent-instances/" + guest.server
+	instance := "/var/lib/compute-agent-instances/instance-" + guest.server
 	want := []string{
 		"/etc/compute-agent", "/etc/compute-agent/conf.d", "/etc/compute-agent/conf.d/50-guests.toml",
 		"/etc/systemd/system/compute-agent.service.d", "/etc/systemd/system/compute-agent.service.d/instances.conf",
 		"/var/lib/compute-agent-images", "/var/lib/compute-agent-images/" + image,
-		"/var/lib/compute-agent-instances", instance, instance + "/disk",
+		"/var/lib/compute-agent-instances", instance,
 	}
-	left := strings.Fields(m.sh(t, "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /opt -prune -o -path '*compute-agent*' -print"))
+	m.run(t, "test", "-s", instance+"/disk")
+	left := strings.Fields(m.sh(t, "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /opt -prune -o -path '/var/lib/compute-agent-instances/*/*' -o -path '*compute-agent*' -print"))
 	slices.Sort(left)
 	if !slices.Equal(left, want) {
 		t.Errorf("the purge leaves\n%s\nwant\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))

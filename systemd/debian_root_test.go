@@ -23,23 +23,26 @@ import (
 const (
 	system   = "systemd,systemd-sysv,dbus,iproute2,procps,ca-certificates,curl"
 	products = "libvirt-daemon-system qemu-system-x86 qemu-utils"
+	// OpenStack's own Placement and clients, for docs/getting-started.md.
+	openStack = "python3-placement python3-openstackclient python3-osc-placement"
 )
 
 // distribution is a Debian, or another system that is made of such packages.
 type distribution struct {
-	suite  string
-	mirror string // "": debootstrap's own
-	script string // of debootstrap, where it has none for the suite
+	suite    string
+	packages string // with what debootstrap installs, and what they depend on
+	mirror   string // "": debootstrap's own
+	script   string // of debootstrap, where it has none for the suite
 	// keyring is the package with the keys of the mirror, where Debian has none of it, and its
 	// SHA-256.
 	keyring, keyringSum string
 }
 
 var distributions = map[string]distribution{
-	"debian-12": {suite: "bookworm"},
-	"debian-13": {suite: "trixie"},
+	"debian-12": {suite: "bookworm", packages: products + " " + openStack},
+	"debian-13": {suite: "trixie", packages: products},
 	"ubuntu-24.04": {
-		suite: "noble", mirror: "http://archive.ubuntu.com/ubuntu", script: "/usr/share/debootstrap/scripts/gutsy",
+		suite: "noble", packages: products, mirror: "http://archive.ubuntu.com/ubuntu", script: "/usr/share/debootstrap/scripts/gutsy",
 		keyring:    "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
 		keyringSum: "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
 	},
@@ -73,8 +76,8 @@ func (d distribution) debootstrap(t *testing.T, root string) {
 // policyRC keeps packages from starting services while they are installed in a chroot.
 const policyRC = "usr/sbin/policy-rc.d"
 
-// freshRoot is a copy of a Debian root. It is removed with the test.
-func freshRoot(t *testing.T) string {
+// rootCache is the directory of roots.
+func rootCache(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -82,6 +85,13 @@ func freshRoot(t *testing.T) string {
 	}
 	cache = filepath.Join(cache, "compute-agent-units")
 	must(t, os.MkdirAll(cache, 0o755))
+	return cache
+}
+
+// freshRoot is a copy of a Debian root. It is removed with the test.
+func freshRoot(t *testing.T) string {
+	t.Helper()
+	cache := rootCache(t)
 	removeStale(t, cache)
 	root := filepath.Join(cache, "run-"+strconv.Itoa(os.Getpid()))
 	t.Cleanup(func() {
@@ -117,7 +127,7 @@ func debianRoot(t *testing.T, cache string) string {
 	must(t, err)
 	defer func() { _ = lock.Close() }()
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	key := sha256.Sum256([]byte(of.suite + "\n" + system + "\n" + products))
+	key := sha256.Sum256([]byte(of.suite + "\n" + system + "\n" + of.packages))
 	root := filepath.Join(cache, fmt.Sprintf("root-%x", key[:6]))
 	if _, err := os.Stat(root); err == nil {
 		return root
@@ -128,7 +138,7 @@ func debianRoot(t *testing.T, cache string) string {
 	of.debootstrap(t, part)
 	must(t, os.WriteFile(filepath.Join(part, policyRC), []byte("#!/bin/sh\nexit 101\n"), 0o755))
 	command(t, "chroot", append([]string{part, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"},
-		strings.Fields(products)...)...)
+		strings.Fields(of.packages)...)...)
 	command(t, "chroot", part, "apt-get", "clean")
 	must(t, os.Remove(filepath.Join(part, policyRC)))
 	must(t, os.Rename(part, root))

@@ -80,8 +80,8 @@ type part struct {
 	run  func(*testing.T, *machine)
 }
 
-// withRoot returns a Debian root for a machine.
-func withRoot(t *testing.T) string {
+// needsRoot skips tests that boot a machine unless they are asked for.
+func needsRoot(t *testing.T) {
 	t.Helper()
 	if !*withSystemd {
 		t.Skip("THE UNITS AND PACKAGES ARE NOT TESTED UNDER SYSTEMD: make test-systemd does")
@@ -94,6 +94,12 @@ func withRoot(t *testing.T) string {
 			t.Fatalf("%v; run: tools/packages.sh systemd", err)
 		}
 	}
+}
+
+// withRoot returns a Debian root for a machine.
+func withRoot(t *testing.T) string {
+	t.Helper()
+	needsRoot(t)
 	return freshRoot(t)
 }
 
