@@ -12,7 +12,8 @@ import (
 // Disk is what is done to files, for stores whose tests have each step of it fail.
 type Disk interface {
 	MkdirAll(dir string) error
-	// WriteFile makes a file with this content, for its owner only, and syncs it.
+	// WriteFile makes a file with this content, for its owner only, and syncs it. It follows no
+	// symbolic link.
 	WriteFile(path string, content []byte) error
 	Rename(from, to string) error
 	Remove(path string) error
@@ -33,7 +34,7 @@ func (OS) Remove(path string) error { return os.Remove(path) }
 
 // WriteFile implements [Disk].
 func (OS) WriteFile(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -47,18 +48,18 @@ func (OS) WriteFile(path string, content []byte) error {
 
 // GiveToOwner gives a file that root has made to the owner of a path: otherwise a command that an
 // administrator runs once would keep the service, which runs as another user, from using the file.
+// That user must not get another file of root's instead: the caller opens the file without
+// following a symbolic link, and one with several names stays as it is.
 func GiveToOwner(f *os.File, path string) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	info, err := os.Stat(path)
-	if err != nil {
+	var owner, file syscall.Stat_t
+	if syscall.Stat(path, &owner) != nil || syscall.Fstat(int(f.Fd()), &file) != nil || file.Nlink != 1 {
 		return
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-		// Not possible everywhere, and not needed where the owner is root.
-		_ = f.Chown(int(owner.Uid), int(owner.Gid))
-	}
+	// Not possible everywhere, and not needed where the owner is root.
+	_ = f.Chown(int(owner.Uid), int(owner.Gid))
 }
 
 // SyncDir implements [Disk].
@@ -106,8 +107,9 @@ func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) err
 	return placeFor(path, content, mode, uid, gid, os.Rename)
 }
 
-// placeFor is place for a file of a user and group, -1 for those of the directory if root does it. The directory may
-// be one that others can write to: it follows no symbolic link there, and uses no file of theirs.
+// placeFor is place for a file of a user and group, -1 for those of the directory if root does it.
+// The directory may be one that others can write to: it follows no symbolic link there, and uses no
+// file of theirs.
 func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))

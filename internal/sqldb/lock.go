@@ -42,7 +42,7 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 	} else {
 		flags = os.O_RDONLY
 	}
-	f, err := os.OpenFile(path+"-lock", flags, 0o600)
+	f, err := os.OpenFile(path+"-lock", flags|syscall.O_NOFOLLOW, 0o600)
 	if !create && errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -176,6 +177,18 @@ func TestOpenedFileDropsLocks(t *testing.T) {
 	must(t, f.Close())
 	child(t, "sqlite", path, "")
 	child(t, "kit", path, "has it open")
+}
+
+// TestPlantedLock: a symbolic link in the place of the lock is not followed, since root's commands
+// give the lock to the owner of the database.
+func TestPlantedLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	must(t, open(t, path).Close())
+	must(t, os.Remove(path+"-lock"))
+	must(t, os.Symlink(path, path+"-lock"))
+	if db, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("opened %v, %v", db, err)
+	}
 }
 
 // TestBackup: a copy of a database in use, by its process and through the socket of that, is whole
