@@ -58,41 +58,48 @@ func TestWriteFilePlantedLink(t *testing.T) {
 	}
 }
 
-// TestGiveToOwner: root's new file belongs to the owner of the directory, and one that has another
-// name elsewhere does not.
-func TestGiveToOwner(t *testing.T) {
+// TestReplaceAsRoot: what root writes in the directory of a service belongs to the service, but not
+// a file that has another name elsewhere.
+func TestReplaceAsRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	const service = 64999
+	const user = 64999
 	dir := t.TempDir()
-	if err := os.Chown(dir, service, service); err != nil {
+	if err := os.Chown(dir, user, user); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		linked bool
-		owner  uint32
-	}{"new": {false, service}, "linked": {true, 0}} {
+	for name, write := range map[string]func(string) error{
+		"replaced": func(path string) error { return files.Replace(path, []byte("new")) },
+		"created":  func(path string) error { return files.Create(path, []byte("new"), 0o600) },
+		"written":  func(path string) error { return files.OS{}.WriteFile(path, []byte("new")) },
+	} {
 		path := filepath.Join(dir, name)
-		f, err := os.Create(path)
+		if err := write(path); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.linked {
-			if err := os.Link(path, path+"-elsewhere"); err != nil {
-				t.Fatal(err)
-			}
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != user || owner.Gid != user || info.Mode() != 0o600 {
+			t.Errorf("%s: %+v", name, info.Sys())
 		}
-		files.GiveToOwner(f, dir)
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != c.owner { //nolint:forcetypeassert // Linux
-			t.Errorf("%s: the owner is %d, want %d", name, owner, c.owner)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+	}
+	f, err := os.Create(filepath.Join(dir, "linked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := os.Link(f.Name(), f.Name()+"-elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	files.GiveToOwner(f, dir)
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 {
+		t.Errorf("a file with two names was given away: %+v", info.Sys())
 	}
 }
