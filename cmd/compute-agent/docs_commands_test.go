@@ -95,7 +95,13 @@ func checkOwnCommand(args []string, mentioned bool) error {
 	if mentioned && len(positional) == 0 || slices.ContainsFunc(positional, func(s string) bool { return strings.Contains(s, "...") || strings.Contains(s, "…") }) {
 		return nil
 	}
-	if cmd.HasSubCommands() && !mentioned {
+	own := 0 // a group has no flags but --help
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "help" {
+			own++
+		}
+	})
+	if cmd.HasSubCommands() && own == 0 && !mentioned {
 		return fmt.Errorf("%s is a group of commands", cmd.CommandPath())
 	}
 	return cmd.ValidateArgs(positional)

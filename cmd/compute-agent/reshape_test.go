@@ -120,15 +120,23 @@ func (s *site) mask(text string) string {
 // agent runs the daemon until stop is called, and waits for its first pass.
 func (s *site) agent() (stop func()) {
 	s.t.Helper()
+	return s.agentUntil("the first pass", func(view health.Status) bool {
+		return len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.State != "starting"
+	})
+}
+
+// agentUntil runs the daemon until stop is called, and waits for what its status shows.
+func (s *site) agentUntil(what string, is func(health.Status) bool) (stop func()) {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan int, 1)
 	var log bytes.Buffer
 	go func() {
 		ended <- execute(ctx, []string{"run", "--config", filepath.Join(s.dir, "agent.toml")}, io.Discard, &log)
 	}()
-	s.eventually("the first pass", func() bool {
+	s.eventually(what, func() bool {
 		view, err := control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(s.t.Context())
-		return err == nil && len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.State != "starting"
+		return err == nil && is(view)
 	})
 	return sync.OnceFunc(func() {
 		cancel()

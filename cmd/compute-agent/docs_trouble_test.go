@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// outputs are what commands print on a site that is broken in one way, and after the fix: the
+// blocks of docs/troubleshooting.md between <!-- output: NAME --> and <!-- end -->.
+type outputs struct {
+	*site
+	block strings.Builder
+	uuids map[string]string
+}
+
+func newOutputs(t *testing.T) *outputs { return &outputs{site: newSite(t), uuids: map[string]string{}} }
+
+// unstable is what differs between runs, machines or builds, and what the page has instead.
+var unstable = []struct {
+	is     *regexp.Regexp
+	become string
+}{
+	{regexp.MustCompile(`202[6-9]-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?Z`), "2026-11-28${1}03:00:00Z"},
+	{regexp.MustCompile(`\b(just now|\d+(\.\d+)? (ms|s|min|m) ago)`), "3 s ago"},
+	{regexp.MustCompile(`\bin \d+ min\b`), "in 9 min"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "33d5b8dec3d6769b4372188de00dbe74952efff1b376e5394f1e95433669a7cc"},
+	{regexp.MustCompile(`\b(pid|process) \d+`), "$1 4711"},
+	{regexp.MustCompile(`req-[0-9a-f-]{36}`), "req-7d0e2c4e-9a67-4f0e-8f0a-3f5b0d7a1c11"},
+	{regexp.MustCompile(`\bcompute-agent (devel|unknown|v?\d\S*) on`), "compute-agent 1.0.0 on"},
+	{regexp.MustCompile(`\bdriver (\S+) (devel|unknown)`), "driver $1 1.0.0"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "127.0.0.1:8778"},
+}
+
+// asInstalled is a text with the paths of an installation from packages.
+func (o *outputs) asInstalled(text string) string {
+	for _, path := range []struct{ is, become string }{
+		{"agent.toml", "/etc/compute-agent/compute-agent.toml"}, {"provider_config", "/etc/compute-agent/provider_config"}, {"state", "/var/lib/compute-agent"},
+		{"placement", "/var/lib/compute-agent-placement"}, {"run", "/run/compute-agent"}, {"tokens", "/etc/compute-agent/tokens"}, {"", "/usr/libexec/compute-agent/plugins"},
+	} {
+		text = strings.ReplaceAll(text, strings.TrimSuffix(filepath.Join(o.dir, path.is), "/"), path.become)
+	}
+	for _, u := range unstable {
+		text = u.is.ReplaceAllString(text, u.become)
+	}
+	return randomUUID.ReplaceAllStringFunc(text, func(uuid string) string {
+		if strings.HasPrefix(uuid, "aaaaaaaa-") || strings.HasPrefix(uuid, "99999999-") || strings.HasPrefix(uuid, "7d0e2c4e-") {
+			return uuid // of a test, or of a request
+		}
+		if o.uuids[uuid] == "" {
+			o.uuids[uuid] = fmt.Sprintf("6f1f6f0e-3c3b-4a43-9a5d-5c21f0b7a%03d", len(o.uuids)+1)
+		}
+		return o.uuids[uuid]
+	})
+}
+
+// randomUUID is a UUID, of which the page has others.
+var randomUUID = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+
+// shows runs a command, which must end with a code, and adds it with what it prints. With parts it
+// keeps the first line, and the lines that contain one of them, which must exist.
+func (o *outputs) shows(code int, command string, parts ...string) {
+	o.t.Helper()
+	got, stdout, stderr := o.run(words(command)...)
+	if got != code {
+		o.t.Errorf("%s ended with %d, not %d:\n%s%s", command, got, code, stdout, stderr)
+	}
+	if stdout == "" {
+		stdout = stderr
+	}
+	o.add("compute-agent "+command, stdout, parts...)
+}
+
+// words are the arguments of a command line.
+func words(command string) []string { return split(command)[0] }
+
+func (o *outputs) add(command, printed string, parts ...string) {
+	o.t.Helper()
+	text := strings.TrimRight(o.asInstalled(printed), "\n")
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			o.t.Errorf("%s does not print %q:\n%s", command, part, text)
+		}
+	}
+	if o.block.Len() > 0 {
+		o.block.WriteString("\n")
+	}
+	fmt.Fprintf(&o.block, "    # %s\n", o.asInstalled(command))
+	elided := false
+	for i, line := range strings.Split(text, "\n") {
+		keep := len(parts) == 0 || i == 0 && !strings.HasPrefix(line, "{")
+		for _, part := range parts {
+			keep = keep || strings.Contains(line, part)
+		}
+		if keep {
+			o.block.WriteString(strings.TrimRight("    "+line, " ") + "\n")
+		} else if !elided {
+			o.block.WriteString("    ...\n")
+		}
+		elided = !keep
+	}
+}
+
+// doesNotStart runs the agent, which must end with a code, and adds the last line of its log.
+func (o *outputs) doesNotStart(code int, parts ...string) {
+	o.t.Helper()
+	got, _, stderr := o.run("run")
+	if got != code {
+		o.t.Errorf("the agent ended with %d, not %d:\n%s", got, code, stderr)
+	}
+	at := strings.LastIndex(stderr, "compute-agent: ")
+	o.add("journalctl -u compute-agent -o cat -n 1", stderr[max(at, 0):], parts...)
+}
+
+// page compares the block of the page with that name, and begins another one.
+func (o *outputs) page(name string) {
+	o.t.Helper()
+	golden.Section(o.t, "../../docs/troubleshooting.md", "<!-- output: "+name+" -->", "<!-- end -->", "\n"+o.block.String()+"\n")
+	o.block.Reset()
+}
+
+// healthy starts the agent as it is configured now, and adds that all is well.
+func (o *outputs) healthy(name string) {
+	o.t.Helper()
+	defer o.agent()()
+	o.shows(exitDone, "status", "all is well")
+	o.page(name)
+}
+
+// answer has Placement answer everything with a status and a body.
+func (o *outputs) answer(status int, body string) {
+	o.http = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("OpenStack-API-Version", "placement 1.39")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+}
+
+func (o *outputs) file(name, text string) {
+	o.t.Helper()
+	check(o.t, os.MkdirAll(filepath.Dir(filepath.Join(o.dir, name)), 0o755), os.WriteFile(filepath.Join(o.dir, name), []byte(text), 0o600))
+}
+
+// edit replaces a part of the agent's configuration.
+func (o *outputs) edit(old, now string) {
+	o.t.Helper()
+	text := read(o.t, filepath.Join(o.dir, "agent.toml"))
+	if !strings.Contains(text, old) {
+		o.t.Fatalf("the configuration has no %q", old)
+	}
+	o.file("agent.toml", strings.Replace(text, old, now, 1))
+}
+
+// degraded runs the agent until is holds of its status, by default until it is degraded, and adds
+// what status prints.
+func (o *outputs) degraded(name string, is func(health.Status) bool, parts ...string) {
+	o.t.Helper()
+	if is == nil {
+		is = func(view health.Status) bool { return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 }
+	}
+	stop := o.agentUntil("the trouble "+name, is)
+	o.shows(exitFailed, "status", parts...)
+	stop()
+	o.page(name)
+}
+
+func TestTroublePlacementUnreachable(t *testing.T) {
+	o := newOutputs(t)
+	ours := o.url
+	o.url = "http://" + testproc.FreeAddress(t)
+	o.configure("flat", "")
+	o.edit("[plugins]", "retries = 0\n[plugins]")
+	o.degraded("unreachable", nil, "problem:", "what to do:")
+	o.url = ours
+	o.configure("flat", "")
+	o.healthy("unreachable, fixed")
+}
+
+func TestTroublePlacementFails(t *testing.T) {
+	o := newOutputs(t)
+	ours := o.http
+	o.answer(http.StatusServiceUnavailable, `{"errors": [{"status": 503, "title": "Service Unavailable", "detail": "the database cannot be reached"}]}`)
+	o.configure("flat", "")
+	o.edit("[plugins]", "retries = 0\n[plugins]")
+	o.degraded("503", nil, "problem:", "what to do:")
+	o.http = ours
+	o.healthy("503, fixed")
+}
+
+func TestTroubleCredentials(t *testing.T) {
+	o := newOutputs(t)
+	lines := ""
+	for _, role := range []string{"reader", "service"} {
+		token, line, err := osapi.NewToken([]string{role}, "agent", "")
+		check(t, err)
+		o.file(role, token+"\n")
+		lines += line + "\n"
+	}
+	o.file("wrong", "not-a-token\n")
+	o.file("tokens", lines)
+	server, err := placement.New(t.Context(), placement.Config{
+		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.Token, TokenFile: filepath.Join(o.dir, "tokens")}, Policy: api.Secure, Logger: zerolog.Nop(),
+	})
+	check(t, err)
+	t.Cleanup(func() { check(t, server.Close()) })
+	o.http = server.Handler()
+	with := func(file string) {
+		o.configure("flat", "")
+		o.edit("[plugins]", fmt.Sprintf("auth = \"token\"\ntoken_file = %q\n[plugins]", filepath.Join(o.dir, file)))
+	}
+	for _, c := range []struct{ name, file string }{{"401", "wrong"}, {"403", "reader"}} {
+		with(c.file)
+		o.degraded(c.name, nil, "critical:", "what ")
+		with("service")
+		o.healthy(c.name + ", fixed")
+	}
+}
+
+func TestTroubleConfiguration(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	o.edit("update_resources_interval", "update_resource_interval")
+	o.doesNotStart(exitConfig)
+	o.page("78")
+	o.edit("update_resource_interval", "update_resources_interval")
+	o.shows(exitDone, "config check", "valid")
+	o.page("78, fixed")
+}
+
+func TestTroubleNoDriver(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	whole := read(t, filepath.Join(o.dir, "agent.toml"))
+	head, _, _ := strings.Cut(whole, "[drivers")
+	o.file("agent.toml", head)
+	o.doesNotStart(exitConfig)
+	o.page("no driver")
+	o.file("agent.toml", whole)
+	o.healthy("no driver, fixed")
+}
+
+func TestTroubleDriverMissing(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	o.edit("[drivers.fake.config]", "[drivers.acme.config]")
+	o.degraded("not installed", func(view health.Status) bool {
+		return view.State == resourcetracker.Degraded && fmt.Sprint(view.Drivers[0].Plugin.State) == "not-installed"
+	}, "driver acme:", "problem   ")
+	o.edit("[drivers.acme.config]", "[drivers.acme.restart]\nbackoff_min = \"50m\"\nbackoff_max = \"1h\"\n[drivers.acme.config]")
+	check(t, os.WriteFile(filepath.Join(o.dir, "compute-driver-acme"), []byte("#!/bin/sh\necho hello\n"), 0o755))
+	o.degraded("not a plugin", func(view health.Status) bool {
+		return view.State == resourcetracker.Degraded && fmt.Sprint(view.Drivers[0].Plugin.State) != "not-installed"
+	}, "driver acme:", "problem   ")
+	o.configure("flat", "")
+	o.healthy("not installed, fixed")
+}
+
+func TestTroubleDriverCrashes(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]", `backoff_min = "10ms"`, "crash_limit = 2")
+	o.degraded("quarantined", func(view health.Status) bool {
+		return len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == "quarantined"
+	}, "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
+	o.configure("flat", "")
+	o.healthy("quarantined, fixed")
+}
+
+func TestTroubleLessInventory(t *testing.T) {
+	o := newOutputs(t)
+	o.settle()
+	o.edit("VGPU = {total = 8}", "VGPU = {total = 2}")
+	stop := o.agent()
+	o.shows(exitDone, "status", "info:", "inventory-retiring", "is kept at", "means", "what to do")
+	o.shows(exitDone, "tree")
+	stop()
+	o.page("inventory in use")
+	for n := range 3 {
+		o.request(http.MethodDelete, fmt.Sprintf("/allocations/99999999-0000-4000-8000-00000000000%d", n+1), "", nil)
+	}
+	stop = o.agent()
+	o.shows(exitDone, "tree")
+	stop()
+	o.page("inventory in use, fixed")
+}
+
+func TestTroubleNoValidHost(t *testing.T) {
+	o := newOutputs(t)
+	o.settle()
+	defer o.agent()()
+	o.shows(exitDone, "placement explain 'resources=VGPU:3' --url "+o.url)
+	o.page("no valid host")
+	o.shows(exitDone, "disable --reason 'new memory'")
+	o.shows(exitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
+	o.shows(exitDone, "status", "disabled")
+	o.page("disabled")
+	o.shows(exitDone, "enable")
+	o.shows(exitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
+	o.page("disabled, fixed")
+}
+
+func TestTroubleDatabaseInUse(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	code, _, stderr := o.run("placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	o.add("journalctl -u compute-agent-placement -o cat -n 1", stderr[strings.LastIndex(stderr, "compute-agent: "):])
+	o.page("database in use")
+}
+
+func TestTroubleOtherMachine(t *testing.T) {
+	o := newOutputs(t)
+	o.host("cn1", own("cn1"))
+	o.agent()()
+	o.host("cn9", own("cn9"))
+	o.doesNotStart(exitProtect)
+	o.page("identity")
+	o.shows(exitDone, "adopt --rename --yes")
+	o.healthy("identity, fixed")
+}
+
+func TestTroubleTwoHosts(t *testing.T) {
+	o := newOutputs(t)
+	o.request(http.MethodPost, "/resource_providers", `{"name": "cn1", "uuid": "`+secondNode+`"}`, nil)
+	o.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"resource_provider_generation": 0, "traits": ["COMPUTE_NODE", "OWNER_NOVA"]}`, nil)
+	o.configure("flat", "")
+	o.doesNotStart(exitProtect)
+	o.page("two hosts")
+	o.request(http.MethodDelete, "/resource_providers/"+secondNode, "", nil)
+	o.healthy("two hosts, fixed")
+}
+
+func TestTroubleNoAgent(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	o.shows(exitFailed, "status")
+	o.page("no agent")
+	o.healthy("no agent, fixed")
+}
+
+func TestTroubleReshape(t *testing.T) {
+	o := newOutputs(t)
+	o.settle()
+	o.configure("vgpu-children", `faults.reshape = "lose"`)
+	o.doesNotStart(exitProtect)
+	o.shows(exitProtect, "plan --reshape")
+	o.page("reshape refused")
+	o.configure("flat", "")
+	o.healthy("reshape refused, fixed")
+}
+
+func TestTroubleConflict(t *testing.T) {
+	o := newOutputs(t)
+	o.settle()
+	const path, body = "/resource_providers/" + cn1 + "/inventories/VGPU", `{"resource_provider_generation": 1, "total": 4}`
+	req := httptest.NewRequest(http.MethodPut, path, strings.NewReader(body))
+	command := "curl -X PUT"
+	for _, header := range []string{"X-Auth-Token: admin", "OpenStack-API-Version: placement 1.36", "Content-Type: application/json"} {
+		name, value, _ := strings.Cut(header, ": ")
+		req.Header.Set(name, value)
+		command += " -H '" + header + "'"
+	}
+	w := httptest.NewRecorder()
+	o.http.ServeHTTP(w, req)
+	o.add(command+" -d '"+body+"' "+o.url+path, w.Body.String(), "placement.concurrent_update")
+	o.page("409")
+}
+
+func TestTroubleProviderYAML(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	o.file("provider_config/site.yaml", "meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: [HW_CPU_X86_VMX]}\n")
+	o.shows(exitConfig, "config check")
+	o.page("provider.yaml")
+	o.file("provider_config/site.yaml", "meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: [CUSTOM_RACK_7]}\n")
+	o.shows(exitDone, "config check", "provider.yaml is valid")
+	o.page("provider.yaml, fixed")
+}
+
+func TestTroubleCellDown(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	address := testproc.FreeAddress(t)
+	for _, args := range [][]string{{"cells", "manage", "db", "upgrade"}, {"cells", "manage", "create", "--name", "cell1", "--url", "http://" + address}} {
+		if code, _, stderr := o.run(args...); code != exitDone {
+			t.Fatalf("%q: %d %s", args, code, stderr)
+		}
+	}
+	o.shows(exitDone, "cells manage list")
+	o.page("cell down")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	check(t, err)
+	cell := &httptest.Server{Listener: l, Config: &http.Server{Handler: newWatchedCell(t).Handler()}}
+	cell.Start()
+	t.Cleanup(cell.Close)
+	o.shows(exitDone, "cells manage list")
+	o.page("cell down, fixed")
+}
+
+func TestTroubleExpiredCertificate(t *testing.T) {
+	o := newOutputs(t)
+	issued := time.Date(2024, 11, 1, 0, 0, 0, 0, time.UTC)
+	ca, err := pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)
+	check(t, err)
+	key, err := serviceKey(filepath.Join(o.dir, "host.key"))
+	check(t, err)
+	csr, err := pki.NewRequest(key, "cn1")
+	check(t, err)
+	text, err := signed(ca, csr, pki.Identity{Kind: pki.Host, Name: "cn1"}, pki.SignOptions{Lifetime: time.Hour, Now: issued})
+	check(t, err)
+	o.file("state/identity.pem", string(text))
+	var out bytes.Buffer
+	code := execute(t.Context(), []string{"ca", "show", filepath.Join(o.dir, "state", "identity.pem")}, &out, &out)
+	if code != exitDone {
+		t.Errorf("exit code %d", code)
+	}
+	o.add("compute-agent ca show /var/lib/compute-agent/identity.pem", out.String())
+	o.page("expired")
+}
