@@ -83,7 +83,7 @@ func newAdopt() *cobra.Command {
 			if !ok.dryRun {
 				adoption.Confirm = func(plan control.Adoption) (bool, error) {
 					if !opts.json() && !ok.yes {
-						if err := render.Adoption(cmd.OutOrStdout(), plan); err != nil {
+						if err := render.Adoption(screen(cmd.OutOrStdout()), plan); err != nil {
 							return false, err
 						}
 					}
@@ -101,7 +101,7 @@ func newAdopt() *cobra.Command {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed.")
 				return err
 			}
-			return render.Adoption(cmd.OutOrStdout(), plan)
+			return render.Adoption(screen(cmd.OutOrStdout()), plan)
 		},
 	}
 	opts.addConfigFlags(cmd)

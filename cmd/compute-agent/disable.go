@@ -65,7 +65,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 		if opts.json() {
 			err = printJSON(cmd.OutOrStdout(), out)
 		} else {
-			err = render.Disabling(cmd.OutOrStdout(), out, enable)
+			err = render.Disabling(screen(cmd.OutOrStdout()), out, enable)
 		}
 		if err == nil && !out.Offline && !out.Done() {
 			return &exitError{code: exitFailed}

@@ -6,14 +6,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/doctor"
@@ -45,7 +45,7 @@ func newDoctor() *cobra.Command {
 			if opts.json() {
 				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
 			} else {
-				err = doctor.WriteText(cmd.OutOrStdout(), results, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
+				err = writeDoctor(cmd.OutOrStdout(), results)
 			}
 			if code := doctor.ExitStatus(results); err == nil && code != exitDone {
 				return &exitError{code: code}
@@ -58,6 +58,15 @@ func newDoctor() *cobra.Command {
 	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or the current user)")
 	cmd.AddCommand(newDoctorDevices())
 	return cmd
+}
+
+// writeDoctor prints results for people. Colours are for a terminal, below the writer that would
+// escape them: what they surround is sanitized.
+func writeDoctor(w io.Writer, results []doctor.Result) error {
+	if t, is := screen(w).(*render.Terminal); is && t.Colors {
+		return doctor.WriteText(t.Unwrap(), results, true)
+	}
+	return doctor.WriteText(w, results, false)
 }
 
 // databases are the databases of servers in a configuration.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -35,15 +36,10 @@ func newTree() *cobra.Command {
 			"With --servers, each resource provider is shown with the guests that have allocations of it, and with all other consumers:\n" +
 			"migrations, and what other clients allocated. The drivers are asked for their guests, and the names are those of the cell.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var view control.Tree
-			err := opts.ask(cmd, control.TreePath(with), func(ctx context.Context, c *control.Client) error {
-				var err error
-				if view, err = c.Tree(ctx, with); err != nil {
-					return err
-				}
-				tree.Now, tree.Width = time.Now(), terminalWidth(cmd.OutOrStdout())
-				return render.Tree(cmd.OutOrStdout(), view, tree)
-			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // printed even if it cannot be decoded
+			view, err := ask(cmd, &opts, control.TreePath(with), func(w io.Writer, view control.Tree) error {
+				tree.Now = time.Now()
+				return render.Tree(w, view, tree)
+			})
 			if err == nil && view.Unread() {
 				return &exitError{code: exitFailed}
 			}
@@ -51,6 +47,7 @@ func newTree() *cobra.Command {
 		},
 	}
 	opts.addConfigFlags(cmd)
+	opts.addWatchFlag(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&with.Servers, "servers", false, "show the guests and other consumers with allocations of each resource provider")
 	cmd.Flags().BoolVar(&tree.AllTraits, "traits", false, "list every trait instead of folding families of traits")
@@ -64,27 +61,17 @@ func newStatus() *cobra.Command {
 		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
 		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var state resourcetracker.State
-			err := opts.ask(cmd, "status", func(ctx context.Context, c *control.Client) error {
-				view, err := c.Status(ctx)
-				if err != nil {
-					return err
-				}
-				state = view.State
-				return render.Status(cmd.OutOrStdout(), view, time.Now())
-			}, func(raw json.RawMessage) {
-				var view health.Status
-				if json.Unmarshal(raw, &view) == nil {
-					state = view.State
-				}
+			view, err := ask(cmd, &opts, "status", func(w io.Writer, view health.Status) error {
+				return render.Status(w, view, time.Now())
 			})
-			if err == nil && state != resourcetracker.Reporting {
+			if err == nil && view.State != resourcetracker.Reporting {
 				return &exitError{code: exitFailed}
 			}
 			return err
 		},
 	}
 	opts.addConfigFlags(cmd)
+	opts.addWatchFlag(cmd)
 	opts.addOutputFlag(cmd)
 	return cmd
 }
@@ -101,47 +88,51 @@ func newPlan() *cobra.Command {
 			"started for the command and stopped afterwards. The exit code is 3 if the reshape would be refused, and 1 if the plan could\n" +
 			"not be made.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if reshape && cmd.Flags().Changed(watchFlag) {
+				return &exitError{exitUsage, errors.New("--reshape excludes --watch: while no agent runs, each repetition would start the drivers")}
+			}
 			if reshape {
 				return planReshape(cmd, &opts)
 			}
-			var view control.PlanView
-			err := opts.ask(cmd, control.PlanPath(false), func(ctx context.Context, c *control.Client) error {
-				var err error
-				if view, err = c.Plan(ctx, false); err != nil {
-					return err
-				}
-				return render.Plan(cmd.OutOrStdout(), view)
-			}, func(raw json.RawMessage) { _ = json.Unmarshal(raw, &view) }) // printed even if it cannot be decoded
+			view, err := ask(cmd, &opts, control.PlanPath(false), render.Plan)
 			return planned(view, err)
 		},
 	}
 	opts.addConfigFlags(cmd)
+	opts.addWatchFlag(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&reshape, "reshape", false, "include the reshape that the next start would make")
 	return cmd
 }
 
-// ask sends a request to the running agent and prints the answer, by text or as JSON. see gets the
-// JSON before it is printed.
-func (o *options) ask(cmd *cobra.Command, what string, text func(context.Context, *control.Client) error, see ...func(json.RawMessage)) error {
+// ask sends a request to the running agent and prints the answer.
+func ask[T any](cmd *cobra.Command, o *options, what string, text func(io.Writer, T) error) (view T, err error) {
 	cfg, err := o.loadToAsk(cmd)
 	if err != nil {
-		return err
+		return view, err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
 	defer cancel()
-	client := control.NewClient(cfg.Agent.ControlSocket())
-	if !o.json() {
-		return text(ctx, client)
-	}
-	raw, err := client.Raw(ctx, what)
+	raw, err := control.NewClient(cfg.Agent.ControlSocket()).Raw(ctx, what)
 	if err != nil {
-		return err
+		return view, err
 	}
-	for _, f := range see {
-		f(raw)
+	return printAnswer(cmd, o, raw, text)
+}
+
+// printAnswer prints an answer of the agent. JSON is printed even if it cannot be decoded.
+func printAnswer[T any](cmd *cobra.Command, o *options, raw json.RawMessage, text func(io.Writer, T) error) (view T, err error) {
+	view, err = control.Decode[T](raw)
+	if err != nil && !o.json() {
+		return view, err
 	}
-	return printJSON(cmd.OutOrStdout(), raw)
+	if o.answered != nil {
+		o.answered(raw)
+	}
+	if o.json() {
+		return view, printJSON(cmd.OutOrStdout(), raw)
+	}
+	return view, text(screen(cmd.OutOrStdout()), view)
 }
 
 // loadToAsk reads the configuration for the path of the control socket. If a file is invalid, it

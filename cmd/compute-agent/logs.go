@@ -100,7 +100,7 @@ func auditsNear(opts *options) []string {
 func (l *logSources) show(ctx context.Context, search *auditlog.Search, inJSON, follow bool, out io.Writer) error {
 	print := func(entries []auditlog.Entry) error {
 		if !inJSON {
-			return render.Logs(out, entries)
+			return render.Logs(screen(out), entries)
 		}
 		enc := json.NewEncoder(out)
 		enc.SetEscapeHTML(false)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,8 @@ type options struct {
 	guests bool
 	// adjust, if set, changes a valid configuration after each load.
 	adjust func(*config.Config)
+	// answered, if set, gets the agent's answer before it is printed; see addWatchFlag.
+	answered func(json.RawMessage)
 }
 
 func (o *options) addConfigFlags(cmd *cobra.Command) {
@@ -80,7 +83,7 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	switch cfg.Log.Form(journal, terminal) {
 	case config.FormatConsole:
 		console := zerolog.ConsoleWriter{
-			Out: below(w), NoColor: !terminal || os.Getenv("NO_COLOR") != "", TimeFormat: "15:04:05", // with colors
+			Out: below(w), NoColor: !terminal || !colors(), TimeFormat: "15:04:05", // with colors
 			FormatPrepare: func(event map[string]any) error { // it quotes other fields itself
 				if message, ok := event[zerolog.MessageFieldName].(string); ok {
 					event[zerolog.MessageFieldName] = textutil.Printable(message)

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 )
@@ -90,12 +92,40 @@ func completeOutput(root *cobra.Command) {
 // json reports whether to print JSON. It is converted for --output yaml.
 func (o *options) json() bool { return o.output == outputJSON || o.output == outputYAML }
 
+// screen returns the writer for text for people: a [render.Terminal] if w is a terminal.
+func screen(w io.Writer) io.Writer {
+	if t, is := w.(*render.Terminal); is { // of --watch
+		return t
+	}
+	f, is := below(w).(*os.File)
+	if !is || !term.IsTerminal(int(f.Fd())) {
+		return w
+	}
+	return render.NewTerminal(f, terminalWidth(f), colors())
+}
+
+// colors reports whether terminals get colours.
+func colors() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
+
+// terminalWidth returns the width of a terminal, 0 if w is not one.
+func terminalWidth(w io.Writer) int {
+	f, ok := below(w).(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // printed prints the result of a command, as JSON with --output json, and as text otherwise.
 func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
 	if o.json() {
 		return printJSON(cmd.OutOrStdout(), found)
 	}
-	return text(cmd.OutOrStdout(), found)
+	return text(screen(cmd.OutOrStdout()), found)
 }
 
 func printJSON(w io.Writer, v any) error {

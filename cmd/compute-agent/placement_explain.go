@@ -55,7 +55,7 @@ func newPlacementExplain() *cobra.Command {
 			if err := json.Unmarshal(raw, &e); err != nil {
 				return fmt.Errorf("cannot decode Placement's answer: %w", err)
 			}
-			return render.Explanation(cmd.OutOrStdout(), &e)
+			return render.Explanation(screen(cmd.OutOrStdout()), &e)
 		},
 	}
 	opts.addConfigFlags(cmd)

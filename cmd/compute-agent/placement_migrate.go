@@ -60,7 +60,7 @@ func newPlacementMigrate() *cobra.Command {
 			if opts.json() {
 				err = printJSON(cmd.OutOrStdout(), done)
 			} else {
-				err = render.Migration(cmd.OutOrStdout(), done)
+				err = render.Migration(screen(cmd.OutOrStdout()), done)
 			}
 			if err != nil {
 				return err

@@ -145,7 +145,7 @@ func newPluginRun() *cobra.Command {
 			err = host.Rehearse(cmd.Context(), process(o), log, watch, interval, func(pass host.Pass) error {
 				n++
 				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node host.NodePass) bool { return node.Problem != "" })
-				if err := render.PluginPass(cmd.OutOrStdout(), pass, n); err != nil {
+				if err := render.PluginPass(screen(cmd.OutOrStdout()), pass, n); err != nil {
 					return err
 				}
 				var added []string
@@ -155,7 +155,7 @@ func newPluginRun() *cobra.Command {
 					}
 				}
 				warned = append(warned, added...)
-				return render.PluginWarnings(cmd.OutOrStdout(), added)
+				return render.PluginWarnings(screen(cmd.OutOrStdout()), added)
 			})
 			if err == nil && failed {
 				return &exitError{code: exitFailed}
@@ -189,7 +189,7 @@ func newPluginInfo() *cobra.Command {
 				return err
 			}
 			if !opts.json() {
-				return render.PluginInfo(cmd.OutOrStdout(), d, sum, schema)
+				return render.PluginInfo(screen(cmd.OutOrStdout()), d, sum, schema)
 			}
 			view := struct {
 				host.Description
@@ -257,7 +257,7 @@ func newPluginList() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"directories": cfg.PluginDirs(), "drivers": entries})
 			}
-			return render.PluginList(cmd.OutOrStdout(), cfg.PluginDirs(), entries)
+			return render.PluginList(screen(cmd.OutOrStdout()), cfg.PluginDirs(), entries)
 		},
 	}
 	opts.addConfigFlags(cmd)

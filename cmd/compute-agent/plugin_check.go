@@ -62,7 +62,7 @@ func newPluginTest() *cobra.Command {
 				if opts.json() {
 					return printJSON(cmd.OutOrStdout(), checks)
 				}
-				return render.PluginChecks(cmd.OutOrStdout(), checks)
+				return render.PluginChecks(screen(cmd.OutOrStdout()), checks)
 			}
 			o, err := ex.options(cmd.Context(), args[0])
 			if err != nil {
@@ -177,19 +177,6 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 		return &exitError{code: exitFailed}
 	}
 	return err
-}
-
-// terminalWidth returns the width of a terminal, 0 if w is not one.
-func terminalWidth(w io.Writer) int {
-	f, ok := below(w).(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
 }
 
 // slowAfter is how often a slow check is named without a terminal.

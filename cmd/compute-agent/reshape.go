@@ -98,15 +98,7 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	if err != nil {
 		return err
 	}
-	var view control.PlanView
-	if err := json.Unmarshal(raw, &view); err != nil {
-		return fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
-	}
-	if opts.json() {
-		err = printJSON(cmd.OutOrStdout(), raw)
-	} else {
-		err = render.Plan(cmd.OutOrStdout(), view)
-	}
+	view, err := printAnswer(cmd, opts, raw, render.Plan)
 	return planned(view, err)
 }
 
@@ -186,7 +178,7 @@ func newReshapeHistory() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"reshapes": append([]journal.Entry{}, entries...)})
 			}
-			return render.ReshapeHistory(cmd.OutOrStdout(), entries)
+			return render.ReshapeHistory(screen(cmd.OutOrStdout()), entries)
 		},
 	}
 	opts.addConfigFlags(cmd)

@@ -246,7 +246,7 @@ func showTree(ctx context.Context, a *agent.Agent, cfg *config.Config, w io.Writ
 		return
 	}
 	_, _ = fmt.Fprintf(w, "\nThis machine in Placement:\n\n")
-	_ = render.Tree(w, tree, render.TreeOptions{Now: time.Now(), Width: terminalWidth(w)})
+	_ = render.Tree(screen(w), tree, render.TreeOptions{Now: time.Now()})
 	url := cfg.PlacementClient.URL
 	_, _ = fmt.Fprintf(w, `
 Placement listens at %[1]s. To inspect it:

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // width is the column where the text of a result begins.
@@ -34,7 +36,7 @@ func WriteText(w io.Writer, results []Result, colour bool) error {
 		if colour {
 			mark = marks[r.Severity].colour + mark + plain
 		}
-		_, _ = fmt.Fprintf(b, "%s %-*s %s\n", mark, width-9, r.Title, sanitize(r.Found))
+		_, _ = fmt.Fprintf(b, "%s %-*s %s\n", mark, width-9, sanitize(r.Title), sanitize(r.Found))
 		if r.Why != "" {
 			_, _ = fmt.Fprintf(b, "%*s%s\n", width+1, "", sanitize(r.Why))
 		}
@@ -59,14 +61,14 @@ func summary(counts map[Severity]int) string {
 	}
 }
 
-// sanitize replaces control characters from files and servers.
+// sanitize makes text from files and servers one printable line.
 func sanitize(s string) string {
-	return strings.Map(func(r rune) rune {
+	return textutil.Printable(strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return ' '
 		}
 		return r
-	}, s)
+	}, s))
 }
 
 // WriteJSON writes the results as JSON: {"worst": …, "results": […]}.

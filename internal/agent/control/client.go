@@ -131,7 +131,13 @@ func get[T any](ctx context.Context, c *Client, what string) (T, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := json.Unmarshal(body, &out); err != nil {
+	return Decode[T](body)
+}
+
+// Decode decodes an answer of [Client.Raw].
+func Decode[T any](answer json.RawMessage) (T, error) {
+	var out T
+	if err := json.Unmarshal(answer, &out); err != nil {
 		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
 	return out, nil

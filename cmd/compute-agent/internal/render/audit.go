@@ -15,7 +15,7 @@ import (
 // Audit prints differences between allocations and guests, and what was done about orphaned
 // allocations.
 func Audit(w io.Writer, r audit.Report) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	for _, n := range r.Nodes {
 		p.auditHead(n)
 		for _, o := range n.Orphans {
@@ -25,8 +25,8 @@ func Audit(w io.Writer, r audit.Report) error {
 			p.unaccounted(g)
 		}
 		for _, o := range n.Overcommitted {
-			p.line("  over-committed: %s on %s: %d allocated, capacity %d (total %d, reserved %d, allocation_ratio %s)",
-				o.Class, o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
+			p.line("  %s: %s on %s: %d allocated, capacity %d (total %d, reserved %d, allocation_ratio %s)",
+				p.paint(notice, "over-committed"), o.Class, o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
 		}
 	}
 	p.auditRefused(r)
@@ -40,22 +40,22 @@ func (p *printer) auditHead(n audit.Node) {
 	}
 	switch found := len(n.Orphans) + len(n.Unaccounted) + len(n.Overcommitted); {
 	case n.Error != "":
-		p.line("%s: cannot compare: %s", id, n.Error)
+		p.line("%s: %s: %s", p.paint(bold, id), p.paint(bad, "cannot compare"), n.Error)
 	case found == 0:
-		p.line("%s: %s and %s, nothing to report", id, count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), p.paint(good, "nothing to report"))
 	default:
-		p.line("%s: %s and %s, %s", id, count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), count(int64(found), "finding"))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), p.paint(notice, count(int64(found), "finding")))
 	}
 }
 
 func (p *printer) auditRefused(r audit.Report) {
 	if r.Refused != "" {
-		p.line("refused: %s", r.Refused)
+		p.line("%s: %s", p.paint(fatal, "refused"), r.Refused)
 	}
 }
 
 func (p *printer) orphan(o audit.Orphan) {
-	p.line("  orphaned: consumer %s is not a guest and holds %s", o.Consumer, holds(o.Here))
+	p.line("  %s: consumer %s is not a guest and holds %s", p.paint(notice, "orphaned"), o.Consumer, holds(o.Here))
 	if len(o.Elsewhere) > 0 {
 		p.line("    elsewhere  %s", holds(o.Elsewhere))
 	}
@@ -85,15 +85,15 @@ func (p *printer) unaccounted(g audit.Guest) {
 	}
 	switch {
 	case len(g.Differences) > 0:
-		p.line("  differs: guest %s", name)
+		p.line("  %s: guest %s", p.paint(notice, "differs"), name)
 		for _, d := range g.Differences {
 			p.line("    %s on %s: the driver says %d, Placement says %d", d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
 		}
 	case len(g.Elsewhere) > 0:
-		p.line("  unaccounted: guest %s holds nothing here", name)
+		p.line("  %s: guest %s holds nothing here", p.paint(notice, "unaccounted"), name)
 		p.line("    elsewhere  %s", holds(g.Elsewhere))
 	default:
-		p.line("  unaccounted: guest %s holds nothing", name)
+		p.line("  %s: guest %s holds nothing", p.paint(notice, "unaccounted"), name)
 	}
 	if g.Has != nil && len(g.Differences) == 0 {
 		p.line("    has        %s", holds(g.Has))
@@ -105,9 +105,9 @@ func (p *printer) unaccounted(g audit.Guest) {
 func (p *printer) done(outcome audit.Outcome, problem, kept, verb, fix string) {
 	switch {
 	case outcome == audit.Failed:
-		p.line("    failed     %s", problem)
+		p.line("    failed     %s", p.paint(bad, problem))
 	case outcome != "":
-		p.line("    %s", outcome)
+		p.line("    %s", p.paint(good, string(outcome)))
 	case kept != "":
 		p.line("    not %s: %s", verb, kept)
 	default:
@@ -117,11 +117,11 @@ func (p *printer) done(outcome audit.Outcome, problem, kept, verb, fix string) {
 
 // Healed prints what was done for guests without allocations.
 func Healed(w io.Writer, r audit.Report) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	rows := [][]string{{"node", "guest", "name", "allocations", "outcome"}}
 	for _, n := range r.Nodes {
 		if n.Error != "" {
-			p.line("%s: cannot compare: %s", n.Node, n.Error)
+			p.line("%s: %s: %s", p.paint(bold, n.Node), p.paint(bad, "cannot compare"), n.Error)
 		}
 		for _, g := range n.Unaccounted {
 			if len(g.Differences) > 0 {
@@ -140,8 +140,8 @@ func Healed(w io.Writer, r audit.Report) error {
 		}
 	}
 	if len(rows) > 1 {
-		for _, row := range leftColumns(rows) {
-			p.line("%s", row)
+		for _, row := range p.leftColumns(rows, 0) {
+			p.row("%s", row)
 		}
 	} else if r.Refused == "" {
 		p.line("Every guest has allocations; there is nothing to create.")

@@ -20,8 +20,8 @@ import (
 // nearest hosts lack, and how many providers and
 // trees satisfy each condition. Conditions that remove nothing are folded.
 func Explanation(w io.Writer, e *candidates.Explanation) error {
-	p := &printer{w: w}
-	p.line("%s", e.Verdict)
+	p := newPrinter(w)
+	p.line("%s", p.paint(bold, e.Verdict))
 	for _, h := range e.Hosts {
 		p.host(h)
 	}
@@ -38,21 +38,31 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 		s := e.Trees[i]
 		return explainRow{text: s.Condition, removed: s.Removed, left: []string{"", strconv.Itoa(s.Trees)}}
 	})...)
-	width := 0
+	width, widest := 0, widestCondition
+	if p.width > 0 {
+		widest = min(widest, p.within(len("    removed  providers    trees")+len("    ")))
+	}
 	for i := range rows {
 		rows[i].text = textutil.Printable(rows[i].text) // before measuring
-		width = max(width, min(utf8.RuneCountInString(rows[i].text), 72))
+		width = max(width, min(utf8.RuneCountInString(rows[i].text), widest))
 	}
 	p.line("")
-	p.line("%-*s  %9s  %9s  %7s", width+2, "", "removed", "providers", "trees")
+	p.row("%s", p.paint(dim, fmt.Sprintf("%-*s  %9s  %9s  %7s", width+2, "", "removed", "providers", "trees")))
 	for _, r := range rows {
 		switch {
 		case r.head:
-			p.line("%s", r.text)
+			p.line("%s", p.paint(bold, r.text))
 		case r.left == nil:
-			p.line("  %s", r.text)
+			p.line("  %s", p.paint(dim, r.text))
 		default:
-			p.line("  %-*s  %9s  %9s  %7s", width, r.text, number(r.removed), r.left[0], r.left[1])
+			text := []string{r.text}
+			if p.width > 0 && utf8.RuneCountInString(r.text) > width {
+				text = hanging(r.text, width)
+			}
+			p.row("  %-*s  %s  %9s  %7s", width, text[0], p.paint(notice, fmt.Sprintf("%9s", number(r.removed))), r.left[0], r.left[1])
+			for _, more := range text[1:] {
+				p.row("  %s", more)
+			}
 		}
 		if r.note != "" {
 			p.line("    %s", r.note)
@@ -61,10 +71,13 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	return p.err
 }
 
+// widestCondition is how wide the column of conditions is at most.
+const widestCondition = 72
+
 // host prints what the NUMA cells of a host lack.
 func (p *printer) host(h candidates.HostExplanation) {
 	p.line("")
-	p.line("%s: %s", h.Host, h.Verdict)
+	p.line("%s: %s", p.paint(bold, h.Host), h.Verdict)
 	rows := make([][]string, 0, len(h.Cells))
 	for _, c := range h.Cells {
 		var free, lacks []string
@@ -79,8 +92,8 @@ func (p *printer) host(h candidates.HostExplanation) {
 	if len(rows) == 0 {
 		return
 	}
-	for _, row := range leftColumns(rows) {
-		p.line("  %s", row)
+	for _, row := range p.aligned(grid{rows: rows, left: len(rows[0]), width: p.within(len("  "))}) {
+		p.row("  %s", row)
 	}
 }
 

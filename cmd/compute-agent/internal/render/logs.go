@@ -26,7 +26,7 @@ func Logs(w io.Writer, entries []auditlog.Entry) error {
 			widths[k] = max(widths[k], runes(text))
 		}
 	}
-	p := &printer{w: w}
+	p := newPrinter(w)
 	for i := range entries {
 		p.entry(&entries[i], widths)
 	}
@@ -51,15 +51,19 @@ func (p *printer) entry(e *auditlog.Entry, widths logColumns) {
 	}
 	b.WriteString(at)
 	for k, word := range logWords(e) {
-		fmt.Fprintf(&b, "  %s%s", word, strings.Repeat(" ", max(0, widths[k]-runes(word))))
+		s := plain
+		if k == len(widths)-1 {
+			s = levelStyle(word)
+		}
+		fmt.Fprintf(&b, "  %s%s", p.paint(s, word), strings.Repeat(" ", max(0, widths[k]-runes(word))))
 	}
-	b.WriteString("  " + e.Message)
+	b.WriteString("  " + string(p.paint(plain, e.Message)))
 	field := func(name string, value any) {
 		text := fieldText(value)
 		if text == "" || strings.ContainsAny(text, " \t\n\"=") {
 			text = strconv.Quote(text)
 		}
-		b.WriteString(" " + name + "=" + text)
+		b.WriteString(" " + string(p.paint(dim, name+"=")) + string(p.paint(plain, text)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
 		field(name, e.Fields[name])
@@ -70,7 +74,7 @@ func (p *printer) entry(e *auditlog.Entry, widths logColumns) {
 	if e.GlobalRequestID != "" {
 		field("global_request_id", e.GlobalRequestID)
 	}
-	p.line("%s", b.String())
+	p.row("%s", painted(b.String())) // not folded: lines are copied, and searched
 }
 
 // fieldText is the value of a field on a line.

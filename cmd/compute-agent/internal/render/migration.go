@@ -10,7 +10,7 @@ import (
 
 // Migration prints the result of `placement migrate-compute-inventory`.
 func Migration(w io.Writer, m control.Migration) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	for _, n := range m.Nodes {
 		id := n.Node
 		if n.UUID != "" {
@@ -18,11 +18,11 @@ func Migration(w io.Writer, m control.Migration) error {
 		}
 		switch n.Outcome {
 		case control.MigrationNotNeeded:
-			p.line("%s: nothing needs to move, nothing is written", id)
+			p.line("%s: %s", id, p.paint(good, "nothing needs to move, nothing is written"))
 		case control.MigrationNeeded:
 			p.line("%s: would be moved, with %s:", id, count(int64(len(n.Operations)), "write"))
 			for i, op := range n.Operations {
-				p.line("%4d. %s", i+1, op)
+				p.line("%4d. %s", i+1, p.paint(changeStyle(op.String()), op.String()))
 			}
 			if n.Reshape != nil {
 				p.preview(n.Reshape)
@@ -31,15 +31,15 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.line("  an earlier, unfinished reshape is checked first")
 			}
 		case control.MigrationDone:
-			p.line("%s: moved, with %s:", id, count(int64(len(n.Changes)), "write"))
+			p.line("%s: %s, with %s:", id, p.paint(good, "moved"), count(int64(len(n.Changes)), "write"))
 			for i, change := range n.Changes {
 				p.line("%4d. %s", i+1, change)
 			}
 		case control.MigrationRefused:
-			p.line("%s: nothing was moved", id)
+			p.line("%s: %s", id, p.paint(bad, "nothing was moved"))
 			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		default:
-			p.line("%s: failed: %s", id, n.Error)
+			p.line("%s: %s: %s", id, p.paint(fatal, "failed"), n.Error)
 		}
 	}
 	return p.err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
@@ -17,7 +16,7 @@ import (
 
 // Nodes prints the nodes that are or were reported.
 func Nodes(w io.Writer, nodes control.Nodes) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	if len(nodes.Nodes) == 0 {
 		p.line("No compute nodes: none has been reported yet.")
 		return p.err
@@ -37,12 +36,12 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 		}
 		rows = append(rows, []string{n.Name, n.UUID, driver, state, since})
 	}
-	for _, row := range table(rows) {
-		p.line("%s", row)
+	for _, row := range p.leftColumns(rows, 0) {
+		p.row("%s", row)
 	}
 	for _, n := range nodes.Nodes {
 		if n.Error != "" {
-			p.line("%s: %s", n.Name, n.Error)
+			p.line("%s: %s", p.paint(bold, n.Name), p.paint(bad, n.Error))
 		}
 	}
 	return p.err
@@ -50,7 +49,7 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 
 // Removal prints the result of removing a node.
 func Removal(w io.Writer, r control.Removal) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	node := fmt.Sprintf("node %s (%s)", r.Name, r.UUID)
 	switch {
 	case len(r.ViolationGroups) > 0:
@@ -74,7 +73,7 @@ func Removal(w io.Writer, r control.Removal) error {
 
 // Gift prints the result of assigning a node to a driver.
 func Gift(w io.Writer, g control.Gift) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	node := fmt.Sprintf("node %s (%s)", g.Name, g.UUID)
 	from := "no driver"
 	if g.From != "" {
@@ -102,7 +101,7 @@ func Gift(w io.Writer, g control.Gift) error {
 
 // Adoption prints what Placement has, and the steps of an adoption.
 func Adoption(w io.Writer, a control.Adoption) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	if len(a.Providers) > 0 {
 		p.line("Placement has:")
 		rows := [][]string{{"resource provider", "uuid", "inventories", "consumers"}}
@@ -122,8 +121,8 @@ func Adoption(w io.Writer, a control.Adoption) error {
 			}
 			rows = append(rows, []string{name, rp.UUID, strings.Join(totals, ", "), fmt.Sprint(rp.Consumers)})
 		}
-		for _, row := range table(rows) {
-			p.line("  %s", row)
+		for _, row := range p.leftColumns(rows, len("  ")) {
+			p.row("  %s", row)
 		}
 	}
 	if len(a.Steps) == 0 {
@@ -149,7 +148,7 @@ func Adoption(w io.Writer, a control.Adoption) error {
 
 // Disabling prints the result of disabling or enabling nodes.
 func Disabling(w io.Writer, d control.Disabling, enable bool) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	state := "disabled"
 	if enable {
 		state = "enabled"
@@ -190,23 +189,4 @@ func (p *printer) reasons(lead string, reasons []disabled.Reason) {
 		}
 		p.line("%s%s (%s, since %s%s): %s", lead, r.Source, where, r.Since.UTC().Format("2006-01-02 15:04:05Z"), by, r.Reason)
 	}
-}
-
-// table aligns columns left.
-func table(rows [][]string) []string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
-	out := make([]string, 0, len(rows))
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			b.WriteString(cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
-		}
-		out = append(out, strings.TrimRight(b.String(), " "))
-	}
-	return out
 }

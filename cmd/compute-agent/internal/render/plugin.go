@@ -36,7 +36,7 @@ func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
 // PluginInfo prints a plugin's description and configuration keys.
 func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	p.pluginHead(r)
 	p.line("  sha256  %s", sha256)
 	var s struct {
@@ -94,7 +94,7 @@ func wrapText(text string, width int) []string {
 
 // PluginPass prints what a pass of `plugin run` changed, and the tree after the first pass.
 func PluginPass(w io.Writer, pass host.Pass, n int) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	p.line("pass %d", n)
 	if pass.Health != "" {
 		p.line("  the driver reports a problem: %s", oneLine(pass.Health))
@@ -137,7 +137,7 @@ func PluginPass(w io.Writer, pass host.Pass, n int) error {
 // PluginLog prints a JSON line of a driver's log: level, message, fields, and the stack of a panic.
 // It skips levels below info, and lines of the plugin host.
 func PluginLog(w io.Writer, line []byte) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	fields := map[string]any{}
 	if json.Unmarshal(line, &fields) != nil { // not JSON
 		fields = map[string]any{"message": strings.TrimSpace(string(line)), "output": "raw"}
@@ -198,7 +198,7 @@ type PluginEntry struct {
 
 // PluginList prints the drivers that are configured or installed.
 func PluginList(w io.Writer, dirs []string, entries []PluginEntry) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	if len(entries) == 0 {
 		p.line("No driver is configured or installed in %s.", strings.Join(dirs, " or "))
 		return p.err

@@ -26,7 +26,7 @@ type PluginTest struct {
 // NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no
 // limit.
 func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
-	t := &PluginTest{p: &printer{w: w}, width: width, columns: map[string]int{}, sizes: map[string]int{}}
+	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{}}
 	for _, c := range checks {
 		group := groupOf(c.ID)
 		t.columns[group] = max(t.columns[group], len(c.ID))
@@ -94,14 +94,14 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 
 // PluginWarnings prints warnings.
 func PluginWarnings(w io.Writer, warnings []string) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	p.notes("  ", warnings)
 	return p.err
 }
 
 // PluginChecks lists checks.
 func PluginChecks(w io.Writer, checks []drivertest.Check) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	column := 0
 	for _, c := range checks {
 		column = max(column, len(c.ID))

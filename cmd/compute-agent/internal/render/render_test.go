@@ -96,7 +96,7 @@ func TestTreeWithServers(t *testing.T) {
 	tree.Nodes[0].WithoutAllocations = []control.Consumer{{UUID: uuid(18), Kind: control.KindGuest, Guest: "new"}}
 	drawn := func(width int) string {
 		var b bytes.Buffer
-		if err := render.Tree(&b, tree, render.TreeOptions{Width: width}); err != nil {
+		if err := render.Tree(render.NewTerminal(&b, width, false), tree, render.TreeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -18,6 +19,9 @@ import (
 
 // nothing marks a missing inventory.
 const nothing = "-"
+
+// isNew and isRemoved mark providers of a reshape.
+const isNew, isRemoved = " (new)", " (removed)"
 
 // preview prints the state before and after a reshape, side by side.
 func (p *printer) preview(r *resourcetracker.Preview) {
@@ -37,9 +41,9 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 		name := rp.Name
 		switch {
 		case rp.New:
-			name += " (new)"
+			name += isNew
 		case rp.Removed:
-			name += " (removed)"
+			name += isRemoved
 		}
 		rows = append(rows, []string{name, strconv.Itoa(rp.Before), "", "", "→", strconv.Itoa(rp.After), "", ""})
 		for _, c := range rp.Classes {
@@ -48,8 +52,21 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 		}
 	}
 	if len(r.Providers) > 0 {
-		for _, row := range columns(rows) {
-			p.line("    %s", row)
+		table := grid{rows: rows, left: 1, width: p.within(len("    ")), style: func(row, column int) style {
+			switch cells := rows[row]; {
+			case row == 0:
+				return dim
+			case column == 0 && strings.HasSuffix(cells[0], isNew):
+				return good
+			case column == 0 && strings.HasSuffix(cells[0], isRemoved):
+				return bad
+			case column > 4 && cells[column] != cells[column-4]: // after, not as before
+				return notice
+			}
+			return plain
+		}}
+		for _, row := range p.aligned(table) {
+			p.row("    %s", row)
 		}
 	}
 	if r.Payload != nil {
@@ -71,7 +88,7 @@ func totalAndUsed(s *resourcetracker.StockCount) []string {
 
 // Refusal prints why a reshape is refused: each violation with what it concerns, and the fixes.
 func Refusal(w io.Writer, problem string, groups []resourcetracker.ViolationGroup, hint string) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	p.refusal("", problem, groups, hint)
 	return p.err
 }
@@ -89,7 +106,7 @@ func groups(all []resourcetracker.ViolationGroup, violations []string) []resourc
 }
 
 func (p *printer) refusal(indent, problem string, groups []resourcetracker.ViolationGroup, hint string) {
-	p.line("%srefused: %s", indent, problem)
+	p.line("%s%s: %s", indent, p.paint(fatal, "refused"), problem)
 	for _, o := range groups {
 		if len(o.Concerns) < 2 {
 			p.line("%s  - %s", indent, o)
@@ -100,17 +117,17 @@ func (p *printer) refusal(indent, problem string, groups []resourcetracker.Viola
 			}
 		}
 		if o.Hint != "" {
-			p.line("%s    what to do: %s", indent, o.Hint)
+			p.line("%s    %s: %s", indent, p.paint(bold, "what to do"), o.Hint)
 		}
 	}
 	if hint != "" {
-		p.line("%swhat to do: %s", indent, hint)
+		p.line("%s%s: %s", indent, p.paint(bold, "what to do"), hint)
 	}
 }
 
 // ReshapeHistory prints the journal, newest first.
 func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	if len(entries) == 0 {
 		p.line("No reshapes yet.")
 		return p.err
@@ -125,8 +142,14 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 	for _, e := range slices.Backward(entries) {
 		rows = append(rows, []string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
 	}
-	for _, row := range leftColumns(rows) {
-		p.line("%s", row)
+	table := grid{rows: rows, left: len(rows[0]), width: p.within(0), style: func(row, column int) style {
+		if column != outcomeColumn || row == 0 {
+			return header(row, column)
+		}
+		return outcomeStyle(entries[len(entries)-row])
+	}}
+	for _, row := range p.aligned(table) {
+		p.row("%s", row)
 	}
 	return p.err
 }
@@ -143,6 +166,21 @@ func when(t time.Time) string {
 		return "?"
 	}
 	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// outcomeColumn is that of the outcome in a table of reshapes.
+const outcomeColumn = 3
+
+func outcomeStyle(e journal.Entry) style {
+	switch {
+	case e.Err != nil:
+		return bad
+	case e.Open():
+		return notice
+	case e.Outcome == reportclient.ReshapeHappened:
+		return good
+	}
+	return plain
 }
 
 func outcome(e journal.Entry, undoneBy int64) string {
@@ -175,8 +213,8 @@ func moved(e journal.Entry) string {
 
 // Reshape prints one entry of the journal: the state before, and the request.
 func Reshape(w io.Writer, e journal.Entry) error {
-	p := &printer{w: w}
-	p.line("reshape %d of %s (%s): %s", e.ID, nodeName(e), e.Root, outcome(e, 0))
+	p := newPrinter(w)
+	p.line("reshape %d of %s (%s): %s", e.ID, p.paint(bold, nodeName(e)), p.paint(dim, e.Root), p.paint(outcomeStyle(e), outcome(e, 0)))
 	p.line("  start  %s", when(e.Begun))
 	if !e.Ended.IsZero() {
 		p.line("  end    %s", when(e.Ended))
@@ -207,8 +245,19 @@ func Reshape(w io.Writer, e journal.Entry) error {
 // table prints rows after an empty line.
 func (p *printer) table(rows [][]string) {
 	p.line("")
-	for _, row := range columns(rows) {
-		p.line("%s", row)
+	table := grid{rows: rows, left: 1, width: p.within(0), style: func(row, column int) style {
+		switch cells := rows[row]; {
+		case row == 0:
+			return dim
+		case cells[1] == "" && cells[2] == "": // what the rows below are about
+			return bold
+		case column == 2 && cells[1] != cells[2]:
+			return notice
+		}
+		return plain
+	}}
+	for _, row := range p.aligned(table) {
+		p.row("%s", row)
 	}
 }
 

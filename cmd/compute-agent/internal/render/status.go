@@ -18,8 +18,8 @@ import (
 // Status prints a summary line, then conditions with their fixes, then drivers and nodes. Ages are
 // relative to now.
 func Status(w io.Writer, s health.Status, now time.Time) error {
-	p := &printer{w: w}
-	p.line("compute-agent %s on %s: %s", s.Version, s.Host, s.Summary)
+	p := newPrinter(w)
+	p.line("compute-agent %s on %s: %s", s.Version, p.paint(bold, s.Host), p.paint(stateStyle(s), s.Summary))
 	p.line("  process     %d, started %s", s.PID, ago(s.Started, now))
 	if len(s.ConfigFiles) == 0 {
 		p.line("  config      built-in defaults")
@@ -96,7 +96,7 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 		if c.Subject != health.Agent {
 			subject = string(c.Subject) + ": "
 		}
-		p.line("%s: %s%s", c.Severity, subject, c.Title)
+		p.line("%s: %s%s", p.paint(severityStyle(c.Severity), string(c.Severity)), subject, p.paint(bold, c.Title))
 		p.line("  since       %s (%s)", ago(c.Since, now), c.Code)
 		if c.Text != "" {
 			p.line("  what        %s", c.Text)
@@ -119,7 +119,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	if d.Plugin.Version != "" {
 		version = " " + d.Plugin.Version
 	}
-	p.line("driver %s%s: %s since %s", d.Name, version, d.Plugin.State, ago(d.Plugin.Since, now))
+	p.line("driver %s%s: %s since %s", p.paint(bold, d.Name), version, p.paint(pluginStyle(d.Plugin.State), string(d.Plugin.State)), ago(d.Plugin.Since, now))
 	process := d.Plugin.Path
 	if d.Plugin.PID != 0 {
 		process += fmt.Sprintf(", process %d", d.Plugin.PID)
@@ -146,7 +146,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	}
 	switch {
 	case d.Plugin.Error != "":
-		p.line("  problem     %s", d.Plugin.Error)
+		p.line("  problem     %s", p.paint(bad, d.Plugin.Error))
 	case d.Plugin.LastError != "":
 		p.line("  last error  %s: %s", ago(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
 	}
@@ -165,7 +165,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		if c.Owner != "" {
 			why = "it belongs to driver " + c.Owner
 		}
-		p.line("  node        %s (%s): held, %s", c.Name, c.UUID, why)
+		p.line("  node        %s (%s): %s, %s", c.Name, c.UUID, p.paint(notice, "held"), why)
 		if !explained {
 			p.line("              what to do: %s", c.Hint)
 		}
@@ -178,7 +178,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		if n.DisabledReason != "" {
 			held += ", disabled"
 		}
-		p.line("  node        %s (%s): %s%s", n.Name, n.UUID, n.State, held)
+		p.line("  node        %s (%s): %s%s", p.paint(bold, n.Name), p.paint(dim, n.UUID), p.paint(nodeStyle(n.State), string(n.State)), p.paint(notice, held))
 		if w := n.Writing; w != nil {
 			p.line("              writing to Placement for %s: %d of %d operations done", span(w.Since, now), w.Done, w.Operations)
 		}
@@ -205,7 +205,7 @@ func (p *printer) warnings(all []host.Warning, now time.Time) {
 		if i == 0 {
 			label = "warnings"
 		}
-		p.line("  %-10s  %s (%s): %s", label, w.Name, ago(w.Since, now), w.Text)
+		p.line("  %s  %s (%s): %s", p.paint(dim, fmt.Sprintf("%-10s", label)), p.paint(notice, w.Name), ago(w.Since, now), w.Text)
 	}
 }
 
@@ -262,7 +262,7 @@ func shortened(text string, width int) string {
 }
 
 func (p *printer) problem(label string, explained bool, problem, hint string, violations ...string) {
-	p.line("  %-10s  problem: %s", label, problem)
+	p.line("  %s  %s: %s", p.paint(dim, fmt.Sprintf("%-10s", label)), p.paint(bad, "problem"), problem)
 	if explained {
 		return
 	}
@@ -276,27 +276,27 @@ func (p *printer) problem(label string, explained bool, problem, hint string, vi
 
 // Plan prints what the next pass would write.
 func Plan(w io.Writer, plan control.PlanView) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	for _, n := range plan.Nodes {
 		switch {
 		case n.Refused:
-			p.line("%s (%s): nothing would be written", n.Node, n.UUID)
+			p.line("%s (%s): %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "nothing would be written"))
 			if n.Reshape != nil {
 				p.preview(n.Reshape)
 			}
 			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		case n.Error != "":
-			p.line("%s (%s): unknown: %s", n.Node, n.UUID, n.Error)
+			p.line("%s (%s): %s: %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "unknown"), n.Error)
 		case len(n.Operations) == 0:
-			p.line("%s (%s): nothing to write; Placement is up to date.", n.Node, n.UUID)
+			p.line("%s (%s): %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(good, "nothing to write; Placement is up to date."))
 		default:
 			when := "pass"
 			if n.Reshape != nil {
 				when = "start"
 			}
-			p.line("%s (%s): the next %s would make %s:", n.Node, n.UUID, when, count(int64(len(n.Operations)), "write"))
+			p.line("%s (%s): the next %s would make %s:", p.paint(bold, n.Node), p.paint(dim, n.UUID), when, count(int64(len(n.Operations)), "write"))
 			for i, op := range n.Operations {
-				p.line("%4d. %s", i+1, op.Text)
+				p.line("%4d. %s", i+1, p.paint(changeStyle(op.Text), op.Text))
 			}
 			p.notes("  ", n.Warnings)
 			if n.Reshape != nil {
@@ -313,7 +313,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 // notes prints one line for each warning.
 func (p *printer) notes(indent string, warnings []string) {
 	for _, w := range warnings {
-		p.line("%swarning: %s", indent, oneLine(w))
+		p.line("%s%s: %s", indent, p.paint(notice, "warning"), oneLine(w))
 	}
 }
 

@@ -20,16 +20,13 @@ import (
 type TreeOptions struct {
 	// AllTraits prints every trait instead of folding families of them.
 	AllTraits bool
-	// Width is that of the terminal, into which lines are broken; 0: there is none, and each
-	// consumer has one line.
-	Width int
 	// Now is the time for the age of a stale tree.
 	Now time.Time
 }
 
 // Tree prints the provider trees of all nodes.
 func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
-	p := &printer{w: w}
+	p := newPrinter(w)
 	if len(tree.Nodes) == 0 {
 		p.line("No compute nodes yet: no driver has reported one.")
 	}
@@ -38,12 +35,12 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 			p.line("")
 		}
 		if node.Error != "" {
-			p.line("%s (%s)", node.Node, node.UUID)
-			p.line("  nothing to show: %s", node.Error)
+			p.line("%s (%s)", p.paint(bold, node.Node), p.paint(dim, node.UUID))
+			p.line("  nothing to show: %s", p.paint(bad, node.Error))
 			continue
 		}
 		if node.Stale != "" {
-			p.line("%s: Placement cannot be read: %s", node.Node, node.Stale)
+			p.line("%s: %s: %s", node.Node, p.paint(bad, "Placement cannot be read"), node.Stale)
 			p.line("The tree below was read at %s, %s. Usage is unknown.", node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
 			p.line("")
 		}
@@ -55,29 +52,16 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 			p.provider(root, children, "", "", opts)
 		}
 		if node.GuestsError != "" {
-			p.line("The guests of %s are unknown: %s", node.Node, node.GuestsError)
+			p.line("%s: %s", p.paint(notice, "The guests of "+node.Node+" are unknown"), node.GuestsError)
 		}
 		if len(node.WithoutAllocations) > 0 {
 			p.line("Guests of %s without allocations (see compute-agent allocations audit):", node.Node)
-			for _, row := range consumerTable(node.WithoutAllocations, opts.within(2)) {
-				p.line("  %s", row)
+			for _, row := range consumerTable(node.WithoutAllocations, p.within(2)) {
+				p.row("  %s", row)
 			}
 		}
 	}
 	return p.err
-}
-
-// printer keeps the first error of its writer.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-// line prints one line, sanitized.
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, textutil.Printable(strings.TrimRight(fmt.Sprintf(format, args...), " ")))
-	}
 }
 
 // provider prints a provider and its children. first is the prefix of its first line, rest that of
@@ -88,43 +72,44 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 	if len(below) == 0 {
 		bar = rest + "  "
 	}
-	title := fmt.Sprintf("%s%s  %s  generation %d", first, rp.Name, rp.UUID, rp.Generation)
-	whole := title + "  " + rp.ProductName
-	if rp.ProductName == "" || opts.Width <= 0 || runes(whole) <= opts.Width {
-		p.line("%s", whole)
+	generation := fmt.Sprintf("generation %d", rp.Generation)
+	title := []any{first, p.paint(bold, rp.Name), p.paint(dim, rp.UUID), p.paint(dim, generation)}
+	whole := strings.Join([]string{first + rp.Name, rp.UUID, generation, rp.ProductName}, "  ")
+	if rp.ProductName == "" || p.width <= 0 || runes(whole) <= p.width {
+		p.row("%s%s  %s  %s  %s", append(title, rp.ProductName)...)
 	} else {
-		p.line("%s", title)
-		for _, row := range wrapText(rp.ProductName, opts.within(runes(bar)+1)) {
-			p.line("%s %s", bar, row)
+		p.row("%s%s  %s  %s", title...)
+		for _, row := range wrapText(rp.ProductName, p.within(runes(bar)+1)) {
+			p.row("%s %s", bar, row)
 		}
 	}
-	for _, row := range inventoryTable(rp.Inventories) {
-		p.line("%s %s", bar, row)
+	for _, row := range p.inventoryTable(rp.Inventories, p.within(runes(bar)+1)) {
+		p.row("%s %s", bar, row)
 	}
 	traits := widestTraits
-	if opts.Width > 0 {
-		traits = min(traits, opts.within(runes(bar)+1+len("traits  ")))
+	if p.width > 0 {
+		traits = min(traits, p.within(runes(bar)+1+len("traits  ")))
 	}
 	for i, row := range wrap(foldTraits(rp.Traits, opts.AllTraits), traits) {
 		label := "traits  "
 		if i > 0 {
 			label = "        "
 		}
-		p.line("%s %s%s", bar, label, row)
+		p.row("%s %s%s", bar, p.paint(dim, label), row)
 	}
 	for i, aggregate := range rp.Aggregates {
 		label := "member of  "
 		if i > 0 {
 			label = "           "
 		}
-		p.line("%s %s%s", bar, label, aggregate)
+		p.row("%s %s%s", bar, p.paint(dim, label), aggregate)
 	}
-	for i, row := range consumerTable(rp.Consumers, opts.within(runes(bar)+1+len("held by  "))) {
+	for i, row := range consumerTable(rp.Consumers, p.within(runes(bar)+1+len("held by  "))) {
 		label := "held by  "
 		if i > 0 {
 			label = "         "
 		}
-		p.line("%s %s%s", bar, label, row)
+		p.row("%s %s%s", bar, p.paint(dim, label), row)
 	}
 	for i, child := range below {
 		if i == len(below)-1 {
@@ -140,19 +125,18 @@ func (p *printer) provider(rp control.Provider, children map[string][]control.Pr
 const widestTraits, narrowest = 96, 24
 
 // within is how wide text is after an indent; 0: any width.
-func (o TreeOptions) within(indent int) int {
-	if o.Width <= 0 {
+func (p *printer) within(indent int) int {
+	if p.width <= 0 {
 		return 0
 	}
-	return max(o.Width-indent, narrowest)
+	return max(p.width-indent, narrowest)
 }
 
-func runes(text string) int { return len([]rune(textutil.Printable(text))) }
-
-// inventoryTable formats inventories as a table with a header.
-func inventoryTable(inventories []control.Inventory) []string {
+// inventoryTable formats inventories as a table with a header. What is used beyond the capacity is
+// marked.
+func (p *printer) inventoryTable(inventories []control.Inventory, width int) []painted {
 	if len(inventories) == 0 {
-		return []string{"no inventory"}
+		return []painted{p.paint(dim, "no inventory")}
 	}
 	rows := [][]string{{"", "total", "reserved", "ratio", "capacity", "used", "free"}}
 	for _, i := range inventories {
@@ -165,7 +149,15 @@ func inventoryTable(inventories []control.Inventory) []string {
 			strconv.FormatFloat(i.AllocationRatio, 'f', -1, 64), strconv.FormatInt(i.Capacity, 10), used, free,
 		})
 	}
-	return columns(rows)
+	return p.aligned(grid{rows: rows, left: 1, width: width, style: func(row, column int) style {
+		switch {
+		case row == 0:
+			return dim
+		case column == len(rows[0])-1 && strings.HasPrefix(rows[row][column], "-"):
+			return bad
+		}
+		return plain
+	}})
 }
 
 // maxName is how much of the name of a guest is shown, in characters.
@@ -189,25 +181,7 @@ func consumerTable(consumers []control.Consumer, width int) []string {
 		}
 		rows = append(rows, []string{name, c.UUID, strings.Join(amounts, ", "), consumerNote(c)})
 	}
-	table := leftColumns(rows)
-	if width <= 0 || !slices.ContainsFunc(table, func(row string) bool { return runes(row) > width }) {
-		return table
-	}
-	var lines []string
-	for _, row := range rows {
-		lines = append(lines, wrapText(row[0], width)...)
-		own := len(lines)
-		for _, cell := range row[1:] {
-			if n := len(lines); cell != "" && n > own && runes(lines[n-1])+len("  ")+runes(cell) <= width {
-				lines[n-1] += "  " + cell
-				continue
-			}
-			for _, part := range wrapText(cell, width-len("  ")) {
-				lines = append(lines, "  "+part)
-			}
-		}
-	}
-	return lines
+	return stacked(rows, width)
 }
 
 // consumerNote says what a consumer is that is not just a guest of the node.
@@ -229,35 +203,6 @@ func consumerNote(c control.Consumer) string {
 		what = c.Type + ", " + what
 	}
 	return what
-}
-
-// columns aligns the first column left and the others right. leftColumns aligns all of them left.
-func columns(rows [][]string) []string     { return aligned(rows, 1) }
-func leftColumns(rows [][]string) []string { return aligned(rows, len(rows[0])) }
-
-// aligned formats rows of equal length, the first left columns aligned left.
-func aligned(rows [][]string, left int) []string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], len([]rune(textutil.Printable(cell))))
-		}
-	}
-	out := make([]string, 0, len(rows))
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cell = textutil.Printable(cell)
-			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
-			if i < left {
-				cells[i] = cell + pad
-			} else {
-				cells[i] = pad + cell
-			}
-		}
-		out = append(out, strings.TrimRight(strings.Join(cells, "  "), " "))
-	}
-	return out
 }
 
 // families are the prefixes of traits that are folded, the most specific first.

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+func severityStyle(s health.Severity) style {
+	switch s {
+	case health.Critical:
+		return fatal
+	case health.Warning:
+		return notice
+	}
+	return bold
+}
+
+// stateStyle is that of the agent's state.
+func stateStyle(s health.Status) style {
+	switch {
+	case s.State == resourcetracker.Reporting:
+		return good
+	case health.Worst(s.Conditions) == health.Critical:
+		return bad
+	}
+	return notice
+}
+
+func nodeStyle(s resourcetracker.State) style {
+	switch s {
+	case resourcetracker.Reporting:
+		return good
+	case resourcetracker.Degraded:
+		return bad
+	}
+	return notice
+}
+
+func pluginStyle(s host.State) style {
+	switch s {
+	case host.Healthy:
+		return good
+	case host.Backoff, host.Quarantined, host.NotInstalled, host.Incompatible, host.Refused:
+		return bad
+	case host.Disabled, host.Stopped:
+		return plain
+	}
+	return notice
+}
+
+// changeStyle is that of a write, described as "create resource provider cn1".
+func changeStyle(text string) style {
+	verb, _, _ := strings.Cut(text, " ")
+	switch verb {
+	case "create":
+		return good
+	case "delete":
+		return bad
+	case "reshape":
+		return notice
+	}
+	return plain
+}
+
+// levelStyle is that of the level of a log line.
+func levelStyle(level string) style {
+	switch level {
+	case "error", "fatal", "panic":
+		return bad
+	case "warn", "warning":
+		return notice
+	}
+	return plain
+}
