@@ -140,6 +140,8 @@ type nodeState struct {
 	// enabling: the next pass that succeeds removes TraitStatusDisabled, also if another client set
 	// it.
 	enabling bool
+	// writingLogged is when the log last said how far the writes of the pass have come.
+	writingLogged time.Time
 	// logged are the lines that were logged and still hold.
 	logged map[string]bool
 }
@@ -300,6 +302,9 @@ func (t *Tracker) noteFlaps(n *nodeState, done []reportclient.Operation) {
 	n.Flapping = n.flaps.lines()
 }
 
+// writingLogEvery is how often the log says how far the writes of a pass have come.
+const writingLogEvery = 10 * time.Second
+
 // noteWriting keeps how far the writes of a pass have come; no operations: it has ended.
 func (t *Tracker) noteWriting(n *nodeState, done, operations int) {
 	t.mu.Lock()
@@ -309,8 +314,14 @@ func (t *Tracker) noteWriting(n *nodeState, done, operations int) {
 		n.Writing = nil
 	case n.Writing == nil:
 		n.Writing = &Writing{Operations: operations, Since: time.Now()}
+		n.writingLogged = n.Writing.Since
 	default:
 		n.Writing.Done = done
+		if now := time.Now(); now.Sub(n.writingLogged) >= writingLogEvery {
+			n.writingLogged = now
+			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Int("done", done).Int("operations", n.Writing.Operations).
+				Stringer("since", now.Sub(n.Writing.Since).Round(time.Second)).Msg("Still writing to Placement. Each write is logged when all are done.")
+		}
 	}
 }
 

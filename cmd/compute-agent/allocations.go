@@ -130,10 +130,14 @@ func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) e
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), auditTimeout)
 	defer cancel()
-	report, err := online(ctx, control.NewClient(cfg.Agent.ControlSocket()))
-	if errors.Is(err, control.ErrNotRunning) {
-		report, err = offline(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel))
-	}
+	var report audit.Report
+	err = working(cmd, "Comparing allocations with guests", func(*render.Progress) (err error) {
+		report, err = online(ctx, control.NewClient(cfg.Agent.ControlSocket()))
+		if errors.Is(err, control.ErrNotRunning) {
+			report, err = offline(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel))
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -28,6 +29,13 @@ type stored struct {
 	audited func(cmd *cobra.Command, name string, do func() (did any, err error)) error
 }
 
+// copying are the options with which rows are copied, with progress.
+func (s stored) copying(p *render.Progress) sqldb.Options {
+	o := s.options()
+	o.Copied = func(table string, rows int64) { p.Note("%d rows, now of the table %s", rows, table) }
+	return o
+}
+
 // newBackup returns a command that backs up a database.
 func newBackup(s stored) *cobra.Command {
 	cmd := &cobra.Command{
@@ -41,8 +49,10 @@ func newBackup(s stored) *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context()
-			err = alone(ctx, name, func() error { return sqldb.BackUp(ctx, name, s.options(), args[0]) },
-				func(socket string) error { return sqldb.FetchBackup(ctx, socket, args[0]) })
+			err = working(cmd, "Copying the database of "+s.of, func(p *render.Progress) error {
+				return alone(ctx, name, func() error { return sqldb.BackUp(ctx, name, s.copying(p), args[0]) },
+					func(socket string) error { return sqldb.FetchBackup(ctx, socket, args[0]) })
+			})
 			switch {
 			case errors.Is(err, fs.ErrExist):
 				return &exitError{exitProtect, fmt.Errorf("%w; choose another file", err)}
@@ -72,7 +82,11 @@ func newRestore(s stored) *cobra.Command {
 			}
 			var digest sqldb.Digest
 			restore := func() (did any, err error) {
-				if digest, err = sqldb.Restore(cmd.Context(), name, s.options(), args[0]); err == nil {
+				err = working(cmd, "Restoring the database of "+s.of, func(p *render.Progress) (err error) {
+					digest, err = sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
+					return err
+				})
+				if err == nil {
 					did = map[string]any{"restored_from": args[0], "rows": digest.Rows(), "digest": digest.String()}
 				}
 				return did, err
@@ -137,8 +151,10 @@ func newCheck(s stored) *cobra.Command {
 					return err
 				})
 			}
-			err = alone(ctx, name, func() error { return examine(name) }, func(socket string) error {
-				return withBackup(ctx, socket, examine)
+			err = working(cmd, "Reading "+sqldb.Shown(name), func(*render.Progress) error {
+				return alone(ctx, name, func() error { return examine(name) }, func(socket string) error {
+					return withBackup(ctx, socket, examine)
+				})
 			})
 			if err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -126,7 +127,11 @@ func newCellsDBUpgrade() *cobra.Command {
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onSchema(cmd, func(name, shown string, api *cells.API) error {
-				had, has, knows, err := migrateAPIDatabase(cmd.Context(), name, shown, to, api)
+				var had, has, knows int
+				err := working(cmd, "Upgrading the API database", func(*render.Progress) (err error) {
+					had, has, knows, err = migrateAPIDatabase(cmd.Context(), name, shown, to, api)
+					return err
+				})
 				return opts.showUpgraded(cmd, shown, had, has, knows, err)
 			})
 		},
@@ -191,7 +196,11 @@ func newCellsOnlineMigrations() *cobra.Command {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
 			return migrating(opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				report, err := scheduler.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+				var report scheduler.MigrationReport
+				err := working(cmd, "Filling new columns in old rows", func(*render.Progress) (err error) {
+					report, err = scheduler.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+					return err
+				})
 				for _, f := range report.Failed {
 					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are unchanged, run this again when the cell answers", f.Cell.Name, f.Err))
 				}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
@@ -90,7 +93,15 @@ func alone(ctx context.Context, name string, direct func() error, ask func(socke
 // onDatabase runs direct, or sends the command to the service that has the database open.
 func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	return alone(cmd.Context(), path, direct, func(socket string) error {
-		code, err := sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		var code int
+		var out, problems bytes.Buffer
+		err := working(cmd, "The service that has the database open runs the command", func(*render.Progress) (err error) {
+			code, err = sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), &out, &problems)
+			return err
+		})
+		_, outErr := out.WriteTo(cmd.OutOrStdout())
+		_, problemsErr := problems.WriteTo(cmd.ErrOrStderr())
+		err = cmp.Or(err, outErr, problemsErr)
 		if err == nil && code != exitDone {
 			err = &exitError{code: code}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement"
@@ -45,11 +46,15 @@ func newPlacementAdopt() *cobra.Command {
 			if !apply && !handBack {
 				return opts.checkAdoption(cmd, cfg)
 			}
-			do := placement.Adopt
+			do, what := placement.Adopt, "Adopting the database"
 			if handBack {
-				do = placement.HandBack
+				do, what = placement.HandBack, "Handing the database back"
 			}
-			done, err := do(cmd.Context(), cfg, how)
+			var done store.Adopted
+			err = working(cmd, what, func(*render.Progress) (err error) {
+				done, err = do(cmd.Context(), cfg, how)
+				return err
+			})
 			if err != nil {
 				return refusedAdoption(err)
 			}
@@ -74,7 +79,11 @@ func newPlacementAdopt() *cobra.Command {
 }
 
 func (o *databaseOptions) checkAdoption(cmd *cobra.Command, cfg placement.Config) error {
-	found, err := placement.CheckAdoption(cmd.Context(), cfg)
+	var found store.Adoption
+	err := working(cmd, "Checking the database", func(*render.Progress) (err error) {
+		found, err = placement.CheckAdoption(cmd.Context(), cfg)
+		return err
+	})
 	if err != nil {
 		return refusedAdoption(err)
 	}

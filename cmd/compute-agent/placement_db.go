@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
@@ -258,7 +259,11 @@ func newDBUpgrade() *cobra.Command {
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
-				before, after, err := upgradePlacement(cmd.Context(), cfg, server)
+				var before, after placement.Database
+				err := working(cmd, "Upgrading the database of Placement", func(*render.Progress) (err error) {
+					before, after, err = upgradePlacement(cmd.Context(), cfg, server)
+					return err
+				})
 				if err != nil {
 					return besideOlder(err)
 				}
@@ -303,7 +308,11 @@ func newDBOnlineMigrations() *cobra.Command {
 			return migrating(opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
 				var missing, made int
 				err := opts.audited(cmd, cfg, server, func() (did any, err error) {
-					if missing, made, err = migrateConsumers(cmd.Context(), cfg, server, most); made > 0 {
+					err = working(cmd, "Creating consumer records", func(*render.Progress) (err error) {
+						missing, made, err = migrateConsumers(cmd.Context(), cfg, server, most)
+						return err
+					})
+					if made > 0 {
 						did = map[string]int{"consumers_needed": missing, "consumers_created": made}
 					}
 					return did, err

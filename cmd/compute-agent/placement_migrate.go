@@ -51,7 +51,10 @@ func newPlacementMigrate() *cobra.Command {
 			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
 			var done control.Migration
 			err = auditDatabase(cmd, cfg, sqldb.Shown(cfg.Placement.Database), func() (did any, err error) {
-				done, err = agent.Migrate(cmd.Context(), cfg, log, migrate)
+				err = working(cmd, "Starting the drivers, and moving what has to move", func(*render.Progress) (err error) {
+					done, err = agent.Migrate(cmd.Context(), cfg, log, migrate)
+					return err
+				})
 				return movedNodes(done), err
 			})
 			if err != nil {

@@ -85,10 +85,16 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	var raw json.RawMessage
 	switch {
 	case errors.Is(err, control.ErrNotRunning):
-		raw, err = planOffline(ctx, cmd, cfg)
+		err = working(cmd, planning, func(*render.Progress) (err error) {
+			raw, err = planOffline(ctx, cmd, cfg)
+			return err
+		})
 	case other != "" && !status.Placement.Bundled:
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The drivers are started with the new configuration and stopped afterwards; the agent is not affected.\n", other)
-		raw, err = planWithScratchDir(ctx, cmd, cfg)
+		err = working(cmd, planning, func(*render.Progress) (err error) {
+			raw, err = planWithScratchDir(ctx, cmd, cfg)
+			return err
+		})
 	case err == nil:
 		if other != "" {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The plan is for the configuration that it has read.\n", other)
@@ -101,6 +107,8 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	view, err := printAnswer(cmd, opts, raw, render.Plan)
 	return planned(view, err)
 }
+
+const planning = "Starting the drivers to make the plan"
 
 // planOffline makes the plan without the agent.
 func planOffline(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (json.RawMessage, error) {

@@ -203,13 +203,14 @@ func (db *DB) Digest(ctx context.Context, s *Schema) (out Digest, err error) {
 
 // copyRows copies all rows of one snapshot into a database that has none of its own, in one
 // transaction, and says what was copied.
-func copyRows(ctx context.Context, s *Schema, from, to *DB) (out Digest, err error) {
-	tables, err := s.tables(ctx)
+func copyRows(ctx context.Context, o Options, from, to *DB) (out Digest, err error) {
+	tables, err := o.Schema.tables(ctx)
 	if err != nil {
 		return out, err
 	}
 	err = to.Write(ctx, "writing to", func(into *sql.Tx) error {
 		out = Digest{}
+		var rows int64
 		for _, t := range slices.Backward(tables) {
 			if err := t.clear(ctx, into); err != nil {
 				return err
@@ -218,6 +219,11 @@ func copyRows(ctx context.Context, s *Schema, from, to *DB) (out Digest, err err
 		return from.Read(ctx, "reading", func(tx *sql.Tx) error {
 			for _, t := range tables {
 				c := copier{table: t, to: to.Dialect, into: into, digest: TableDigest{Name: t.name}}
+				c.copied = func() {
+					if rows++; o.Copied != nil && rows%rowsPerReport == 0 {
+						o.Copied(t.name, rows)
+					}
+				}
 				if err := c.copy(ctx, tx, from.Dialect); err != nil {
 					return fmt.Errorf("copy the table %s: %w", t.name, err)
 				}
@@ -254,7 +260,11 @@ type copier struct {
 	insert *sql.Stmt // of rowsPerInsert rows
 	batch  []any
 	later  [][]any // rows with references to rows of the same table
+	copied func()  // is called for each row
 }
+
+// rowsPerReport is how many rows are copied in a fraction of a second.
+const rowsPerReport = 1000
 
 // rowsPerInsert is how many rows one statement inserts.
 const rowsPerInsert = 50
@@ -270,6 +280,7 @@ func (c *copier) copy(ctx context.Context, from *sql.Tx, d *Dialect) (err error)
 			return err
 		}
 		c.digest.add(values)
+		c.copied()
 		return c.put(ctx, values)
 	})
 	if err != nil {

@@ -44,6 +44,9 @@ type Options struct {
 	// Progress, if set, is called every few seconds while steps of the schema are run, also by
 	// another process that this one waits for.
 	Progress func()
+	// Copied, if set, is called now and then while BackUp and Restore copy rows, with the table and
+	// how many rows of all tables are copied.
+	Copied func(table string, rows int64)
 	// patient lets each statement take as long as one of a migration may.
 	patient bool
 }

@@ -66,7 +66,7 @@ func (db *DB) copyToFile(ctx context.Context, o Options, file string) (err error
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(copyChecked(ctx, o.Schema, db, to), to.Close()); err != nil {
+	if err := errors.Join(copyChecked(ctx, o, db, to), to.Close()); err != nil {
 		return err
 	}
 	if err := os.Link(part, file); err != nil {
@@ -76,12 +76,12 @@ func (db *DB) copyToFile(ctx context.Context, o Options, file string) (err error
 }
 
 // copyChecked copies all rows, and reads them again.
-func copyChecked(ctx context.Context, s *Schema, from, to *DB) error {
-	copied, err := copyRows(ctx, s, from, to)
+func copyChecked(ctx context.Context, o Options, from, to *DB) error {
+	copied, err := copyRows(ctx, o, from, to)
 	if err != nil {
 		return err
 	}
-	is, err := to.Digest(ctx, s)
+	is, err := to.Digest(ctx, o.Schema)
 	if err == nil && is.String() != copied.String() {
 		err = fmt.Errorf("the copy of %s in %s is not the same: the digests are %s and %s", from.Path(), to.Path(), copied, is)
 	}
@@ -97,7 +97,7 @@ func Restore(ctx context.Context, name string, o Options, file string) (out Dige
 		if err != nil {
 			return err
 		}
-		if err = copyChecked(ctx, o.Schema, from, to); err == nil {
+		if err = copyChecked(ctx, o, from, to); err == nil {
 			out, err = to.Digest(ctx, o.Schema)
 		}
 		return errors.Join(err, to.Close())
