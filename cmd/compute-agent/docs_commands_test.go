@@ -77,7 +77,7 @@ func checkOwnCommand(args []string, mentioned bool) error {
 				positional = append(positional, word)
 			}
 			continue
-		case !given && flag.NoOptDefVal == "" && !(mentioned && i+1 == len(rest)):
+		case !given && flag.NoOptDefVal == "" && (!mentioned || i+1 < len(rest)):
 			if i++; i == len(rest) {
 				return fmt.Errorf("%s needs a value", word)
 			}
@@ -114,7 +114,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		"statsu": checkOwnCommand, "status --colour": checkOwnCommand, "status -o xml": checkOwnCommand, "config chek": checkOwnCommand, "reshape": checkOwnCommand,
 		"placement serve extra": checkOwnCommand, "run --config": checkOwnCommand, "node remove --yes": checkOwnCommand,
 		"restart compute-agnet": units, "-u compute-agent-cells": units, "enable --now compute-agent.sock": units,
-		"server mkae": openstack, "resource provider lst": openstack, "tests": targets, "oracle TIEM=1h": targets,
+		"server creat": openstack, "resource provider lst": openstack, "tests": targets, "oracle DURATION=1h": targets,
 	} {
 		if check == nil {
 			continue

@@ -187,6 +187,13 @@ func (o *outputs) degraded(name string, is func(health.Status) bool, parts ...st
 	o.page(name)
 }
 
+// pluginIs is whether the agent is degraded while its driver's process is in a state.
+func pluginIs(state string) func(health.Status) bool {
+	return func(view health.Status) bool {
+		return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == state
+	}
+}
+
 func TestTroublePlacementUnreachable(t *testing.T) {
 	o := newOutputs(t)
 	ours := o.url
@@ -266,14 +273,10 @@ func TestTroubleDriverMissing(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.edit("[drivers.fake.config]", "[drivers.acme.config]")
-	o.degraded("not installed", func(view health.Status) bool {
-		return view.State == resourcetracker.Degraded && fmt.Sprint(view.Drivers[0].Plugin.State) == "not-installed"
-	}, "driver acme:", "problem   ")
+	o.degraded("not installed", pluginIs("not-installed"), "driver acme:", "problem   ")
 	o.edit("[drivers.acme.config]", "[drivers.acme.restart]\nbackoff_min = \"50m\"\nbackoff_max = \"1h\"\n[drivers.acme.config]")
 	check(t, os.WriteFile(filepath.Join(o.dir, "compute-driver-acme"), []byte("#!/bin/sh\necho hello\n"), 0o755))
-	o.degraded("not a plugin", func(view health.Status) bool {
-		return view.State == resourcetracker.Degraded && fmt.Sprint(view.Drivers[0].Plugin.State) != "not-installed"
-	}, "driver acme:", "problem   ")
+	o.degraded("not a plugin", pluginIs("backoff"), "driver acme:", "problem   ")
 	o.configure("flat", "")
 	o.healthy("not installed, fixed")
 }
@@ -281,9 +284,7 @@ func TestTroubleDriverMissing(t *testing.T) {
 func TestTroubleDriverCrashes(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]", `backoff_min = "10ms"`, "crash_limit = 2")
-	o.degraded("quarantined", func(view health.Status) bool {
-		return len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == "quarantined"
-	}, "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
+	o.degraded("quarantined", pluginIs("quarantined"), "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
 	o.configure("flat", "")
 	o.healthy("quarantined, fixed")
 }
@@ -440,4 +441,18 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 	}
 	o.add("compute-agent ca show /var/lib/compute-agent/identity.pem", out.String())
 	o.page("expired")
+}
+
+// TestTroublePageIsTested: each output of the page is written by a test.
+func TestTroublePageIsTested(t *testing.T) {
+	source, page := read(t, "docs_trouble_test.go"), read(t, "../../docs/troubleshooting.md")
+	blocks := regexp.MustCompile(`<!-- output: (.*) -->`).FindAllStringSubmatch(page, -1)
+	for _, block := range blocks {
+		if name := strings.TrimSuffix(block[1], ", fixed"); !strings.Contains(source, `"`+block[1]+`"`) && !strings.Contains(source, `{"`+name+`", "`) {
+			t.Errorf("no test writes the output %q", block[1])
+		}
+	}
+	if len(blocks) < 30 || strings.Count(page, "<!-- end -->") != len(blocks) {
+		t.Errorf("there are %d outputs, and %d ends", len(blocks), strings.Count(page, "<!-- end -->"))
+	}
 }
