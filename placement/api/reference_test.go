@@ -4,7 +4,6 @@ package api_test
 
 import (
 	"bytes"
-	"flag"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -60,15 +59,5 @@ func (c call) compare(t testing.TB, w *httptest.ResponseRecorder) {
 // TestMain fails if all tests together leave a successful answer of the document without an
 // exchange.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	if whole := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.list").Value.String(); code == 0 && whole == "" {
-		if d, err := document(); err == nil {
-			for _, missing := range d.Missing() {
-				_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + missing + "\n")
-				code = 1
-			}
-		}
-	}
-	os.Exit(code)
+	os.Exit(openapi.Complete(m.Run(), document))
 }

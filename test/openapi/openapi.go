@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,6 +113,24 @@ func (d *Document) Missing() []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// Complete is the exit code of the tests of a package: 1 if all of them ran and passed, and left a
+// successful answer of the document without an exchange.
+func Complete(code int, document func() (*Document, error)) int {
+	some := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.list").Value.String()
+	if code != 0 || some != "" {
+		return code
+	}
+	d, err := document()
+	if err != nil {
+		return 1
+	}
+	for _, missing := range d.Missing() {
+		_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + missing + "\n")
+		code = 1
+	}
+	return code
 }
 
 // find finds the call of a path, which can have {name} for a segment.

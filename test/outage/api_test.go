@@ -9,10 +9,14 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/compute"
+	"github.com/compute-agent/compute-agent/test/openapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -48,12 +52,12 @@ type answer struct {
 var web = &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 // exchange sends one request.
-func exchange(t *testing.T, method, url string, header http.Header, body any) *answer {
+func exchange(t *testing.T, method, target string, header http.Header, body any) *answer {
 	t.Helper()
-	return exchangeBy(t, web, method, url, header, body)
+	return exchangeBy(t, web, method, target, header, body)
 }
 
-func exchangeBy(t *testing.T, client *http.Client, method, url string, header http.Header, body any) *answer {
+func exchangeBy(t *testing.T, client *http.Client, method, target string, header http.Header, body any) *answer {
 	t.Helper()
 	var content io.Reader
 	if body != nil {
@@ -61,7 +65,7 @@ func exchangeBy(t *testing.T, client *http.Client, method, url string, header ht
 		check(t, err)
 		content = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, content)
+	req, err := http.NewRequestWithContext(t.Context(), method, target, content)
 	check(t, err)
 	maps.Copy(req.Header, header)
 	if body != nil {
@@ -70,14 +74,14 @@ func exchangeBy(t *testing.T, client *http.Client, method, url string, header ht
 	began := time.Now()
 	resp, err := client.Do(req)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, url, err)
+		t.Fatalf("%s %s: %v", method, target, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, url, err)
+		t.Fatalf("%s %s: %v", method, target, err)
 	}
-	return &answer{request: method + " " + url, code: resp.StatusCode, header: resp.Header, raw: raw, took: time.Since(began)}
+	return &answer{request: method + " " + target, code: resp.StatusCode, header: resp.Header, raw: raw, took: time.Since(began)}
 }
 
 // ask sends a request to the compute API; path is below /v2.1.
@@ -91,7 +95,38 @@ func (a *api) askWith(t *testing.T, who caller, header http.Header, method, path
 	header = header.Clone()
 	header.Set("X-Auth-Token", who.user+":"+who.project)
 	header.Set("X-Roles", who.roles)
-	return exchange(t, method, a.url+"/v2.1"+path, header, body)
+	got := exchange(t, method, a.url+"/v2.1"+path, header, body)
+	got.fits(t, method, "/v2.1"+path, body)
+	return got
+}
+
+// document is the OpenAPI document of the compute API.
+var document = sync.OnceValues(func() (*openapi.Document, error) {
+	text, err := compute.Reference().OpenAPI()
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Load(text)
+})
+
+// fits compares the exchange with the OpenAPI document.
+func (a *answer) fits(t *testing.T, method, path string, body any) {
+	t.Helper()
+	d, err := document()
+	check(t, err)
+	target, err := url.Parse(path)
+	check(t, err)
+	var sent []byte
+	if body != nil {
+		sent, err = json.Marshal(body)
+		check(t, err)
+	}
+	if err := d.Check(&openapi.Exchange{
+		Request: &http.Request{Method: method, URL: target}, Sent: sent,
+		Version: a.header.Get("X-OpenStack-Nova-API-Version"), Status: a.code, Answer: a.raw, AnswerHeaders: a.header,
+	}); err != nil {
+		t.Errorf("OpenAPI document: %v", err)
+	}
 }
 
 // get is ask for GET.
