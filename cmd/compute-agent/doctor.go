@@ -41,7 +41,11 @@ func newDoctor() *cobra.Command {
 			env.Judged = judgedBy(running)
 			env.Examine = func(ctx context.Context) ([]doctor.Examined, error) { return examine(ctx, cfg, cfgErr) }
 			env.Databases = databases(cfg)
-			results := doctor.Run(cmd.Context(), env)
+			var results []doctor.Result
+			_ = working(cmd, "Checking this host", func(*render.Progress) error {
+				results = doctor.Run(cmd.Context(), env)
+				return nil
+			})
 			if opts.json() {
 				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
 			} else {
