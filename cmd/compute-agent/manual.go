@@ -43,6 +43,11 @@ func writeManual(dir string) error {
 	date := time.Unix(epoch, 0).UTC()
 	root := newRoot()
 	root.DisableAutoGenTag = true
+	for _, c := range allCommands(root) {
+		if f := c.Flags().Lookup(watchFlag); f != nil {
+			f.DefValue = f.NoOptDefVal // the generator shows the default in place of the value that can be left out
+		}
+	}
 	header := doc.GenManHeader{Section: "1", Date: &date, Source: "compute-agent " + version.Number(), Manual: "compute-agent"}
 	if err := doc.GenManTree(root, &header, dir); err != nil {
 		return err
