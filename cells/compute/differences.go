@@ -14,7 +14,7 @@ type difference struct{ why, call, nova, here string }
 // novaDifferences are all those that the recordings show. A test fails for one that is not here,
 // and for one that no recording shows.
 var novaDifferences = []difference{
-	{"readers only read", "any that writes, by a reader", "done, unless enforce_new_defaults is set", "403"},
+	{"readers only read", "any change, by a reader", "done, unless enforce_new_defaults is set", "403"},
 	{"there are no networks", "`POST /servers` with networks", "202, or 400 in other words", "400; `networks` is `none`"},
 	{"an empty image is an empty disk", "`POST /servers` with an `imageRef` of `\"\"`", "400 without volumes", "202; the disk is empty"},
 	{"no server is locked here", "any for a locked server", "409 for members", "there are no locks"},

@@ -19,8 +19,11 @@
 // A call is a line in a list of routes in the file of its handler; allRoutes names the list:
 //
 //	var widgetRoutes = []route{
-//		{method: "GET", path: "/v2.1/widgets/{id}", handle: (*API).showWidget},
-//		{method: "POST", path: "/v2.1/widgets", handle: (*API).createWidget, since: 53},
+//		{method: "GET", path: "/v2.1/widgets/{id}", handle: (*API).showWidget, about: &aboutShow},
+//		{
+//			method: "POST", path: "/v2.1/widgets", since: 53, body: widgetSchemas,
+//			handle: (*API).createWidget, about: &aboutCreate,
+//		},
 //	}
 //
 // Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is
@@ -47,12 +50,17 @@
 //		return x.json(http.StatusOK, new(object).add("widget", body))
 //	}
 //
-// x.object reads the body as a JSON object of bounded size; x.query gives the parameters. x.json
-// also takes any value that encoding/json can write; x.empty answers 202 or 204. Headers of the
-// answer (Location) are set in x.header before. Errors to be shown are made by badRequest,
-// forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound": {"code":
-// 404, "message": …}} with the name that Nova has for the status. A handler that panics is answered
-// with 500, and the log has the stack.
+// x.checked reads the body as an object that fits the body of the route, x.checkedQuery the
+// parameters: those of the route's query, and no others. about is what the reference says besides:
+// the rules that the handler asks for, the answers with their schemas, the errors. A test fails
+// when docs/api-compute.md or docs/openapi/compute.json is stale (go test -run
+// TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
+//
+// x.json also takes any value that encoding/json can write; x.empty answers 202 or 204. Headers of
+// the answer (Location) are set in x.header before. Errors to be shown are made by badRequest,
+// forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound":
+// {"code": 404, "message": …}} with the name that Nova has for the status. A handler that panics
+// is answered with 500, and the log has the stack.
 //
 // # Differences from Nova
 //

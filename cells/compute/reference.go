@@ -186,7 +186,7 @@ func passes(rule Rule) string {
 	case anyUser:
 		return "everybody with a token"
 	case sameUser:
-		return "the user whose they are and administrators"
+		return "the user to whom they belong and administrators"
 	default:
 		panic("compute: the reference has no words for the policy " + text)
 	}
