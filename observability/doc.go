@@ -11,6 +11,8 @@
 //	docs/metrics.md ──▶ metrics, labels and values in rules, dashboards and docs
 //	internal/health, alerts ──▶ sections of docs/runbooks
 //	promtool ──▶ syntax of rules and dashboards' queries; when each alert fires, and when not
+//	a real Prometheus that scrapes all services ──▶ rules without errors, series that are used
+//	Grafana's schema ──▶ fields of dashboards
 //
 // To update docs/metrics.md after a change of a metric:
 //
