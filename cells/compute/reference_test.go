@@ -109,8 +109,11 @@ var disallowedRule = regexp.MustCompile(`Policy doesn't allow (\S+) to be perfor
 // reference.
 func askedRule(r *http.Request, sent, answer []byte) error {
 	named := disallowedRule.FindSubmatch(answer)
+	if named == nil {
+		return nil
+	}
 	found := newRoutes(allRoutes()).Find(r)
-	if named == nil || found.Route == nil {
+	if found.Route == nil {
 		return nil
 	}
 	what := found.Route.about
