@@ -50,8 +50,8 @@ var placeholder = regexp.MustCompile(`^[A-Z][A-Z0-9_./:-]*$|^<.*>$|…|\.\.\.|SU
 // checkOwnCommand checks arguments of compute-agent. A command that is only mentioned may have too
 // few of them.
 func checkOwnCommand(args []string, mentioned bool) error {
-	if regexp.MustCompile(`^\d+\.\d+`).MatchString(args[0]) || placeholder.MatchString(args[0]) {
-		return nil // the version that a page shows
+	if regexp.MustCompile(`^v?\d+\.\d+|^└─$`).MatchString(args[0]) || placeholder.MatchString(args[0]) {
+		return nil // the version that a page shows, or a line of a picture
 	}
 	cmd, rest, err := newRoot().Find(args)
 	if err != nil {

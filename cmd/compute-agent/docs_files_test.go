@@ -100,7 +100,7 @@ func schemaKeys(t *testing.T, driver string) map[string]bool {
 
 // chosen are names of files below /etc/compute-agent that operators choose: what a configuration in
 // the pages names.
-var chosen = regexp.MustCompile(`\.(pem|key|password|yaml)$|^(tokens|keystone-password|database-password|credentials/.+|conf\.d/[a-z0-9-]+\.toml|(placement|scenario|cell[0-9]+(-servers)?)\.toml|ca|NAME\.toml)$`)
+var chosen = regexp.MustCompile(`\.(pem|key|password|yaml)$|^(tokens|placement-tokens?|keystone-password|database-password|credentials/.+|conf\.d/[a-z0-9-]+\.toml|(placement|scenario|cell[0-9]+(-servers)?)\.toml|ca|NAME\.toml)$`)
 
 var ourPath = regexp.MustCompile(`(/usr/libexec|/etc|/var/lib)/compute-agent([A-Za-z0-9@_./*-]*)`)
 
