@@ -11,7 +11,7 @@ commit=$(sed -n 's/^const previous = "\([0-9a-f]*\)"$/\1/p' test/testproc/binari
 git cat-file -e "$commit^{commit}" 2>/dev/null || { echo "previous.sh: no commit $commit; in a shallow clone, run: git fetch --unshallow" >&2; exit 1; }
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/compute-agent-packages
-key=$(cat packaging/files packaging/*.yaml packaging/*.sh packaging/scripts/* packaging/lintian/* tools/go.mod | sha256sum | head -c 12)
+key=$(cat packaging/files packaging/*.yaml packaging/{build,install,previous}.sh packaging/scripts/* packaging/lintian/* tools/go.mod | sha256sum | head -c 12)
 made=$cache/previous-${commit:0:12}-$key
 mkdir -p "$cache"
 exec 9>"$cache/previous.lock"
