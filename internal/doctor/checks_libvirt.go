@@ -142,20 +142,19 @@ func (e *Env) dial(ctx context.Context, path string) error {
 }
 
 // checkDevices is the result for a modular QEMU daemon without the daemon that it asks for the
-// host's devices; nil for others. Only root connects to that one.
+// host's devices; nil for others. It is root that asks.
 func (e *Env) checkDevices(ctx context.Context, s libvirtSocket) []Result {
-	const daemon = "virtnodedevd"
-	if s.program != "virtqemud" || filepath.Dir(s.path) != "/run/libvirt" {
+	path, modular := libvirtd.DevicesSocket(s.path)
+	if !modular {
 		return nil
 	}
-	path := strings.Replace(s.path, s.program, daemon, 1)
 	if err := e.dial(ctx, path); err == nil || errors.Is(err, os.ErrPermission) {
 		return nil
 	}
 	return bad(
-		fmt.Sprintf("%s runs, but %s does not: no process listens on %s", s.program, daemon, path),
-		"The libvirt driver cannot see the host's devices, and reports nothing.",
-		e.startLibvirt(daemon+".socket "+daemon+"-ro.socket", daemon, "enable --now"),
+		"virtqemud runs, but virtnodedevd does not: no process listens on "+path,
+		"The libvirt driver cannot see the host's devices, and cannot connect when it starts.",
+		e.startLibvirt("virtnodedevd.socket virtnodedevd-ro.socket", "virtnodedevd", "enable --now"),
 	)
 }
 

@@ -115,3 +115,11 @@ func Sockets(uri string, write bool) []string {
 	}
 	return names
 }
+
+// DevicesSocket is where the modular QEMU daemon behind a socket of the system asks for the host's
+// devices. modular is false for other sockets.
+func DevicesSocket(socket string) (devices string, modular bool) {
+	dir, name := filepath.Split(socket)
+	suffix, modular := strings.CutPrefix(name, "virtqemud-sock")
+	return dir + "virtnodedevd-sock" + suffix, modular && dir == "/run/libvirt/"
+}

@@ -167,3 +167,14 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestDevicesSocketIsOfModularDaemonsOnly(t *testing.T) {
+	for socket, want := range map[string]string{
+		"/run/libvirt/virtqemud-sock": "/run/libvirt/virtnodedevd-sock", "/run/libvirt/virtqemud-sock-ro": "/run/libvirt/virtnodedevd-sock-ro",
+		"/run/libvirt/libvirt-sock": "", "/run/user/7/libvirt/virtqemud-sock": "", "/run/mine/virtqemud-sock": "",
+	} {
+		if got, modular := DevicesSocket(socket); modular != (want != "") || modular && got != want {
+			t.Errorf("%s: %s %t, want %s", socket, got, modular, want)
+		}
+	}
+}

@@ -27,6 +27,9 @@ var (
 	ErrState = errors.New("its state does not allow this")
 	// ErrInUse means that another user has the console of a domain.
 	ErrInUse = errors.New("it is in use")
+	// ErrBroken means that the connection, or that of the daemon to another one which it asks, has
+	// ended: virtqemud does not connect to virtnodedevd again for a client that it has.
+	ErrBroken = errors.New("a connection of libvirt has ended")
 	// ErrRefused means that a domain or device cannot be as it is described: the XML is wrong, or
 	// this host cannot provide it.
 	ErrRefused = errors.New("libvirt rejects the definition")
@@ -61,6 +64,11 @@ func Explain(ctx context.Context, uri string, write bool, err error) error {
 		problem := libvirtd.Probe(ctx, socket)
 		switch {
 		case problem == nil:
+			if devices, modular := libvirtd.DevicesSocket(socket); modular {
+				if problem := libvirtd.Probe(ctx, devices); errors.Is(problem, libvirtd.ErrNotRunning) {
+					return fmt.Errorf("%w; %w; start it: systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket", err, problem)
+				}
+			}
 			return fmt.Errorf("%w (but the daemon responds at %s: see its log)", err, socket)
 		case worst == nil || errors.Is(worst, libvirtd.ErrNotRunning):
 			worst = problem

@@ -49,6 +49,9 @@ func translate(err error) error {
 	if kind, ok := errorsByCode[e.Code]; ok {
 		return fmt.Errorf("%w: %w", kind, err)
 	}
+	if e.Domain == libvirt.FROM_RPC && e.Code == libvirt.ERR_INTERNAL_ERROR { // "client socket is closed"
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
 	return err
 }
 

@@ -122,7 +122,7 @@ func CallWithin[T any](ctx context.Context, l *Link, what string, limit time.Dur
 		what: what, limit: limit,
 		run: func(conn Conn) (broken error) {
 			v, err := f(conn)
-			if err != nil && !errors.Is(err, ErrUnsupported) && !conn.Alive() {
+			if err != nil && !errors.Is(err, ErrUnsupported) && (errors.Is(err, ErrBroken) || !conn.Alive()) {
 				broken = fmt.Errorf("the connection broke during a call (%s): %w", what, err)
 				err = l.unavailable(broken, true)
 			}

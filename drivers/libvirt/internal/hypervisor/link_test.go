@@ -5,6 +5,7 @@ package hypervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type fakeConn struct {
 	dead   atomic.Bool
 	closed atomic.Int32
 	leak   error
+	fails  error         // what Hostname returns
 	wait   chan struct{} // if not nil, Hostname waits for it
 	lost   func(string)
 	event  func(Event)
@@ -50,7 +52,7 @@ func (f *fakeConn) Hostname() (string, error) {
 	if f.dead.Load() {
 		return "", errors.New("client socket is closed")
 	}
-	return "cn1", nil
+	return "cn1", f.fails
 }
 
 // fakeDaemon hands out connections, or errors.
@@ -273,6 +275,24 @@ func TestDaemonErrorsDoNotMeanUnavailable(t *testing.T) {
 		}
 		if err := l.State(); err != nil || len(d.conns) != 1 {
 			t.Errorf("%v, %d connections", err, len(d.conns))
+		}
+	})
+}
+
+// virtqemud lives and says that its own connection to another daemon has ended.
+func TestLinkReconnectsWhenAConnectionBehindHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		l := d.link()
+		defer shut(t, l)
+		synctest.Wait()
+		d.conns[0].fails = fmt.Errorf("listing: %w", ErrBroken)
+		_, err := hostname(t.Context(), l)
+		wantUnavailable(t, err, ErrBroken.Error())
+		time.Sleep(firstPause)
+		synctest.Wait()
+		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil || d.conns[0].closed.Load() != 1 {
+			t.Errorf("%q %v, closed %d times", name, err, d.conns[0].closed.Load())
 		}
 	})
 }
