@@ -33,16 +33,18 @@ type distribution struct {
 	packages string // with what debootstrap installs, and what they depend on
 	mirror   string // "": debootstrap's own
 	script   string // of debootstrap, where it has none for the suite
+	kernel   string // the package of a kernel for virtual machines
 	// keyring is the package with the keys of the mirror, where Debian has none of it, and its
 	// SHA-256.
 	keyring, keyringSum string
 }
 
 var distributions = map[string]distribution{
-	"debian-12": {suite: "bookworm", packages: products + " " + openStack},
-	"debian-13": {suite: "trixie", packages: products},
+	"debian-12": {suite: "bookworm", packages: products + " " + openStack, kernel: "linux-image-cloud-amd64"},
+	"debian-13": {suite: "trixie", packages: products, kernel: "linux-image-cloud-amd64"},
 	"ubuntu-24.04": {
 		suite: "noble", packages: products, mirror: "http://archive.ubuntu.com/ubuntu", script: "/usr/share/debootstrap/scripts/gutsy",
+		kernel:     "linux-image-virtual",
 		keyring:    "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
 		keyringSum: "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
 	},
@@ -74,7 +76,10 @@ func (d distribution) debootstrap(t *testing.T, root string) {
 }
 
 // policyRC keeps packages from starting services while they are installed in a chroot.
-const policyRC = "usr/sbin/policy-rc.d"
+const (
+	policyRC   = "usr/sbin/policy-rc.d"
+	noServices = "#!/bin/sh\nexit 101\n"
+)
 
 // rootCache is the directory of roots.
 func rootCache(t *testing.T) string {
@@ -103,11 +108,34 @@ func freshRoot(t *testing.T) string {
 	return root
 }
 
-// removeStale removes the roots of processes that were killed.
+// cached is a directory of the cache, which fill makes when it is not there. Of several processes
+// one makes it.
+func cached(t *testing.T, cache, name, what string, fill func(part string)) string {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	must(t, err)
+	defer func() { _ = lock.Close() }()
+	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	dir := filepath.Join(cache, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	t.Logf("Making %s in %s; later runs use it again.", what, dir)
+	part := dir + ".part"
+	must(t, os.RemoveAll(part))
+	fill(part)
+	must(t, os.Rename(part, dir))
+	return dir
+}
+
+// removeStale removes the roots and disks of processes that were killed.
 func removeStale(t *testing.T, cache string) {
 	t.Helper()
 	roots, err := filepath.Glob(filepath.Join(cache, "run-*"))
 	must(t, err)
+	disks, err := filepath.Glob(filepath.Join(cache, "disk-*"))
+	must(t, err)
+	roots = append(roots, disks...)
 	for _, root := range roots {
 		_, pid, _ := strings.Cut(filepath.Base(root), "-")
 		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
@@ -123,26 +151,26 @@ func debianRoot(t *testing.T, cache string) string {
 	if !known {
 		t.Fatalf("-distribution=%s does not exist: use debian-12, debian-13 or ubuntu-24.04", *onDistribution)
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	must(t, err)
-	defer func() { _ = lock.Close() }()
-	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	key := sha256.Sum256([]byte(of.suite + "\n" + system + "\n" + of.packages))
-	root := filepath.Join(cache, fmt.Sprintf("root-%x", key[:6]))
-	if _, err := os.Stat(root); err == nil {
-		return root
-	}
-	t.Logf("Making a root of %s in %s; later runs use it again.", *onDistribution, root)
-	part := root + ".part"
-	must(t, os.RemoveAll(part))
-	of.debootstrap(t, part)
-	must(t, os.WriteFile(filepath.Join(part, policyRC), []byte("#!/bin/sh\nexit 101\n"), 0o755))
-	command(t, "chroot", append([]string{part, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"},
-		strings.Fields(of.packages)...)...)
-	command(t, "chroot", part, "apt-get", "clean")
-	must(t, os.Remove(filepath.Join(part, policyRC)))
-	must(t, os.Rename(part, root))
-	return root
+	return cached(t, cache, fmt.Sprintf("root-%x", key[:6]), "a root of "+*onDistribution, func(part string) {
+		of.debootstrap(t, part)
+		install(t, part, strings.Fields(of.packages)...)
+	})
+}
+
+// install installs packages in a root.
+func install(t *testing.T, root string, packages ...string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(root, policyRC), []byte(noServices), 0o755))
+	inRoot(t, root, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"}, packages...)...)
+	inRoot(t, root, "apt-get", "clean")
+	must(t, os.Remove(filepath.Join(root, policyRC)))
+}
+
+// inRoot runs a program of a root, which must succeed, without booting it.
+func inRoot(t *testing.T, root string, args ...string) {
+	t.Helper()
+	command(t, "chroot", append([]string{root}, args...)...)
 }
 
 // command runs a program of this machine, which must succeed.
