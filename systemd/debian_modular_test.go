@@ -5,6 +5,7 @@ package systemd_test
 import (
 	"crypto/sha256"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -157,9 +158,13 @@ func testModularRestarts(t *testing.T, m *machine) {
 			t.Errorf("restart of %s: the guest was domain %s, and is %s", daemon, before, after)
 		}
 	}
-	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"os-stop": null}`)
-	m.becomes(t, "SHUTOFF")
-	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"os-start": null}`)
+	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"reboot": {"type": "HARD"}}`)
+	eventually(t, "the guest to be another domain", func() error {
+		if m.domain(t) == before {
+			return errors.New("it is the same")
+		}
+		return nil
+	})
 	m.becomes(t, "ACTIVE")
 	if now := m.property(t, agentUnit, "MainPID"); now != pid {
 		t.Errorf("the agent was process %s, and is %s", pid, now)
