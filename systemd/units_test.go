@@ -134,6 +134,7 @@ func TestServiceContract(t *testing.T) {
 			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed", "OOMPolicy=continue", "User=compute-agent",
 			"ExecStart=/usr/bin/compute-agent run --config /etc/compute-agent/compute-agent.toml", "ExecReload=/bin/kill -HUP $MAINPID",
 			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent",
+			"ReadOnlyPaths=-/sys/bus -/sys/devices -/sys/firmware -/sys/kernel -/sys/module -/sys/power",
 		},
 		"compute-agent-placement.service":           {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent-placement", "Group=compute-agent-placement"},
 		"compute-agent-cells-api.service":           {"Type=notify", "User=compute-agent-cells-api", "Group=compute-agent-cells-api", "StateDirectory=compute-agent-cells-api"},
