@@ -112,7 +112,7 @@ func freshRoot(t *testing.T) string {
 // one makes it.
 func cached(t *testing.T, cache, name, what string, fill func(part string)) string {
 	t.Helper()
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(cache, "lock-"+name), os.O_CREATE|os.O_RDWR, 0o600)
 	must(t, err)
 	defer func() { _ = lock.Close() }()
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))

@@ -197,7 +197,10 @@ func makeTargets(t *testing.T) func([]string, bool) error {
 }
 
 // otherUnits are units of others that the pages name.
-var otherUnits = []string{"libvirtd.service", "virtqemud.service", "nova-compute.service", "placement-api.service", "systemd-journal-upload.service", "systemd-journald.service"}
+var otherUnits = []string{
+	"libvirtd.service", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket", "virtqemud.service",
+	"nova-compute.service", "placement-api.service", "systemd-journal-upload.service", "systemd-journald.service",
+}
 
 // unitCommands checks the names of units in arguments of systemctl and journalctl.
 func unitCommands(t *testing.T) func([]string, bool) error {
