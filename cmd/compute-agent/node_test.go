@@ -399,6 +399,6 @@ func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.says(exitConfig, []string{"tree"}, "there is no such section")
+	s.says(exitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section") // no agent answers there
 	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")}, "the configuration is invalid", "reporting 1 node")
 }
