@@ -184,8 +184,23 @@ func testPackagesUpgradeAgain(t *testing.T, m *machine) {
 
 func testPackagesReboot(t *testing.T, m *machine) {
 	m.reboot(t)
+	m.figures(t)
 	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"os-start": null}`)
 	m.becomes(t, "ACTIVE")
+}
+
+// figures logs how long each service took to be ready after a boot, and the memory that it and its
+// driver use: docs/install.md has them.
+func (m *machine) figures(t *testing.T) {
+	t.Helper()
+	for _, s := range services {
+		out := m.sh(t, "eval \"$(systemctl show -p MainPID -p InactiveExitTimestampMonotonic -p ActiveEnterTimestampMonotonic "+s.unit+")\""+`
+			echo "ready after $(((ActiveEnterTimestampMonotonic - InactiveExitTimestampMonotonic) / 1000)) ms;" \
+				$(for pid in $MainPID $(pgrep -P $MainPID); do
+					awk -v of=$(readlink /proc/$pid/exe) '/^(VmRSS|RssAnon):/ { printf "%s %s %d MiB; ", of, $1, $2 / 1024 }' /proc/$pid/status
+				done)`)
+		t.Logf("%s: %s", s.unit, out)
+	}
 }
 
 // guestRuns checks that the guest of a host without agents is alive.
