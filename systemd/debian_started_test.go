@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -118,6 +119,8 @@ func startedMachine(t *testing.T, name string, number int) *machine {
 	m := &machine{name: name + "-" + zone, options: []string{
 		"--hostname=" + name, "--directory=" + base, "--read-only", "--volatile=overlay", "--network-zone=" + zone, "--bind-ro=" + debs + ":/root/packages", "--resolv-conf=off",
 	}}
+	// A container that is killed leaves the bridge.
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "delete", "vz-"+zone).Run() }) //nolint:noctx // the context of the test has ended
 	t.Cleanup(m.kill)
 	m.boot(t)
 	m.root = fmt.Sprintf("/proc/%d/root", m.leader)
