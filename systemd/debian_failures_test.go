@@ -217,7 +217,9 @@ func testLateDisk(t *testing.T, m *machine) {
 	for _, dir := range readOnly { // a service requires the mounts below its state directory: without it, the mount can go
 		m.run(t, "umount", "--lazy", dir)
 	}
-	m.run(t, "systemctl", "restart", socketUnit, placementUnit, agentUnit)
+	// Not restart: the job of the socket has failed beside that of its service.
+	m.run(t, "systemctl", "stop", agentUnit, placementUnit, socketUnit)
+	m.run(t, "systemctl", "start", socketUnit, placementUnit, agentUnit)
 	m.healthy(t, services...)
 }
 

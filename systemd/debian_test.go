@@ -111,7 +111,7 @@ func inMachine(t *testing.T, root string, parts []part) {
 	m.boot(t)
 	for _, part := range parts {
 		if !t.Run(part.name, func(t *testing.T) { part.run(t, m) }) {
-			for _, s := range append(services, service{unit: cell0Unit}) {
+			for _, s := range append(services, service{unit: cell0Unit}, service{unit: socketUnit}) {
 				status, _ := m.try("systemctl", "--no-pager", "--full", "--lines=30", "status", s.unit)
 				t.Log(status)
 			}
