@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -99,7 +100,7 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		return err
 	}
 	defer closeAudit(audit, log)
-	if made.Tracing, err = startTracing(ctx, cfg, tracedComputeAPI, log); err != nil {
+	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
 		_ = l.Close()
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -166,7 +167,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return err
 	}
 	defer closeAudit(audit, log)
-	if made.Tracing, err = startTracing(ctx, cfg, tracedCell, log); err != nil {
+	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedCell, log); err != nil {
 		return err
 	}
 	defer made.Tracing.Close(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -86,7 +87,7 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		_ = listener.Close()
 		return err
 	}
-	if made.Tracing, err = startTracing(ctx, cfg, tracedPlacement, log); err != nil {
+	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedPlacement, log); err != nil {
 		_ = listener.Close()
 		return err
 	}

@@ -116,7 +116,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	defer closeAudit(audit, log)
 	made := placementConfig(cfg, flags, connections, log.Level(zerolog.WarnLevel))
 	made.Audit = audit
-	if made.Tracing, err = startTracing(ctx, cfg, tracedPlacement, log.Level(zerolog.WarnLevel)); err != nil {
+	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedPlacement, log.Level(zerolog.WarnLevel)); err != nil {
 		return err
 	}
 	defer made.Tracing.Close(ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -80,7 +81,7 @@ func newStandaloneCompute(
 			s.Close()
 		}
 	}()
-	spans, err := startTracing(ctx, cfg, tracedCell, log)
+	spans, err := agent.StartTracing(ctx, cfg, agent.TracedCell, log)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func newStandaloneCompute(
 	}
 	made.Connections, made.Audit = connections, audit
 	made.Upgrade = true
-	if made.Tracing, err = startTracing(ctx, cfg, tracedComputeAPI, log); err != nil {
+	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
 		return nil, err
 	}
 	s.stops = append(s.stops, func() { made.Tracing.Close(ctx) })

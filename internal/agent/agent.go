@@ -118,11 +118,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	stopTracing, err := a.startTracing(ctx)
+	spans, err := StartTracing(ctx, a.settings.current(), tracedAgent, a.log)
 	if err != nil {
-		return fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
+		return err
 	}
-	defer stopTracing()
+	defer spans.Close(ctx)
+	a.telemetry.Trace(spans) // before anything is traced
 	a.host, err = host.New(host.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
 		Observe: a.telemetry.DriverCall})
 	if err != nil {

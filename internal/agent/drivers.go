@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -114,21 +113,6 @@ func (p passEnds) Begin(ctx context.Context, step resourcetracker.Step, _, _ str
 
 // Count implements [resourcetracker.Observer].
 func (passEnds) Count(resourcetracker.Event, string, string, int) {}
-
-// startTracing starts tracing if a collector is configured, before anything is traced. stop
-// delivers queued spans, for a limited time.
-func (a *Agent) startTracing(ctx context.Context) (stop func(), err error) {
-	cfg := a.settings.current()
-	c := cfg.Tracing
-	spans, err := tracing.New(ctx, tracing.Config{
-		Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, TrustClients: c.TrustClients, Service: "compute-agent", Host: cfg.Agent.Host, Logger: a.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	a.telemetry.Trace(spans)
-	return func() { spans.Close(ctx) }, nil
-}
 
 // runDrivers starts the drivers, handles reloads, and stops trackers before their plugins.
 func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package agent
 
 import (
 	"context"
@@ -12,16 +12,18 @@ import (
 	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
-// Names of the services in spans; the agent's is compute-agent.
+// Names of the services in spans.
 const (
-	tracedPlacement  = "placement"
-	tracedComputeAPI = "compute-api"
-	tracedCell       = "cell"
+	TracedPlacement  = "placement"
+	TracedComputeAPI = "compute-api"
+	TracedCell       = "cell"
+	tracedAgent      = "compute-agent"
 )
 
-// startTracing starts tracing of a service as [tracing] has it; nil if that names no collector.
-// Close it after the service.
-func startTracing(ctx context.Context, cfg *config.Config, service string, log zerolog.Logger) (*tracing.Tracing, error) {
+// StartTracing starts tracing of a service, this agent or another one, as [tracing] has it; nil if
+// that names no collector. Close it after the service, which delivers queued spans, for a limited
+// time.
+func StartTracing(ctx context.Context, cfg *config.Config, service string, log zerolog.Logger) (*tracing.Tracing, error) {
 	c := cfg.Tracing
 	spans, err := tracing.New(ctx, tracing.Config{
 		Endpoint: c.Endpoint, SampleRatio: c.SampleRatio, TrustClients: c.TrustClients, Service: service, Host: cfg.Agent.Host, Logger: log,
