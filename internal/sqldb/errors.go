@@ -96,7 +96,7 @@ func fileError(op, path string, err error) *Error {
 	case errors.Is(err, syscall.EISDIR):
 		e.Hint = "a directory is in its place; move it away, or choose another path"
 	case errors.Is(err, syscall.ELOOP):
-		e.Hint = "a symbolic link is in the place of " + path + "-lock; remove the link"
+		e.Hint = "a symbolic link is in the place of " + path + "-lock, or links lead in a circle; remove the link"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		e.Kind, e.Hint = ErrFull, "make space in "+filepath.Dir(path)
 	}
