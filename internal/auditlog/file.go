@@ -166,16 +166,24 @@ func (w *file) rotate(size int64) (int64, error) {
 	return w.lock()
 }
 
+// shift renames the files, of which any may be gone: logrotate does not take the lock.
 func (w *file) shift() error {
 	if w.keep == 0 {
-		return os.Remove(w.path)
+		return ifThere(os.Remove(w.path))
 	}
 	for n := w.keep; n > 1; n-- {
-		if err := os.Rename(numbered(w.path, n-1), numbered(w.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := ifThere(os.Rename(numbered(w.path, n-1), numbered(w.path, n))); err != nil {
 			return err
 		}
 	}
-	return os.Rename(w.path, numbered(w.path, 1))
+	return ifThere(os.Rename(w.path, numbered(w.path, 1)))
+}
+
+func ifThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // numbered is the path of a file that was rotated n times.
