@@ -225,6 +225,39 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+// TestSummaryOfWhatIsReported: an agent is well if it reports, no condition is worse than a note,
+// and new guests can come to each of its nodes.
+func TestSummaryOfWhatIsReported(t *testing.T) {
+	for _, c := range []struct {
+		nodes, disabled int
+		reload          string
+		want            string
+	}{
+		{1, 0, "", "reporting 1 node, all is well"},
+		{1, 1, "", "reporting 1 node, which is disabled"},
+		{3, 0, "", "reporting 3 nodes, all is well"},
+		{3, 1, "", "reporting 3 nodes, of which 1 is disabled"},
+		{3, 2, "", "reporting 3 nodes, of which 2 are disabled"},
+		{3, 3, "", "reporting 3 nodes, which are disabled"},
+		{3, 0, "line 3", "reporting 3 nodes; but the configuration on disk is invalid: line 3"},
+		{3, 1, "line 3", "reporting 3 nodes, of which 1 is disabled; but the configuration on disk is invalid: line 3"},
+	} {
+		f := well()
+		f.Reload = c.reload
+		report := &f.Status.Drivers[0].Report
+		node := report.Nodes[0]
+		report.Nodes = nil
+		for i := range c.nodes {
+			node.DisabledReason = map[bool]string{true: "new memory"}[i < c.disabled]
+			report.Nodes = append(report.Nodes, node)
+		}
+		var tracker Tracker
+		if s, _ := tracker.Judge(f); s.State != resourcetracker.Reporting || s.Summary != c.want {
+			t.Errorf("%s: %q, want %q", s.State, s.Summary, c.want)
+		}
+	}
+}
+
 // TestSummaryNamesWhatFails: what makes the agent degraded is in the summary, whatever warnings
 // there are beside it, before and after its condition is visible.
 func TestSummaryNamesWhatFails(t *testing.T) {

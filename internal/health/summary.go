@@ -34,12 +34,15 @@ func (t *Tracker) Judge(f Facts) (Status, Report) {
 	return s, report
 }
 
+// allIsWell ends the summary of an agent without conditions whose nodes can get new guests.
+const allIsWell = ", all is well"
+
 // summarize summarizes the trackers' reports in one line.
 func summarize(drivers []Driver) (resourcetracker.State, string) {
 	if len(drivers) == 0 {
 		return resourcetracker.Degraded, "no driver is configured: nothing is reported"
 	}
-	state, nodes := resourcetracker.Reporting, 0
+	state, nodes, disabled := resourcetracker.Reporting, 0, 0
 	var problems, writing []string
 	for _, d := range drivers {
 		switch {
@@ -54,6 +57,9 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 		for _, n := range d.Report.Nodes {
 			if n.State == resourcetracker.Reporting {
 				nodes++
+				if n.DisabledReason != "" {
+					disabled++
+				}
 			}
 			if n.Error != "" {
 				problems = append(problems, "node "+n.Name+": "+n.Error)
@@ -73,9 +79,24 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 	case len(writing) > 0:
 		return state, strings.Join(writing, "; ")
 	case nodes == 1:
-		return state, "reporting 1 node, all is well"
+		return state, "reporting 1 node" + without(disabled, nodes)
 	}
-	return state, fmt.Sprintf("reporting %d nodes, all is well", nodes)
+	return state, fmt.Sprintf("reporting %d nodes%s", nodes, without(disabled, nodes))
+}
+
+// without ends the summary of an agent that reports nodes, of which some are disabled.
+func without(disabled, nodes int) string {
+	switch {
+	case disabled == 0:
+		return allIsWell
+	case nodes == 1:
+		return ", which is disabled"
+	case disabled == nodes:
+		return ", which are disabled"
+	case disabled == 1:
+		return ", of which 1 is disabled"
+	}
+	return fmt.Sprintf(", of which %d are disabled", disabled)
 }
 
 // conclude adds a condition to the summary: what makes the agent degraded, a critical condition or
@@ -104,5 +125,5 @@ func conclude(state resourcetracker.State, summary string, conditions []Conditio
 	if state == resourcetracker.Degraded {
 		return state, "degraded: " + text
 	}
-	return state, summary + "; but " + text
+	return state, strings.TrimSuffix(summary, allIsWell) + "; but " + text
 }
