@@ -8,21 +8,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pseudoTerminal is a terminal of 80 columns and 24 lines, and what was written to it.
 type pseudoTerminal struct {
-	file *os.File // to write to
-	read sync.WaitGroup
+	file   *os.File // to write to
+	master *os.File
+	read   sync.WaitGroup
 
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -30,20 +35,21 @@ type pseudoTerminal struct {
 
 func newPseudoTerminal(t *testing.T) *pseudoTerminal {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	// It does not block, so that closing it ends a read, and hangs up.
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	check(t, err)
-	t.Cleanup(func() { _ = master.Close() })
-	check(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	p := &pseudoTerminal{master: os.NewFile(uintptr(fd), "/dev/ptmx")}
+	t.Cleanup(func() { _ = p.master.Close() })
+	check(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	check(t, err)
-	check(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
-	file, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	check(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+	p.file, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	check(t, err)
-	p := &pseudoTerminal{file: file}
 	p.read.Go(func() {
 		b := make([]byte, 4096)
 		for {
-			n, err := master.Read(b)
+			n, err := p.master.Read(b)
 			p.mu.Lock()
 			p.all.Write(b[:n])
 			p.mu.Unlock()
@@ -53,6 +59,13 @@ func newPseudoTerminal(t *testing.T) *pseudoTerminal {
 		}
 	})
 	return p
+}
+
+// hangsUp closes the terminal as its window or connection does.
+func (p *pseudoTerminal) hangsUp() {
+	_ = p.master.Close()
+	p.read.Wait()
+	_ = p.file.Close()
 }
 
 // shows reports whether text was written.
@@ -150,5 +163,40 @@ func TestWatchOnATerminal(t *testing.T) {
 	text := p.text()
 	if !strings.HasPrefix(text, "\x1b[?1049h") || !strings.HasSuffix(text, "\x1b[?7h\x1b[?25h\x1b[?1049l") {
 		t.Errorf("the terminal is not restored: %q", text)
+	}
+}
+
+// TestHangup: SIGHUP reloads the configuration of an agent, on a terminal, too; but the one of a
+// terminal that is gone ends the agent, unless nohup started it.
+func TestHangup(t *testing.T) {
+	for _, nohup := range []bool{false, true} {
+		t.Run(fmt.Sprint("nohup ", nohup), func(t *testing.T) {
+			s := newSite(t)
+			s.host("cn1", own("cn1"))
+			terminal := newPseudoTerminal(t)
+			args := []string{"compute-agent", "run", "--config", filepath.Join(s.dir, "agent.toml")}
+			if nohup {
+				args = append([]string{"nohup"}, args...)
+			}
+			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+			cmd.Stdin, cmd.SysProcAttr = terminal.file, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			p := testproc.Start(t, "compute-agent", cmd)
+			p.KilledBy(t)
+			p.Await(t, 0, "Set the traits of cn1")
+			mark := p.Mark()
+			check(t, p.Signal(syscall.SIGHUP))
+			p.Await(t, mark, "Reload: reading the configuration.")
+			mark = p.Mark()
+			terminal.hangsUp()
+			if nohup {
+				p.Await(t, mark, "Reload: reading the configuration.")
+				check(t, p.Signal(syscall.SIGTERM))
+			} else {
+				p.Await(t, mark, "The terminal is gone: the agent stops.")
+			}
+			if code := p.Exit(t); code != exitDone {
+				t.Errorf("ended with %d", code)
+			}
+		})
 	}
 }
