@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 const (
@@ -57,7 +58,7 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 		VerifyConnection:   func(state tls.ConnectionState) error { return verified(state, u.Hostname(), token.Fingerprint) },
 	}
 	answer := &Answer{}
-	err = post(ctx, trust, base, "/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
+	err = post(ctx, trust, nil, base, "/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +86,8 @@ type Client struct {
 	// URL is that of the service, CAFile the certificates that it is trusted by, IdentityFile that
 	// of the host. Both are read for each request.
 	URL, CAFile, IdentityFile string
+	// Tracing returns what makes a trace of each request; nil, or if it returns nil, there are none.
+	Tracing func() *tracing.Tracing
 }
 
 // Renew asks for a new certificate. Errors are as those of Join.
@@ -116,11 +119,15 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 	}
 	// Which CAs the service names does not matter: it has asked for the certificate of this host.
 	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
-	return post(ctx, trust, c.URL, path, body, answer)
+	var spans *tracing.Tracing
+	if c.Tracing != nil {
+		spans = c.Tracing()
+	}
+	return post(ctx, trust, spans, c.URL, path, body, answer)
 }
 
 // post sends one request on a connection of its own: there are hours between them.
-func post(ctx context.Context, trust *tls.Config, base, path string, body, answer any) error {
+func post(ctx context.Context, trust *tls.Config, spans *tracing.Tracing, base, path string, body, answer any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTime)
 	defer cancel()
 	data, err := json.Marshal(body)
@@ -136,21 +143,24 @@ func post(ctx context.Context, trust *tls.Config, base, path string, body, answe
 		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	status, ended := 0, spans.Request(ctx, request, path)
+	defer func() { ended(status, err) }()
 	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
+	status = response.StatusCode
 	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the answer of %s: %w", base, err)
 	case len(data) > maxAnswer:
 		return fmt.Errorf("the answer of %s has more than %d bytes", base, maxAnswer)
-	case response.StatusCode != http.StatusOK:
-		refused := &Refusal{Status: response.StatusCode}
+	case status != http.StatusOK:
+		refused := &Refusal{Status: status}
 		if err := json.Unmarshal(data, refused); err != nil || refused.Code == "" {
-			return fmt.Errorf("%s is not an enrolment service: it answers with status %d", base, response.StatusCode)
+			return fmt.Errorf("%s is not an enrolment service: it answers with status %d", base, status)
 		}
 		return refused
 	}

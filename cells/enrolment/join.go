@@ -67,6 +67,9 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 	if !token.is(e.Token) {
 		return nil, unknown
 	}
+	x.Who.Host = &pki.Identity{Kind: pki.Host, Name: e.Host}
+	x.Trace(false)
+	ctx = x.R.Context()
 	cell, err := x.cellOf(e) // before anything is changed
 	if err != nil {
 		return nil, err

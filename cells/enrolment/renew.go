@@ -39,7 +39,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	if h.key, h.id, err = x.client(h.now); err != nil {
 		return nil, err
 	}
-	x.Who.User = h.id.Name
+	x.Who.User, x.Who.Host = h.id.Name, &h.id
 	counted := h.counted()
 	if x.refusals.exceeded(counted) {
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
@@ -48,6 +48,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	if denied := x.config.Denied.Get().CheckIdentity(h.id); denied != nil {
 		err = refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, denied)
 	} else {
+		x.Trace(true)
 		out, err = answer(x, h)
 	}
 	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany && refused.Code != CodeBadRequest {

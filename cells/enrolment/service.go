@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // Bounds of the service.
@@ -55,6 +56,8 @@ type Config struct {
 	// Audit receives who joined and renewed. Store has to be one that notes its changes. None when
 	// nil.
 	Audit *auditlog.Log
+	// Tracing makes spans of requests of hosts; nil is off.
+	Tracing *tracing.Tracing
 	// Connections are those of all servers of the process.
 	Connections *osapi.Connections
 	// Observer receives every answer and refusal; nil costs nothing.
@@ -107,7 +110,7 @@ func New(c Config) (*Service, error) {
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
-		LogMessage: "Request to the enrolment service.", Now: c.Now, Logger: c.Logger,
+		LogMessage: "Request to the enrolment service.", Now: c.Now, Tracing: c.Tracing, Logger: c.Logger,
 	}
 	if c.Observer != nil {
 		options.Observer = c.Observer

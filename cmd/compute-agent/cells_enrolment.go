@@ -56,7 +56,7 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 	}
 	service, err := enrolment.New(enrolment.Config{
 		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime, RenewalGrace: c.RenewalGrace, Placement: place,
-		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
+		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Tracing: made.Tracing, Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: [enrolment]: %w", config.ErrInvalid, err)

@@ -19,7 +19,7 @@ func (a *Agent) newRenewer(cfg *config.Config) *enrolment.Renewer {
 	switch client := cfg.EnrolmentClient; {
 	case client.URL != "":
 		r.CertFile, r.KeyFile = client.IdentityFile, client.IdentityFile
-		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile}
+		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile, Tracing: a.telemetry.Spans}
 		r.Renew, r.Confirm = service.Renew, service.Confirm
 	case cfg.CellClient.CertFile != "":
 		r.CertFile, r.KeyFile = cfg.CellClient.CertFile, cfg.CellClient.KeyFile
