@@ -121,7 +121,7 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 		}
 		w.thawed(t, "cell1")
 		w.lists(t, crowded.get(t, of("p1"), "2.69", "/servers"), "lost", "web2", "web1")
-		if left := crowded.goroutines(t, "cells/gather.askOne", "compute.mergeServers", "cells/cellclient."); len(left) > 0 {
+		if left := crowded.goroutines(t, "cells/compute."); len(left) > 0 { // pings and the scheduler ask cells from other packages
 			t.Errorf("%d goroutines are left; the first:\n%s", len(left), left[0])
 		}
 	}},
