@@ -86,7 +86,7 @@ type Client struct {
 	// URL is that of the service, CAFile the certificates that it is trusted by, IdentityFile that
 	// of the host. Both are read for each request.
 	URL, CAFile, IdentityFile string
-	// Tracing returns what makes a trace of each request; nil, or if it returns nil, there are none.
+	// Tracing returns what makes a trace of each request. None if it is nil, or returns nil.
 	Tracing func() *tracing.Tracing
 }
 

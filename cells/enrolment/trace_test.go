@@ -20,8 +20,7 @@ import (
 )
 
 // TestTraces: a join is a trace, and the service's part of a renewal and a confirmation is in the
-// trace of the host's agent. Who has no token of the service, no certificate or a revoked one has
-// no trace.
+// trace of the host's agent. There is no trace of a client without a good token or certificate.
 func TestTraces(t *testing.T) {
 	collector := testproc.NewCollector(t)
 	start := func(service string) *tracing.Tracing {

@@ -4,13 +4,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -47,6 +51,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`202[6-9]-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?Z`), "2026-11-28${1}03:00:00Z"},
 	{regexp.MustCompile(`\b(just now|\d+(\.\d+)? (ms|s|min|m) ago)`), "3 s ago"},
 	{regexp.MustCompile(`\bin \d+ min\b`), "in 9 min"},
+	{regexp.MustCompile(`\b(up|unreachable) \([^)]*\)`), "$1 (30 s)"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "33d5b8dec3d6769b4372188de00dbe74952efff1b376e5394f1e95433669a7cc"},
 	{regexp.MustCompile(`\b(pid|process) \d+`), "$1 4711"},
 	{regexp.MustCompile(`req-[0-9a-f-]{36}`), "req-7d0e2c4e-9a67-4f0e-8f0a-3f5b0d7a1c11"},
@@ -59,7 +64,7 @@ var unstable = []struct {
 func (o *outputs) asInstalled(text string) string {
 	for _, path := range []struct{ is, become string }{
 		{"agent.toml", "/etc/compute-agent/compute-agent.toml"}, {"provider_config", "/etc/compute-agent/provider_config"}, {"state", "/var/lib/compute-agent"},
-		{"placement", "/var/lib/compute-agent-placement"}, {"run", "/run/compute-agent"}, {"tokens", "/etc/compute-agent/tokens"}, {"", "/usr/libexec/compute-agent/plugins"},
+		{"placement", "/var/lib/compute-agent-placement"}, {"run", "/run/compute-agent"}, {"tokens", "/etc/compute-agent/tokens"}, {"host", "/etc/compute-agent"}, {"", "/usr/libexec/compute-agent/plugins"},
 	} {
 		text = strings.ReplaceAll(text, strings.TrimSuffix(filepath.Join(o.dir, path.is), "/"), path.become)
 	}
@@ -413,13 +418,108 @@ func TestTroubleCellDown(t *testing.T) {
 	}
 	o.shows(exitDone, "cells manage list")
 	o.page("cell down")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	check(t, err)
-	cell := &httptest.Server{Listener: l, Config: &http.Server{Handler: newWatchedCell(t).Handler()}}
-	cell.Start()
-	t.Cleanup(cell.Close)
+	serveAt(t, address, newWatchedCell(t).Handler())
 	o.shows(exitDone, "cells manage list")
 	o.page("cell down, fixed")
+}
+
+// serveAt serves a handler at an address, until the test ends.
+func serveAt(t *testing.T, address string, handler http.Handler) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	check(t, err)
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: handler}}
+	server.Start()
+	t.Cleanup(server.Close)
+}
+
+func TestTroubleHostDown(t *testing.T) {
+	o := newOutputs(t)
+	address := testproc.FreeAddress(t)
+	o.configure("flat", "", fmt.Sprintf("[cell_client]\nurl = \"http://%s\"", address))
+	unreachable := func(view health.Status) bool {
+		return len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
+	}
+	stop := o.agentUntil("the cell is unreachable", unreachable)
+	o.shows(exitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
+	o.page("host down")
+	serveAt(t, address, newWatchedCell(t).Handler())
+	o.eventually("the cell answers", func() bool {
+		_, out, _ := o.run("status")
+		return strings.Contains(out, "all is well")
+	})
+	o.shows(exitDone, "status", "all is well", "cell   ")
+	o.page("host down, fixed")
+	stop()
+}
+
+func TestTroubleEvicted(t *testing.T) {
+	o := newOutputs(t)
+	database, cellAddress, joining := "sqlite://"+filepath.Join(o.dir, "api.db"), testproc.FreeAddress(t), testproc.FreeAddress(t)
+	o.configure("flat", "", fmt.Sprintf("[compute_api]\ndatabase = %q\n[enrolment]\nlisten = %q\nnames = [\"127.0.0.1\"]\nca_dir = %q",
+		database, joining, filepath.Join(o.dir, "ca")))
+	manage := func(args ...string) string {
+		t.Helper()
+		code, stdout, stderr := o.run(append([]string{"cells", "manage"}, args...)...)
+		if code != exitDone {
+			t.Fatalf("%q: %d %s", args, code, stderr)
+		}
+		return stdout
+	}
+	serveAt(t, cellAddress, newWatchedCell(t).Handler())
+	manage("db", "upgrade")
+	manage("create", "--name", "cell1", "--url", "http://"+cellAddress)
+	ca, err := pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", time.Now())
+	check(t, err)
+	self, err := user.Current()
+	check(t, err)
+	host := filepath.Join(o.dir, "host")
+	o.file("host/compute-agent.toml", fmt.Sprintf("[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\n", o.dir))
+	invite := func(args ...string) {
+		t.Helper()
+		var invited struct{ Token string }
+		check(t, json.Unmarshal([]byte(manage(append([]string{"add-host", "cn1", "--cell", "cell1", "--output", "json"}, args...)...)), &invited))
+		o.file("host/join.token", invited.Token+"\n")
+	}
+	join := func(code int) {
+		t.Helper()
+		defer enrolmentAt(t, joining, database, ca)() // commands need the database after it
+		var out bytes.Buffer
+		if got := execute(t.Context(), []string{"join", "--api", "https://" + joining, "--token-file", filepath.Join(host, "join.token"), "--config-dir", host, "--user", self.Username},
+			&out, &out); got != code {
+			t.Fatalf("join ended with %d, not %d: %s", got, code, out.String())
+		}
+		o.add("compute-agent join --api https://api.example:8775 --token-file /root/join.token", strings.ReplaceAll(out.String(), joining, "api.example:8775"))
+	}
+	invite()
+	manage("evict-host", "cn1", "--reason", "stolen from rack 7")
+	join(exitFailed)
+	o.shows(exitDone, "cells manage list-hosts")
+	o.page("evicted")
+	invite("--again")
+	join(exitDone)
+	o.shows(exitDone, "cells manage list-hosts")
+	o.page("evicted, fixed")
+}
+
+// enrolmentAt serves enrolment at an address, until stop.
+func enrolmentAt(t *testing.T, address, database string, ca *pki.Authority) (stop func()) {
+	t.Helper()
+	store, err := apidb.Open(t.Context(), database, apidb.Options{})
+	check(t, err)
+	service, err := enrolment.New(enrolment.Config{
+		Store: store, Authority: ca, Names: []string{"127.0.0.1"}, Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Logger: zerolog.Nop(),
+	})
+	check(t, err)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	check(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Serve(ctx, l) }()
+	return func() {
+		end()
+		check(t, <-ended, store.Close())
+	}
 }
 
 func TestTroubleExpiredCertificate(t *testing.T) {
