@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
@@ -201,7 +202,7 @@ func (v providersView) print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "provider.yaml is valid. Read: %s.\n", files)
 	for _, e := range v.Entries {
 		if err == nil {
-			_, err = fmt.Fprintf(out, "  %s: %s, %s    (%s)\n", e.ID(), counted(len(e.Inventories), "inventory", "inventories"), counted(len(e.Traits), "trait", "traits"), e.Place)
+			_, err = fmt.Fprintf(out, "  %s: %s, %s    (%s)\n", e.ID(), textutil.Count(len(e.Inventories), "inventory"), textutil.Count(len(e.Traits), "trait"), e.Place)
 		}
 	}
 	for _, w := range v.Warnings {
@@ -210,13 +211,6 @@ func (v providersView) print(out io.Writer) error {
 		}
 	}
 	return err
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // newConfigDefaults prints a complete commented file.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // answer is how an agent responded on its control socket.
@@ -104,7 +105,7 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		return bad(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir), "Two agents with one identity undo each other's writes.",
 			e.command("kill %s", strings.Join(holders[1:], " ")))
 	case hidden > 0:
-		return skip("%s of another user; run this command as root", plural(hidden, "agent"))
+		return skip("%s of another user; run this command as root", textutil.Count(hidden, "agent"))
 	case len(holders) == 1 && how == absent:
 		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration", holders[0], dir, e.Config.Agent.ControlSocket()),
 			"No other agent can start here, and the commands do not find the running one.", e.command("kill %s && systemctl restart compute-agent", holders[0]))

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -52,7 +53,7 @@ func checkConfig(_ context.Context, e *Env) []Result {
 				e.command("chmod o-w %s", name))
 		}
 	}
-	return fine("%s, %s%s", plural(len(files), "file"), strings.Join(files, ", "), judged)
+	return fine("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)
 }
 
 func checkDrivers(_ context.Context, e *Env) []Result {
@@ -155,11 +156,4 @@ func readShort(path string) (string, error) {
 	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, 4096))
 	return string(data), err
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }

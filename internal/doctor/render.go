@@ -53,11 +53,11 @@ func summary(counts map[Severity]int) string {
 	case e == 0 && w == 0:
 		return "No problems found."
 	case e == 0:
-		return plural(w, "warning") + "; the agent works despite this."
+		return textutil.Count(w, "warning") + "; the agent works despite this."
 	case w == 0:
-		return plural(e, "error") + "."
+		return textutil.Count(e, "error") + "."
 	default:
-		return plural(e, "error") + ", " + plural(w, "warning") + "."
+		return textutil.Count(e, "error") + ", " + textutil.Count(w, "warning") + "."
 	}
 }
 

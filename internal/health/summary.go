@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -78,10 +79,8 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 		return state, "starting: waiting for the first pass"
 	case len(writing) > 0:
 		return state, strings.Join(writing, "; ")
-	case nodes == 1:
-		return state, "reporting 1 node" + without(disabled, nodes)
 	}
-	return state, fmt.Sprintf("reporting %d nodes%s", nodes, without(disabled, nodes))
+	return state, "reporting " + textutil.Count(nodes, "node") + without(disabled, nodes)
 }
 
 // without ends the summary of an agent that reports nodes, of which some are disabled.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
@@ -166,16 +167,9 @@ func (p *proc) tree(ctx context.Context, tree *providertree.Tree, node string) (
 func sentUpdate(tree *providertree.Tree, node string, allocations providertree.Allocations) string {
 	with := "no allocations"
 	if allocations != nil {
-		with = "allocations of " + counted(len(allocations), "consumer")
+		with = "allocations of " + textutil.Count(len(allocations), "consumer")
 	}
-	return fmt.Sprintf("UpdateProviderTree for node %q: a tree of %s, %s", node, counted(tree.Len(), "resource provider"), with)
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("UpdateProviderTree for node %q: a tree of %s, %s", node, textutil.Count(tree.Len(), "resource provider"), with)
 }
 
 // describe returns an error of a call as text: the typed error if it is one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
@@ -92,8 +93,8 @@ func (p *proc) takeStep(
 		"ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s",
 		from,
 		node,
-		counted(tree.Len(), "resource provider"),
-		counted(len(given), "consumer"),
+		textutil.Count(tree.Len(), "resource provider"),
+		textutil.Count(len(given), "consumer"),
 	)
 	reply, err := p.step(ctx, tree, node, from, given)
 	if err != nil {
@@ -368,7 +369,7 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	}
 	guests, err := p.guests(ctx, tree, unknownNode)
 	if err == nil {
-		return failf(fmt.Sprintf("Guests of node %q, which is not the driver's", unknownNode), "a list of %s", counted(len(guests), "guest"))
+		return failf(fmt.Sprintf("Guests of node %q, which is not the driver's", unknownNode), "a list of %s", textutil.Count(len(guests), "guest"))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
@@ -233,7 +234,7 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 		}
 		return failLines(sent, wrong)
 	}
-	return failf(sent, "a list of %s, without the instance", counted(len(guests), "guest"))
+	return failf(sent, "a list of %s, without the instance", textutil.Count(len(guests), "guest"))
 }
 
 func checkOtherGuests(ctx context.Context, b *bench) error {
@@ -318,7 +319,7 @@ func checkEventsAlive(ctx context.Context, b *bench) error {
 	events, ended := p.follow(ctx, interval)
 	for i := range n {
 		if _, ok := <-events; !ok {
-			return failf("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", describe(ended()), counted(i, "event"))
+			return failf("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", describe(ended()), textutil.Count(i, "event"))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -223,7 +224,7 @@ func checkEmptyAllocations(ctx context.Context, b *bench) error {
 		return failf(r.sent(base, none), "no allocations at all, not even empty ones")
 	}
 	if n := len(reply.GetAllocations().GetConsumers()); n > 0 {
-		return failf(r.sent(base, none), "allocations of %s", counted(n, "consumer"))
+		return failf(r.sent(base, none), "allocations of %s", textutil.Count(n, "consumer"))
 	}
 	return nil
 }
@@ -253,8 +254,8 @@ func checkTooFull(ctx context.Context, b *bench) error {
 		return failf(
 			sent,
 			"a tree of %s and allocations of %s",
-			counted(len(reply.GetTree().GetProviders()), "resource provider"),
-			counted(len(reply.GetAllocations().GetConsumers()), "consumer"),
+			textutil.Count(len(reply.GetTree().GetProviders()), "resource provider"),
+			textutil.Count(len(reply.GetAllocations().GetConsumers()), "consumer"),
 		)
 	}
 	f := protocol.FailureOf(answer)

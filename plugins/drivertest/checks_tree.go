@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -155,7 +156,7 @@ func checkTreeInventory(ctx context.Context, b *bench) error {
 			return nil
 		}
 	}
-	return failf(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", counted(base.own.Len(), "resource provider"))
+	return failf(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", textutil.Count(base.own.Len(), "resource provider"))
 }
 
 // checkRaw checks the message that answers a bare tree.
@@ -375,7 +376,7 @@ func checkNoAllocations(ctx context.Context, b *bench) error {
 	}
 	sent := sentUpdate(base.bare, base.node, nil)
 	if base.reply.GetAllocations() != nil {
-		return failf(sent, "allocations of %s", counted(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
+		return failf(sent, "allocations of %s", textutil.Count(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
 	}
 	if len(base.reply.GetClassRenames()) > 0 {
 		return failf(sent, "class_renames of %s", quoted(sortedKeys(base.reply.GetClassRenames())))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
@@ -143,7 +144,7 @@ func checkWarningsAnnounced(ctx context.Context, b *bench) error {
 		return err
 	}
 	if n := len(after); n > 0 && !b.announces(protocol.CapabilityWarnings) {
-		return failf(sentHealth, "%s, without the capability %q", counted(n, "warning"), protocol.CapabilityWarnings)
+		return failf(sentHealth, "%s, without the capability %q", textutil.Count(n, "warning"), protocol.CapabilityWarnings)
 	}
 	return nil
 }

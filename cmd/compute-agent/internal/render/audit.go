@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
@@ -42,9 +43,9 @@ func (p *printer) auditHead(n audit.Node) {
 	case n.Error != "":
 		p.line("%s: %s: %s", p.paint(bold, id), p.paint(bad, "cannot compare"), n.Error)
 	case found == 0:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), p.paint(good, "nothing to report"))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"), p.paint(good, "nothing to report"))
 	default:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), count(int64(n.Guests), "guest"), count(int64(n.Consumers), "consumer"), p.paint(notice, count(int64(found), "finding")))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"), p.paint(notice, textutil.Count(found, "finding")))
 	}
 }
 

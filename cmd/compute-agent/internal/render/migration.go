@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // Migration prints the result of `placement migrate-compute-inventory`.
@@ -20,7 +21,7 @@ func Migration(w io.Writer, m control.Migration) error {
 		case control.MigrationNotNeeded:
 			p.line("%s: %s", id, p.paint(good, "nothing needs to move, nothing is written"))
 		case control.MigrationNeeded:
-			p.line("%s: would be moved, with %s:", id, count(int64(len(n.Operations)), "write"))
+			p.line("%s: would be moved, with %s:", id, textutil.Count(len(n.Operations), "write"))
 			for i, op := range n.Operations {
 				p.line("%4d. %s", i+1, p.paint(changeStyle(op.String()), op.String()))
 			}
@@ -31,7 +32,7 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.line("  an earlier, unfinished reshape is checked first")
 			}
 		case control.MigrationDone:
-			p.line("%s: %s, with %s:", id, p.paint(good, "moved"), count(int64(len(n.Changes)), "write"))
+			p.line("%s: %s, with %s:", id, p.paint(good, "moved"), textutil.Count(len(n.Changes), "write"))
 			for i, change := range n.Changes {
 				p.line("%4d. %s", i+1, change)
 			}

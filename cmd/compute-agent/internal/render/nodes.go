@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // Nodes prints the nodes that are or were reported.
@@ -59,11 +60,11 @@ func Removal(w io.Writer, r control.Removal) error {
 		}
 		return p.err
 	case r.Removed:
-		p.line("Removed %s with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+		p.line("Removed %s with %s:", node, textutil.Count(len(r.Providers), "resource provider"))
 	case len(r.Providers) == 0:
 		p.line("%s is no longer in Placement. Its record can be removed.", node)
 	default:
-		p.line("%s can be removed, with %s:", node, count(int64(len(r.Providers)), "resource provider"))
+		p.line("%s can be removed, with %s:", node, textutil.Count(len(r.Providers), "resource provider"))
 	}
 	for i, rp := range r.Providers {
 		p.line("%4d. delete resource provider %s (%s)", i+1, rp.Name, rp.UUID)

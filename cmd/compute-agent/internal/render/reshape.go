@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -72,8 +73,8 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 	if r.Payload != nil {
 		p.line(
 			"  the request: %s, %s, %d bytes including the previous state",
-			count(int64(r.Payload.Providers), "resource provider"),
-			count(int64(r.Payload.Consumers), "consumer"),
+			textutil.Count(r.Payload.Providers, "resource provider"),
+			textutil.Count(r.Payload.Consumers, "consumer"),
 			r.Payload.Bytes,
 		)
 	}
@@ -208,7 +209,7 @@ func moved(e journal.Entry) string {
 	if e.Reshape == nil {
 		return "?"
 	}
-	return count(int64(len(e.Reshape.Consumers)), "consumer") + " on " + count(int64(len(e.Reshape.Providers)), "provider")
+	return textutil.Count(len(e.Reshape.Consumers), "consumer") + " on " + textutil.Count(len(e.Reshape.Providers), "provider")
 }
 
 // Reshape prints one entry of the journal: the state before, and the request.

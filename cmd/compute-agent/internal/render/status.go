@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -33,7 +34,7 @@ func Status(w io.Writer, s health.Status, now time.Time) error {
 	if s.Placement.Bundled {
 		where += " (bundled, in this process)"
 	}
-	p.line("  placement   %s; %s sent, %d of them writes", where, count(s.Placement.Requests, "request"), s.Placement.Writes)
+	p.line("  placement   %s; %s sent, %d of them writes", where, textutil.Count(s.Placement.Requests, "request"), s.Placement.Writes)
 	p.cell(s.Cell, now)
 	p.identity(s.Identity, now)
 	p.reasons("  disabled    ", s.Disabled)
@@ -59,12 +60,12 @@ func (p *printer) cell(c *health.Cell, now time.Time) {
 	case !c.Since.IsZero():
 		state = "unreachable (" + span(c.Since, now) + ")"
 	}
-	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, count(int64(c.Servers), "server"), c.Busy, count(int64(c.Waiting), "report"))
+	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, textutil.Count(c.Servers, "server"), c.Busy, textutil.Count(c.Waiting, "report"))
 	if !c.Up && c.Error != "" {
 		p.line("              error: %s", c.Error)
 	}
-	p.line("              %d of %s created a guest, %d of %s removed one", c.Spawns.Succeeded, count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
-		c.Destroys.Succeeded, count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
+	p.line("              %d of %s created a guest, %d of %s removed one", c.Spawns.Succeeded, textutil.Count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
+		c.Destroys.Succeeded, textutil.Count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
 	if c.Up && len(c.Nodes) == 0 {
 		p.line("              no nodes: no driver of this host manages instances, so no servers are scheduled here")
 	}
@@ -125,15 +126,15 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		process += fmt.Sprintf(", process %d", d.Plugin.PID)
 	}
 	if d.Plugin.Restarts > 0 {
-		process += ", restarted " + count(int64(d.Plugin.Restarts), "time")
+		process += ", restarted " + textutil.Count(d.Plugin.Restarts, "time")
 	}
 	if d.Plugin.Replacements > 0 {
-		process += ", replaced " + count(int64(d.Plugin.Replacements), "time") + " by reloads"
+		process += ", replaced " + textutil.Count(d.Plugin.Replacements, "time") + " by reloads"
 	}
 	p.line("  plugin      %s", process)
 	if u := d.Plugin.Usage; u != nil {
-		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), count(int64(u.Processes), "process"), count(int64(u.Threads), "thread"),
-			count(int64(u.OpenFiles), "open file"))
+		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), textutil.Count(u.Processes, "process"), textutil.Count(u.Threads, "thread"),
+			textutil.Count(u.OpenFiles, "open file"))
 	}
 	if d.Plugin.Sandbox != "" {
 		p.line("  sandbox     %s", d.Plugin.Sandbox)
@@ -187,7 +188,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		case n.LastSuccess.IsZero():
 			p.line("              no pass has succeeded yet")
 		default:
-			p.line("              last sync %s; %s, %s", ago(n.LastSuccess, now), count(n.Passes, "pass"), count(n.Writes, "write"))
+			p.line("              last sync %s; %s, %s", ago(n.LastSuccess, now), textutil.Count(n.Passes, "pass"), textutil.Count(n.Writes, "write"))
 		}
 		if !n.LastChange.IsZero() {
 			p.line("              last write %s: %s", ago(n.LastChange, now), changes(n.Changes))
@@ -294,7 +295,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			if n.Reshape != nil {
 				when = "start"
 			}
-			p.line("%s (%s): the next %s would make %s:", p.paint(bold, n.Node), p.paint(dim, n.UUID), when, count(int64(len(n.Operations)), "write"))
+			p.line("%s (%s): the next %s would make %s:", p.paint(bold, n.Node), p.paint(dim, n.UUID), when, textutil.Count(len(n.Operations), "write"))
 			for i, op := range n.Operations {
 				p.line("%4d. %s", i+1, p.paint(changeStyle(op.Text), op.Text))
 			}
@@ -351,13 +352,3 @@ func ahead(t, now time.Time) string {
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
-
-func count(n int64, what string) string {
-	switch {
-	case n == 1:
-		return "1 " + what
-	case strings.HasSuffix(what, "s"):
-		return fmt.Sprintf("%d %ses", n, what)
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

@@ -157,7 +157,7 @@ func (w *Watch) draw(output, problem string, good bool, now time.Time) error {
 	p.line("")
 	lines := strings.Split(strings.TrimRight(b.String()+w.last, "\n"), "\n")
 	if hidden := len(lines) - height; hidden > 0 && height > 1 {
-		lines = append(lines[:height-1], fmt.Sprintf("(%s below)", count(int64(hidden+1), "more line")))
+		lines = append(lines[:height-1], fmt.Sprintf("(%s below)", textutil.Count(hidden+1, "more line")))
 	}
 	var screen strings.Builder
 	screen.WriteString("\x1b[H")
