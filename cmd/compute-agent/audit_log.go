@@ -14,7 +14,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -41,10 +40,10 @@ func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
 	return opts
 }
 
-// auditDatabase runs a command that may change all rows of Placement's database, and records it as
+// auditDatabase runs a command that may change all rows of a service's database, and records it as
 // one change: who ran it, on which database, and what do returns of it; nil: it changed nothing.
 // Before it changes anything it finds out whether a required log can be written.
-func auditDatabase(cmd *cobra.Command, cfg *config.Config, database string, do func() (did any, err error)) error {
+func auditDatabase(cmd *cobra.Command, service string, cfg *config.Config, database string, do func() (did any, err error)) error {
 	audit := servingOf(cmd.Context()).placement.Audit()
 	if audit == nil && cfg != nil {
 		var err error
@@ -58,7 +57,7 @@ func auditDatabase(cmd *cobra.Command, cfg *config.Config, database string, do f
 	}
 	did, err := do()
 	if did != nil {
-		audit.For(placement.AuditService).Write(context.WithoutCancel(cmd.Context()), auditlog.Record{
+		audit.For(service).Write(context.WithoutCancel(cmd.Context()), auditlog.Record{
 			Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context()),
 			Changes: []auditlog.Change{{Kind: auditlog.KindDatabase, ID: database, After: auditlog.Value(did)}},
 		})

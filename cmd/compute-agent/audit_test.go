@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -129,5 +130,54 @@ func TestAuditOfManageCommands(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(other, "audit.log")); !os.IsNotExist(err) {
 		t.Errorf("a command that reads made the file: %v", err)
+	}
+}
+
+// TestAuditOfRestores: a restore is one record in the log of the service whose database it is; one
+// that is refused has none.
+func TestAuditOfRestores(t *testing.T) {
+	for _, c := range []struct {
+		service, of string   // the commands for its database
+		create      []string // makes one; nil: the service does
+		rows        int      // in it
+	}{
+		{"placement", "placement db", []string{"placement", "db", "upgrade"}, 2},
+		{"compute-api", "cells manage db", []string{"cells", "manage", "create", "--name", "cell1", "--url", "http://127.0.0.1:1"}, 1},
+		{"cell", "cells", nil, 1},
+	} {
+		t.Run(c.service, func(t *testing.T) {
+			old, dir := t.TempDir(), t.TempDir()
+			backup := filepath.Join(old, "backup")
+			run := func(code int, dir string, args ...string) {
+				t.Helper()
+				var out bytes.Buffer
+				if got := execute(t.Context(), append(args, "--state-dir", dir), &out, &out); got != code {
+					t.Fatalf("%q ended with %d, not %d: %s", args, got, code, &out)
+				}
+			}
+			if c.create != nil {
+				run(exitDone, old, c.create...)
+			} else {
+				cell, err := celldb.Open(t.Context(), filepath.Join(old, "cell.db"), "cell1", celldb.Options{})
+				check(t, err)
+				check(t, cell.Close())
+			}
+			run(exitDone, old, append(strings.Fields(c.of), "backup", backup)...)
+			run(exitDone, dir, append(strings.Fields(c.of), "restore", backup)...)
+			if c.service == "compute-api" { // the others have only rows that each database has
+				run(exitProtect, dir, append(strings.Fields(c.of), "restore", backup)...)
+			}
+			lines := auditLines(t, dir)
+			if len(lines) != 1 {
+				t.Fatalf("the log is %q", lines)
+			}
+			for _, part := range []string{
+				fmt.Sprintf("  %s  %s  %s restore ", c.service, sqldb.CommandUser(t.Context()), c.of), "restored_from " + backup, dir, fmt.Sprintf("rows %d", c.rows),
+			} {
+				if !strings.Contains(lines[0], part) {
+					t.Errorf("the record is %q, without %q", lines[0], part)
+				}
+			}
+		})
 	}
 }

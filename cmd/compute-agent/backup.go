@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -19,14 +20,15 @@ import (
 type stored struct {
 	// of is whose database it is.
 	of string
-	// addFlags adds the flags that select it, and name is its name; see sqldb.ParseAddress.
+	// service is the name in records of the audit log.
+	service string
+	// addFlags adds the flags that select it, and where is its name (see sqldb.ParseAddress) and
+	// the configuration.
 	addFlags func(*cobra.Command)
-	name     func() (string, error)
+	where    func() (name string, cfg *config.Config, err error)
 	options  func() sqldb.Options
 	// verify checks what is in a database beside its structure; nil checks nothing.
 	verify func(ctx context.Context, db *sqldb.DB) error
-	// audited runs what changes the database of a name, and records it; nil: it is not recorded.
-	audited func(cmd *cobra.Command, name string, do func() (did any, err error)) error
 }
 
 // copying are the options with which rows are copied, with progress.
@@ -44,7 +46,7 @@ func newBackup(s stored) *cobra.Command {
 			"database on SQLite, MariaDB, MySQL or PostgreSQL. Services may run. If a service has an SQLite database open, it makes the\n" +
 			"copy, requested on its admin socket. An existing file is not overwritten.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := s.name()
+			name, _, err := s.where()
 			if err != nil {
 				return err
 			}
@@ -76,12 +78,12 @@ func newRestore(s stored) *cobra.Command {
 			"version. A database that has rows is not changed, and exits with 3. A database file must not be in use. All rows are written\n" +
 			"in one transaction: if the command is killed, the database stays empty.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := s.name()
+			name, cfg, err := s.where()
 			if err != nil {
 				return err
 			}
 			var digest sqldb.Digest
-			restore := func() (did any, err error) {
+			err = auditDatabase(cmd, s.service, cfg, sqldb.Shown(name), func() (did any, err error) {
 				err = working(cmd, "Restoring the database of "+s.of, func(p *render.Progress) (err error) {
 					digest, err = sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
 					return err
@@ -90,12 +92,7 @@ func newRestore(s stored) *cobra.Command {
 					did = map[string]any{"restored_from": args[0], "rows": digest.Rows(), "digest": digest.String()}
 				}
 				return did, err
-			}
-			if s.audited != nil {
-				err = s.audited(cmd, name, restore)
-			} else {
-				_, err = restore()
-			}
+			})
 			switch {
 			case errors.Is(err, sqldb.ErrNotEmpty):
 				return &exitError{exitProtect, err}
@@ -135,7 +132,7 @@ func newCheck(s stored) *cobra.Command {
 			var err error
 			if len(args) > 0 {
 				name = args[0]
-			} else if name, err = s.name(); err != nil {
+			} else if name, _, err = s.where(); err != nil {
 				return err
 			}
 			ctx := cmd.Context()

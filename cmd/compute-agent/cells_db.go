@@ -173,10 +173,13 @@ func migrateAPIDatabase(ctx context.Context, name, shown string, to int, api *ce
 // apiStored is the API database.
 func apiStored() stored {
 	var opts manageOptions
-	return stored{of: "the compute API", addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions, name: func() (string, error) {
-		at, _, err := opts.where()
-		return at.name, err
-	}}
+	return stored{
+		of: "the compute API", service: cells.AuditService, addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions,
+		where: func() (name string, cfg *config.Config, err error) {
+			at, cfg, err := opts.where()
+			return at.name, cfg, err
+		},
+	}
 }
 
 func newCellsOnlineMigrations() *cobra.Command {

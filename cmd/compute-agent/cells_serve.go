@@ -128,13 +128,15 @@ func newCellDBUpgrade() *cobra.Command {
 // cellStored is the database of a cell.
 func cellStored() stored {
 	var opts options
-	return stored{of: "the cell", addFlags: opts.addConfigFlags, options: celldb.DatabaseOptions, name: func() (string, error) {
-		cfg, err := opts.load()
-		if err != nil {
-			return "", err
-		}
-		return cellDatabase(cfg), nil
-	}}
+	return stored{
+		of: "the cell", service: "cell", addFlags: opts.addConfigFlags, options: celldb.DatabaseOptions,
+		where: func() (name string, cfg *config.Config, err error) {
+			if cfg, err = opts.load(); err != nil {
+				return "", nil, err
+			}
+			return cellDatabase(cfg), cfg, nil
+		},
+	}
 }
 
 // cellDatabase is the address of a cell's database.

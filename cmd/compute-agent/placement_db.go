@@ -136,29 +136,27 @@ func (o *databaseOptions) audited(cmd *cobra.Command, cfg placement.Config, serv
 		if err != nil {
 			return err
 		}
-		return auditDatabase(cmd, nil, db.Path, do)
+		return auditDatabase(cmd, placement.AuditService, nil, db.Path, do)
 	}
 	name, err := cfg.DatabaseName()
 	if err != nil {
 		return err
 	}
-	return auditDatabase(cmd, o.loaded, sqldb.Shown(name), do)
+	return auditDatabase(cmd, placement.AuditService, o.loaded, sqldb.Shown(name), do)
 }
 
 // placementStored is the database that flags and configuration select.
 func placementStored() stored {
 	var opts databaseOptions
 	return stored{
-		of: "Placement", addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
-		name: func() (string, error) {
-			cfg, err := opts.placementConfig()
+		of: "Placement", service: placement.AuditService, addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
+		where: func() (name string, cfg *config.Config, err error) {
+			made, err := opts.placementConfig()
 			if err != nil {
-				return "", err
+				return "", nil, err
 			}
-			return cfg.DatabaseName()
-		},
-		audited: func(cmd *cobra.Command, name string, do func() (any, error)) error {
-			return auditDatabase(cmd, opts.loaded, sqldb.Shown(name), do)
+			name, err = made.DatabaseName()
+			return name, opts.loaded, err
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement"
 )
 
 func newPlacementMigrate() *cobra.Command {
@@ -50,7 +51,7 @@ func newPlacementMigrate() *cobra.Command {
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
 			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
 			var done control.Migration
-			err = auditDatabase(cmd, cfg, sqldb.Shown(cfg.Placement.Database), func() (did any, err error) {
+			err = auditDatabase(cmd, placement.AuditService, cfg, sqldb.Shown(cfg.Placement.Database), func() (did any, err error) {
 				err = working(cmd, "Starting the drivers, and moving what has to move", func(*render.Progress) (err error) {
 					done, err = agent.Migrate(cmd.Context(), cfg, log, migrate)
 					return err
