@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"regexp"
@@ -190,6 +191,14 @@ func (o *outputs) degraded(name string, is func(health.Status) bool, parts ...st
 	o.shows(exitFailed, "status", parts...)
 	stop()
 	o.page(name)
+}
+
+// statusHas is whether status prints a text.
+func (o *outputs) statusHas(text string) func() bool {
+	return func() bool {
+		_, out, _ := o.run("status")
+		return strings.Contains(out, text)
+	}
 }
 
 // pluginIs is whether the agent is degraded while its driver's process is in a state.
@@ -444,10 +453,7 @@ func TestTroubleHostDown(t *testing.T) {
 	o.shows(exitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
 	o.page("host down")
 	serveAt(t, address, newWatchedCell(t).Handler())
-	o.eventually("the cell answers", func() bool {
-		_, out, _ := o.run("status")
-		return strings.Contains(out, "all is well")
-	})
+	o.eventually("the cell answers", o.statusHas("all is well"))
 	o.shows(exitDone, "status", "all is well", "cell   ")
 	o.page("host down, fixed")
 	stop()
@@ -541,6 +547,28 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 	}
 	o.add("compute-agent ca show /var/lib/compute-agent/identity.pem", out.String())
 	o.page("expired")
+}
+
+func TestTroubleDiskFull(t *testing.T) {
+	o := newOutputs(t)
+	o.configure("flat", "")
+	agent, err := exec.LookPath("compute-agent")
+	check(t, err)
+	cmd := exec.CommandContext(t.Context(), agent, "run", "--config", filepath.Join(o.dir, "agent.toml"))
+	state := filepath.Join(o.dir, "state")
+	testproc.OnSmallDisk(t, state, "1m", "")(cmd)
+	p := testproc.Start(t, "compute-agent", cmd)
+	p.KilledBy(t)
+	p.Await(t, 0, "Set the traits of cn1")
+	filler := filepath.Join(p.Inside(state), "filler")
+	testproc.Fill(t, filler)
+	o.eventually("the disk is full for the agent", o.statusHas("state-directory-not-writable"))
+	o.shows(exitFailed, "status", "critical:", "(state-", "means", "what to do", "runbook")
+	o.page("disk full")
+	check(t, os.Remove(filler))
+	o.eventually("there is space for the agent", o.statusHas("all is well"))
+	o.shows(exitDone, "status", "all is well")
+	o.page("disk full, fixed")
 }
 
 // TestTroublePageIsTested: each output of the page is written by a test.

@@ -3,59 +3,17 @@
 package soak
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 	"golang.org/x/sys/unix"
 )
-
-// onSmallDisk makes a server start in a mount namespace of its own, with a file system of the size
-// given at dir, after the shell commands before. It needs no rights: the namespace belongs to a
-// user namespace.
-func onSmallDisk(t *testing.T, dir, size, before string) func(*exec.Cmd) {
-	t.Helper()
-	if out, err := exec.Command("unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
-		missing := fmt.Sprintf("a full disk is not tested: this kernel gives no user namespaces (%v: %s)", err, out)
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
-	check(t, os.MkdirAll(dir, 0o700))
-	return func(cmd *exec.Cmd) {
-		script := fmt.Sprintf(`mount -t tmpfs -o mode=700,size=%s tmpfs "$0" || exit 99; %s exec "$@"`, size, before)
-		cmd.Args = append([]string{"sh", "-c", script, dir}, append([]string{cmd.Path}, cmd.Args[1:]...)...)
-		cmd.Path = "/bin/sh"
-		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
-}
-
-// fill writes a file until nothing more fits.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	check(t, err)
-	defer func() { _ = f.Close() }() // it only has to fill the disk
-	block := make([]byte, 4096)
-	for {
-		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
-			return
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // grow writes until a write is refused, and returns that answer's status, headers and body.
 func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
@@ -76,15 +34,15 @@ func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
 func TestFullDisk(t *testing.T) {
 	dbservers.AboutFiles(t)
 	dir := place(t)
-	server := start(t, onSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
+	server := start(t, testproc.OnSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
 	c := server.client(t)
-	inside := filepath.Join("/proc", fmt.Sprint(server.Pid()), "root", dir)
+	inside := server.Inside(dir)
 	from := plantAll(t, c, 1)
 	s := newStorm()
 	chance := seed(t)
 	for n := range uint64(2) {
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
-		fill(t, filepath.Join(inside, "filler"))
+		testproc.Fill(t, filepath.Join(inside, "filler"))
 		status, header, text := grow(t, c, fmt.Sprint("full", n))
 		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "disk") || !strings.Contains(text, "full") {
 			t.Errorf("a write on the full disk: %d, Retry-After %q, %s", status, header.Get("Retry-After"), text)
@@ -186,7 +144,7 @@ func TestStartOnFullDisk(t *testing.T) {
 				check(t, os.RemoveAll(kept))
 				check(t, os.Mkdir(kept, 0o700))
 			}
-			full := start(t, onSmallDisk(t, dir, "8m", fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)), onStateDir(dir)...)
+			full := start(t, testproc.OnSmallDisk(t, dir, "8m", fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)), onStateDir(dir)...)
 			if url, serves := full.serves(t); serves {
 				c := newClient(url)
 				s := newStorm()
