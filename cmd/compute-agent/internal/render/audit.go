@@ -45,7 +45,8 @@ func (p *printer) auditHead(n audit.Node) {
 	case found == 0:
 		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"), p.paint(good, "nothing to report"))
 	default:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"), p.paint(notice, textutil.Count(found, "finding")))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"),
+			p.paint(notice, textutil.Count(found, "finding")))
 	}
 }
 
