@@ -32,7 +32,8 @@ type enrolled struct {
 	placement, cell, api, joining string // addresses
 }
 
-func newEnrolled(t *testing.T) *enrolled {
+// newEnrolled starts it. Agents renew the certificates of hosts at a third of their lifetime.
+func newEnrolled(t *testing.T, lifetime string) *enrolled {
 	t.Helper()
 	e := &enrolled{t: t, dir: testproc.SocketDir(t), placement: testproc.FreeAddress(t), cell: testproc.FreeAddress(t), api: testproc.FreeAddress(t), joining: testproc.FreeAddress(t)}
 	var err error
@@ -46,7 +47,7 @@ func newEnrolled(t *testing.T) *enrolled {
 		"report_interval = \"200ms\"\nservice_down_time = \"10s\"\n"+follows)
 	e.service("compute-api", "[compute_api]\ncell_ca_file = \"%[1]s/ca/ca.pem\"\ncell_cert_file = \"%[1]s/compute-api.pem\"\ncell_key_file = \"%[1]s/compute-api.pem\"\n"+
 		"discover_hosts_interval = \"200ms\"\n[placement_client]\nurl = \"https://"+e.placement+"\"\nauth = \"token\"\ntoken_file = \"%[1]s/token\"\nca_file = \"%[1]s/ca/ca.pem\"\n"+
-		"[enrolment]\nlisten = \"%[2]s\"\nnames = [\"127.0.0.1\"]\nca_dir = \"%[1]s/ca\"\ncertificate_lifetime = \"45s\"\nplacement_url = \"https://"+e.placement+"\"\n")
+		"[enrolment]\nlisten = \"%[2]s\"\nnames = [\"127.0.0.1\"]\nca_dir = \"%[1]s/ca\"\ncertificate_lifetime = \""+lifetime+"\"\nplacement_url = \"https://"+e.placement+"\"\n")
 	placement := spawn(t, nil, "compute-agent", "placement", "serve", "--config", e.path("placement.toml"), "--listen", e.placement, "--auth", "token", "--token-file", e.path("tokens"))
 	placement.await(0, "Serving the Placement API.")
 	cell := spawn(t, nil, "compute-agent", "cells", "serve", "--config", e.path("cell1.toml"), "--name", "cell1", "--listen", e.cell)
@@ -147,7 +148,7 @@ func conditionOf(s health.Status, code health.Code) bool {
 // agents renew without a restart, and one of them is evicted: it is refused, and the other is not.
 func TestHostsJoinRenewAndAreEvicted(t *testing.T) {
 	t.Parallel()
-	e := newEnrolled(t)
+	e := newEnrolled(t, "45s")
 	sites := map[string]*site{}
 	for _, name := range []string{"h416", "h417"} {
 		s := e.host(name)

@@ -68,7 +68,7 @@ func (t *thief) ask(method, url string, body any) (int, string) {
 // evacuated, and new ones go elsewhere.
 func TestHypervisor417IsStolen(t *testing.T) {
 	t.Parallel()
-	e := newEnrolled(t)
+	e := newEnrolled(t, "1h") // the thief's copy does not expire before the end of the test
 	c := &cloud{t: t, endpoint: "http://" + e.api + "/v2.1"}
 	sites, nodes := map[string]*site{}, map[string]string{}
 	for _, name := range []string{"h416", "h417"} {
