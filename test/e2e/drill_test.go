@@ -220,7 +220,7 @@ func TestDatabasesUpgradeDrill(t *testing.T) {
 
 func practise(t *testing.T, older *testproc.Binaries, database string) {
 	config := filepath.Join(t.TempDir(), "placement.toml")
-	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"1s\"\nmax_connections_per_address = 10000\n"), 0o600))
+	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"), 0o600))
 	serve := func(of *testproc.Binaries, s *fleetServer) {
 		t.Helper()
 		cmd := of.Command("compute-agent", "placement", "serve", "--config", config, "--database", database,

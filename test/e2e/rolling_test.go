@@ -121,20 +121,19 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, resp.Body) // the client notices
 }
 
-// probe asks all servers whether they are ready, as often as it can.
-func (b *balancer) probe(ctx context.Context) {
+// probe asks a server whether it is ready, as often as it can. One that answers late holds up the
+// probes of no other: they must notice within the shutdown_delay that it stops.
+func (s *fleetServer) probe(ctx context.Context) {
 	client := &http.Client{Timeout: time.Second}
 	for ctx.Err() == nil {
-		for _, s := range b.servers {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/readyz", nil)
-			if err != nil {
-				panic(err) // the address is the test's own
-			}
-			resp, err := client.Do(req)
-			s.ready.Store(err == nil && resp.StatusCode == http.StatusOK)
-			if err == nil {
-				_ = resp.Body.Close()
-			}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/readyz", nil)
+		if err != nil {
+			panic(err) // the address is the test's own
+		}
+		resp, err := client.Do(req)
+		s.ready.Store(err == nil && resp.StatusCode == http.StatusOK)
+		if err == nil {
+			_ = resp.Body.Close()
 		}
 		select {
 		case <-ctx.Done():
@@ -238,7 +237,9 @@ func (b *balancer) load(t *testing.T) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	t.Cleanup(func() { cancel(); working.Wait() })
-	working.Go(func() { b.probe(ctx) })
+	for _, s := range b.servers {
+		working.Go(func() { s.probe(ctx) })
+	}
 	for i := range l.writers {
 		w := &writer{number: i, handler: b}
 		l.writers[i] = w
@@ -325,7 +326,7 @@ func TestDatabasesRollingUpgrade(t *testing.T) {
 
 func roll(t *testing.T, older, newer, database string) {
 	config := filepath.Join(t.TempDir(), "placement.toml")
-	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"1s\"\nmax_connections_per_address = 10000\n"), 0o600))
+	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"), 0o600))
 	args := func(words ...string) []string { return append(words, "--config", config, "--database", database) }
 	serve := func(program, address string) *process {
 		t.Helper()
