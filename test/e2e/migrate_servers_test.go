@@ -229,14 +229,14 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 				h := newOfflineHost(t, number)
 				number++
 				h.inhabit(database)
-				var run atomic.Pointer[testproc.Process]
+				var p *testproc.Process
+				started := make(chan struct{})
 				arm(func() {
-					if p := run.Load(); p != nil {
-						p.Kill()
-					}
+					<-started
+					p.Kill()
 				})
-				p := h.migrate(database)
-				run.Store(p)
+				p = h.migrate(database)
+				close(started)
 				code := p.Exit(t)
 				proxy.Watch(nil)
 				proxy.Faults(nil)
