@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -128,7 +127,7 @@ func simulate(t *testing.T, host testhost.Host, cache string) *hypervisor {
 	}
 	check(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
