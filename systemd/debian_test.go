@@ -278,9 +278,13 @@ func testReload(t *testing.T, m *machine) {
 	})
 	m.write(t, file, "[log]\nno_such_key = 1\n")
 	m.run(t, "systemctl", "reload", agentUnit)
-	if status, _ := m.try("compute-agent", "status", "--runtime-dir=/run/compute-agent"); !strings.Contains(status, "reload-refused") {
-		t.Errorf("the status does not show that the reload was refused:\n%s", status)
-	}
+	// The command does not wait for the agent, which may not have ended the reload before.
+	eventually(t, "the status to show that the reload was refused", func() error {
+		if status, _ := m.try("compute-agent", "status", "--runtime-dir=/run/compute-agent"); !strings.Contains(status, "reload-refused") {
+			return fmt.Errorf("it is %s", status)
+		}
+		return nil
+	})
 	m.remove(t, file)
 	m.run(t, "systemctl", "reload", agentUnit)
 	m.healthy(t, services[0])
