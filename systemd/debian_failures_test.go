@@ -237,7 +237,7 @@ func testCredentials(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "restart", placementUnit, agentUnit)
 	m.healthy(t, services[0])
 	code := func(header ...string) string {
-		return m.run(t, append([]string{"curl", "-sS", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/resource_providers"}, header...)...)
+		return m.run(t, append([]string{"curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/resource_providers"}, header...)...)
 	}
 	if with, without := code("-H", "X-Auth-Token: "+token), code(); with != "200" || without != "401" {
 		t.Errorf("Placement answers %s with the token, and %s without", with, without)

@@ -172,7 +172,7 @@ func (m *machine) allocations(t *testing.T) string {
 	var answer struct {
 		Allocations map[string]struct{ Resources map[string]int }
 	}
-	out := m.run(t, "curl", "-sSf", "-m", "5", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+guest.server)
+	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+guest.server)
 	must(t, json.Unmarshal([]byte(out), &answer))
 	clean, err := json.Marshal(answer)
 	must(t, err)

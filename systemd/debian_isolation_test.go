@@ -70,7 +70,7 @@ func testIsolation(t *testing.T, m *machine) {
 		"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell")
 	may("put a driver where the agent runs it", "touch /usr/libexec/compute-agent/plugins/compute-driver-probe")
 	// The socket of a cell is open to all; each call is for one of the services.
-	cell := "curl -sS -f -m 5 --unix-socket /run/compute-agent-cell-cell0/cell.sock http://cell/v1/"
+	cell := "curl -sS -f -m 60 --unix-socket /run/compute-agent-cell-cell0/cell.sock http://cell/v1/"
 	may("ask a cell as the compute API", cell+"services", "compute-agent-cells-api")
 	may("ask a cell as the agent", cell+"cell", "compute-agent", "compute-agent-cells-api")
 	may("write to libvirt", "virsh --connect qemu:///system domcapabilities")
