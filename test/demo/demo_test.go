@@ -26,7 +26,7 @@ import (
 )
 
 // patient is when a test that hangs is given up; nothing is measured by it.
-const patient = 3 * time.Minute
+const patient = 10 * time.Minute
 
 var binaries = testproc.Of("cmd/compute-agent", "cmd/compute-driver-libvirt", "test/demo")
 
