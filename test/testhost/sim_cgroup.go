@@ -24,7 +24,7 @@ const (
 	// hierarchies. The rest is the name of its directory.
 	groupPrefix = "compute-agent-sim-"
 	// dying bounds the end of a guest after SIGKILL, and the removal of its control groups.
-	dying = 10 * time.Second
+	dying = time.Minute
 	// making bounds the attempts to make a control group while other simulations clean up.
 	making = 5 * time.Second
 )

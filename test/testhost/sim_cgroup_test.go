@@ -236,7 +236,7 @@ func version1(text string) (lines string) {
 // while it answers already.
 func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -316,7 +316,7 @@ func startToBeKilled(t *testing.T) *Sim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		_ = s.Close(ctx)
 	})

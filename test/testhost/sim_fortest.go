@@ -13,7 +13,7 @@ import (
 )
 
 // closeTimeout bounds the end of a simulation that [SimForTest] started.
-const closeTimeout = 30 * time.Second
+const closeTimeout = 3 * time.Minute
 
 // SimForTest starts a simulation that ends with the test. Without root or libvirt the test is
 // skipped, or fails where CI is set.
