@@ -158,7 +158,7 @@ func TestReportOfEmulators(t *testing.T) {
 func TestDaemonRestarts(t *testing.T) {
 	o := place(t, noEmulators)
 	d := privateDaemon(t, o)
-	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "300ms", "connect_timeout": "2s"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "2s", "connect_timeout": "2s"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	eventLog, ended := make(chan string, 10), make(chan error, 1)

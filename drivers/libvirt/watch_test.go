@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // watched is a driver that is watched: its changes come through the channel.
@@ -38,7 +39,7 @@ func (r *rig) watched() <-chan string {
 // EventLog come far sooner than a resync would.
 func (r *rig) until(what string, eventLog <-chan string, tree *providertree.Tree, is func() bool) {
 	r.Helper()
-	limit := time.NewTimer(60 * time.Second)
+	limit := time.NewTimer(testproc.Patience)
 	defer limit.Stop()
 	for {
 		select {
@@ -157,7 +158,7 @@ func TestEventsTriggerAPass(t *testing.T) {
 // itself. Its connections leave nothing behind: Shutdown would tell.
 func TestDaemonRestartsOnAHostWithDevices(t *testing.T) {
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
-	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "300ms", "connect_timeout": "2s"})
+	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "2s", "connect_timeout": "2s"})
 	eventLog := r.watched()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })

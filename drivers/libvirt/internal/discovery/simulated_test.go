@@ -21,6 +21,7 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -55,7 +56,7 @@ func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()
 
 func await(t *testing.T, eventLog <-chan string, want string) {
 	t.Helper()
-	timeout := time.NewTimer(20 * time.Second)
+	timeout := time.NewTimer(testproc.Patience)
 	defer timeout.Stop()
 	var others []string
 	for {
@@ -282,7 +283,7 @@ func TestTheTreeChanges(t *testing.T) {
 func TestClosedSimulationLeavesNoFiles(t *testing.T) {
 	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{})
 	pid := s.PID()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // However many domains there are: one call for the list, one for their states, one for each
@@ -126,7 +127,7 @@ func TestTheLifeOfADomain(t *testing.T) {
 // await waits for the next event.
 func await[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(testproc.Patience) // longer than the longest pause of a link
 	defer limit.Stop()
 	select {
 	case v = <-from:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // These tests have a link over the real library and a real daemon that goes through what daemons go
@@ -34,7 +35,7 @@ func link(t *testing.T, call time.Duration) linked {
 	})
 	t.Cleanup(func() {
 		w.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
 			t.Errorf("a connection leaks: %v", err)
@@ -46,7 +47,7 @@ func link(t *testing.T, call time.Duration) linked {
 
 func (l linked) next(t *testing.T) Changes {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	c, err := l.watcher.Next(ctx)
 	if err != nil {

@@ -73,7 +73,7 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 		r.links = append(r.links, hypervisor.NewLink(settings))
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		for _, l := range r.links {
 			if err := l.Close(ctx); err != nil {
