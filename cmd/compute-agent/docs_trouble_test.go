@@ -447,7 +447,7 @@ func TestTroubleHostDown(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	o.configure("flat", "", fmt.Sprintf("[cell_client]\nurl = \"http://%s\"", address))
 	unreachable := func(view health.Status) bool {
-		return len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
+		return view.State == resourcetracker.Reporting && len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
 	}
 	stop := o.agentUntil("the cell is unreachable", unreachable)
 	o.shows(exitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
