@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -63,14 +64,13 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await FILE")
 	}
-	const limit = 30 * time.Second
-	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testproc.Patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(ts.MkAbs(args[0]))
 		switch {
 		case err == nil:
 			return
 		case time.Now().After(end):
-			ts.Fatalf("after %v: %v", limit, err)
+			ts.Fatalf("after %v: %v", testproc.Patience, err)
 		}
 	}
 }
