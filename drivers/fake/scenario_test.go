@@ -59,26 +59,28 @@ func rewrite(t *testing.T, path, content string, ago time.Duration) {
 
 func TestAScenarioGoesOnWithTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scenario.toml")
-	for ago, want := range map[time.Duration][]string{
-		0:                {"cn1 VCPU,VGPU "},
-		45 * time.Second: {"cn1 VCPU,VGPU "},
-		65 * time.Second: {"cn1 VCPU ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
-	} {
-		d, tree := played(t, path, play, ago), newTree(t, "cn1")
-		update(t, d, tree, "cn1")
-		if diff := cmp.Diff(want, outline(tree)); diff != "" {
-			t.Errorf("after %v: %s", ago, diff)
+	synctest.Test(t, func(t *testing.T) {
+		for ago, want := range map[time.Duration][]string{
+			0:                {"cn1 VCPU,VGPU "},
+			45 * time.Second: {"cn1 VCPU,VGPU "},
+			65 * time.Second: {"cn1 VCPU ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
+		} {
+			d, tree := played(t, path, play, ago), newTree(t, "cn1")
+			update(t, d, tree, "cn1")
+			if diff := cmp.Diff(want, outline(tree)); diff != "" {
+				t.Errorf("after %v: %s", ago, diff)
+			}
+			if inv, ok := tree.Inventory(rootUUID, "VGPU"); ok && (inv.Total == 8) != (ago > 0) {
+				t.Errorf("after %v: %v", ago, inv)
+			}
+			if !d.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] {
+				t.Errorf("after %v: a key that the step omits lost its value", ago)
+			}
 		}
-		if inv, ok := tree.Inventory(rootUUID, "VGPU"); ok && (inv.Total == 8) != (ago > 0) {
-			t.Errorf("after %v: %v", ago, inv)
+		if _, err := played(t, path, play, time.Hour).AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
+			t.Error(err)
 		}
-		if !d.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] {
-			t.Errorf("after %v: a key that the step omits lost its value", ago)
-		}
-	}
-	if _, err := played(t, path, play, time.Hour).AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
-		t.Error(err)
-	}
+	})
 }
 
 // TestAScenarioIsFollowed: with time, when it is written again, and not when it cannot be read.
