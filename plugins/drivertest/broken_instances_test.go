@@ -128,7 +128,9 @@ var _ = broken(map[string]brokenPlugin{
 			}
 		}
 	})},
-	"does not count its instances among the guests": {check: "instances/guests", breakage: after("Guests", func(_ *raw, _ any, r *driverv1.GuestsResponse) { r.Guests = nil })},
+	"gets more memory while it makes an instance, as the machine does": {check: "instances/inventory", passes: true, breakage: growing()},
+	"gets more memory while it counts, as the machine does":            {check: "instances/beside-pass", passes: true, breakage: growing()},
+	"does not count its instances among the guests":                    {check: "instances/guests", breakage: after("Guests", func(_ *raw, _ any, r *driverv1.GuestsResponse) { r.Guests = nil })},
 	"tells half of what a guest has": {check: "instances/guests", breakage: after("Guests", func(_ *raw, _ any, r *driverv1.GuestsResponse) {
 		for _, g := range r.GetGuests() {
 			for _, resources := range g.GetResources().GetResources() {
@@ -252,4 +254,21 @@ func tidiesGuests(_ *raw, _ context.Context, call string, _ any, next func() (an
 		}
 	}
 	return reply, err
+}
+
+// growing is a machine that gets more memory with its first instance.
+func growing() breakage {
+	var grown atomic.Bool
+	return after("UpdateProviderTree", func(s *raw, req updateReq, r *driverv1.UpdateProviderTreeResponse) {
+		list, _ := s.fake.Instances(context.Background(), req.GetNode())
+		if !grown.Load() && len(list) == 0 {
+			return
+		}
+		grown.Store(true)
+		for _, p := range r.GetTree().GetProviders() {
+			if inv := p.GetInventories()["MEMORY_MB"]; inv != nil {
+				inv.Total += 256
+			}
+		}
+	})
 }
