@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -169,6 +170,10 @@ func TestWatchOnATerminal(t *testing.T) {
 // TestHangup: SIGHUP reloads the configuration of an agent, on a terminal, too; but the one of a
 // terminal that is gone ends the agent, unless nohup started it.
 func TestHangup(t *testing.T) {
+	// What nohup started passes on that SIGHUP is ignored, but not if it handles the signal.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(handled) })
 	for _, nohup := range []bool{false, true} {
 		t.Run(fmt.Sprint("nohup ", nohup), func(t *testing.T) {
 			s := newSite(t)
