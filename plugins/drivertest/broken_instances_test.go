@@ -256,12 +256,12 @@ func tidiesGuests(_ *raw, _ context.Context, call string, _ any, next func() (an
 	return reply, err
 }
 
-// growing is a machine that gets more memory with its first instance.
+// growing is a machine that gets more memory with its first instance, or with its first large tree.
 func growing() breakage {
 	var grown atomic.Bool
 	return after("UpdateProviderTree", func(s *raw, req updateReq, r *driverv1.UpdateProviderTreeResponse) {
 		list, _ := s.fake.Instances(context.Background(), req.GetNode())
-		if !grown.Load() && len(list) == 0 {
+		if !grown.Load() && len(list) == 0 && len(r.GetTree().GetProviders()) < 1000 {
 			return
 		}
 		grown.Store(true)
