@@ -199,7 +199,7 @@ func (f fickle) Authenticate(*http.Request) (osapi.Principal, error) {
 // TestStreamsOfRefusedHostsEnd: a stream ends when one of its ends is not let in any more.
 func TestStreamsOfRefusedHostsEnd(t *testing.T) {
 	var refuses atomic.Bool
-	s := newStreaming(t, func(c *cell.Config) {
+	s := newStreaming(t, 0, func(c *cell.Config) {
 		c.Auth, c.RecheckInterval = cell.Tokens(fickle{&refuses}), 5*time.Millisecond
 	})
 	begun := make(chan struct{})

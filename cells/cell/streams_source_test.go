@@ -35,9 +35,9 @@ func (a *arriving) Work(ctx context.Context, host string, after int64, epoch str
 // TestStreamsToTheSourceOfAMigration: only the host at which a server arrives opens one, to the
 // source and no other host.
 func TestStreamsToTheSourceOfAMigration(t *testing.T) {
-	s := newStreaming(t)
+	s := newStreaming(t, 0)
 	store := &arriving{Store: s.store, host: "h2"}
-	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop()})
+	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

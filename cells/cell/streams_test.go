@@ -28,11 +28,18 @@ type streaming struct {
 	api   *cellclient.Client
 }
 
-func newStreaming(t *testing.T, change ...func(*cell.Config)) *streaming {
+// newStreaming makes one whose agent asks the process with that number, which waits for it for as
+// long as it takes; the other one hardly waits.
+func newStreaming(t *testing.T, asked int, change ...func(*cell.Config)) *streaming {
 	s := &streaming{world: begin(t)}
 	s.now = time.Now()
 	for i := range s.cells {
-		c := cell.Config{Name: "cell1", Store: s.store, Auth: cell.NoAuth(), StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop()}
+		c := cell.Config{
+			Name: "cell1", Store: s.store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop(),
+		}
+		if i == asked {
+			c.StreamWait = time.Minute
+		}
 		for _, f := range change {
 			f(&c)
 		}
@@ -114,7 +121,7 @@ func shout(_ cellwire.StreamOffer, end *cellwire.Stream) {
 func TestStreams(t *testing.T) {
 	for process, name := range []string{"the same process", "another process"} {
 		t.Run(name, func(t *testing.T) {
-			s := newStreaming(t)
+			s := newStreaming(t, process)
 			offers := make(chan cellwire.StreamOffer, 1)
 			s.agent(process, func(o cellwire.StreamOffer, end *cellwire.Stream) {
 				offers <- o
@@ -145,7 +152,7 @@ func TestStreams(t *testing.T) {
 
 // TestStreamEnds: an end learns how the other one ended.
 func TestStreamEnds(t *testing.T) {
-	s := newStreaming(t)
+	s := newStreaming(t, 0)
 	how := make(chan func(end *cellwire.Stream), 1)
 	s.agent(0, func(_ cellwire.StreamOffer, end *cellwire.Stream) { (<-how)(end) })
 	for name, c := range map[string]struct {
@@ -196,7 +203,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // TestStreamsAreRefused: only the compute API opens a stream, and only the host that the server is
 // on accepts it; what the host cannot do is refused before it is asked.
 func TestStreamsAreRefused(t *testing.T) {
-	s := newStreaming(t)
+	s := newStreaming(t, 0)
 	open := func(uuid string, purpose cellwire.Purpose) error {
 		_, err := s.api.OpenStream(t.Context(), uuid, purpose, 0)
 		return err
@@ -235,7 +242,7 @@ func TestStreamsAreRefused(t *testing.T) {
 
 // TestStreamOfAnotherHost: a host does not accept what is offered to another one.
 func TestStreamOfAnotherHost(t *testing.T) {
-	s := newStreaming(t)
+	s := newStreaming(t, 0)
 	refused := make(chan error, 1)
 	client := s.client(s.urls[0])
 	ctx, cancel := context.WithCancel(t.Context())
@@ -262,12 +269,13 @@ func TestStreamOfAnotherHost(t *testing.T) {
 // TestStreamsWithoutAgent: while the agent asks no process of the cell, the answer is a clear 503,
 // and one that begins to ask in time is found.
 func TestStreamsWithoutAgent(t *testing.T) {
-	s := newStreaming(t)
+	s := newStreaming(t, 1, func(c *cell.Config) { c.StreamWait = 100 * time.Millisecond })
 	_, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 0)
 	var failure *cellclient.Failure
 	if !errors.As(err, &failure) || strings.Count(err.Error(), "does not ask this process") != 2 {
 		t.Errorf("got %v, want both processes to say why", err)
 	}
+	s = newStreaming(t, 1)
 	opened := make(chan error, 1)
 	go func() {
 		end, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 0)
