@@ -123,7 +123,10 @@ func TestASlowCellOfManyBatches(t *testing.T) {
 	})
 }
 
-func TestHowOftenCellsAreAsked(t *testing.T) {
+// How often cells are asked, when none seems to be slow: for that, time passes in a bubble.
+func TestHowOftenCellsAreAsked(t *testing.T) { synctest.Test(t, testHowOftenCellsAreAsked) }
+
+func testHowOftenCellsAreAsked(t *testing.T) {
 	a, b := &listCell{rows: rowsOf("a", 500, 0, 2)}, &listCell{rows: rowsOf("b", 500, 1, 2)}
 	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits}) // half of the limit and four standard deviations: once is enough
@@ -149,17 +152,15 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 		fakes[i] = &listCell{}
 	}
 	fakes[3].rows, fakes[7].rows, fakes[9].rows = rowsOf("a", 400, 0, 3), rowsOf("b", 400, 1, 3), rowsOf("c", 400, 2, 3)
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		for _, f := range fakes {
-			f.delay = time.Second
-		}
-		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
-		check(t, 1000, len(r.Rows))
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("three cells with four batches each took %v", took)
-		}
-	})
+	start := time.Now()
+	for _, f := range fakes {
+		f.delay = time.Second
+	}
+	r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, fakes...)
+	check(t, 1000, len(r.Rows))
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("three cells with four batches each took %v", took)
+	}
 }
 
 func TestMergeRejectsInvalidPages(t *testing.T) {

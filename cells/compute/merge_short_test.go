@@ -4,6 +4,7 @@ package compute
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,8 +12,10 @@ import (
 )
 
 // TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and
-// the rest when it is asked again.
-func TestShortPages(t *testing.T) {
+// the rest when it is asked again. In a bubble none seems to be slow.
+func TestShortPages(t *testing.T) { synctest.Test(t, testShortPages) }
+
+func testShortPages(t *testing.T) {
 	short := func(_ int, p cellwire.ServerPage) cellwire.ServerPage {
 		if len(p.Rows) > 7 {
 			p.Rows, p.More = p.Rows[:7], true

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const askSerial = `{"remote_console":{"protocol":"serial","type":"serial"}}`
@@ -134,9 +135,7 @@ func TestConsoleProxy(t *testing.T) {
 				t.Errorf("%q: %q, %v", typed, got, err)
 			}
 		}
-		if n := c.api.InFlight(); n != 0 {
-			t.Errorf("%d requests are in flight", n)
-		}
+		testproc.Eventually(t, testproc.Patience, "the request is over while its console is open", testproc.True(func() bool { return c.api.InFlight() == 0 }))
 		if err := socket.Write(ctx, websocket.MessageText, []byte("x")); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+		service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
 		if err != nil {
 			c.t.Fatal(err)
 		}
