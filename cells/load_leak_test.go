@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // leftovers are the goroutines and the sockets of this process. Its other open files are those of
@@ -33,12 +35,15 @@ func count(t *testing.T) leftovers {
 	return l
 }
 
-// settled is what is left when no client sends requests: unused connections are closed until none
-// is.
-func (w *world) settled(enough func(leftovers) bool) leftovers {
+// settled is what is left when no client sends requests: unused connections are closed until there
+// is no more than enough, or, if that is nil, until there has been no less for a while.
+func (w *world) settled(enough *leftovers) leftovers {
 	w.t.Helper()
 	least, same := count(w.t), 0
-	for deadline := time.Now().Add(slack); same < 50 && !enough(least) && time.Now().Before(deadline); same++ {
+	for deadline := time.Now().Add(testproc.Patience); time.Now().Before(deadline); same++ {
+		if enough == nil && same == 50 || enough != nil && !least.more(*enough) {
+			break
+		}
 		w.closeIdle()
 		time.Sleep(10 * time.Millisecond)
 		if now := count(w.t); least.more(now) {
@@ -65,7 +70,7 @@ func TestOutageLeaksNoConnections(t *testing.T) {
 			defer stop()
 			full := w.asker()
 			again := func() (err error) {
-				for deadline := time.Now().Add(slack); time.Now().Before(deadline); {
+				for deadline := time.Now().Add(testproc.Patience); time.Now().Before(deadline); {
 					if err = errors.Join(full.ask(t.Context(), plain, 0), errors.Join(full.judged()...)); err == nil {
 						return nil
 					}
@@ -73,7 +78,7 @@ func TestOutageLeaksNoConnections(t *testing.T) {
 				return err
 			}
 			check(t, again())
-			base := w.settled(func(leftovers) bool { return false })
+			base := w.settled(nil)
 
 			w.hangs.hang()
 			answered := make(chan error, lists)
@@ -93,7 +98,7 @@ func TestOutageLeaksNoConnections(t *testing.T) {
 			w.hangs.resume()
 			check(t, again())
 
-			now := w.settled(func(now leftovers) bool { return !now.more(base) })
+			now := w.settled(&base)
 			t.Logf("goroutines and sockets: %v before, at most %v in the outage, %v after it", base, most, now)
 			if now.more(base) {
 				stacks := make([]byte, 1<<20)

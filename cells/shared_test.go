@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -26,8 +27,8 @@ func process(t *testing.T, database string) (url string, stop func()) {
 	t.Helper()
 	c, err := NewCell(t.Context(), CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	url = "unix://" + filepath.Join(t.TempDir(), "cell.sock") // a port may be another program's after the process stopped
+	l, err := osapi.Listen(t.Context(), url)
 	testproc.Check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -45,7 +46,7 @@ func process(t *testing.T, database string) (url string, stop func()) {
 		}
 	}
 	t.Cleanup(stop)
-	return "http://" + l.Addr().String(), stop
+	return url, stop
 }
 
 // TestTwoProcessesOfACell: the compute API and an agent use different processes of one cell, and
