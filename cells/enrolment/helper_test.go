@@ -47,13 +47,14 @@ type world struct {
 }
 
 func (w *world) now() time.Time {
-	if at := w.stop.Load(); at != nil {
-		return *at
+	at := time.Now()
+	if stopped := w.stop.Load(); stopped != nil {
+		at = *stopped
 	}
-	return time.Now().Add(time.Duration(w.later.Load()))
+	return at.Add(time.Duration(w.later.Load()))
 }
 
-// stopClock sets the clock of the service, which does not go on.
+// stopClock sets the clock of the service, which goes on only with later.
 func (w *world) stopClock(at time.Time) { w.stop.Store(&at) }
 
 func newWorld(t *testing.T, change func(*enrolment.Config)) *world {
