@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // realCell is a scene whose cell is a real one, behind HTTP.
@@ -75,7 +76,7 @@ func (c *realCell) boot(n int) {
 // await waits until the cell says so of a server.
 func (c *realCell) await(n int, what string, is func(cellwire.Server) bool) cellwire.Server {
 	c.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(testproc.Patience); ; {
 		s, err := c.client.Server(c.Context(), serverUUID(n))
 		if err == nil && is(s) {
 			return s
@@ -98,7 +99,7 @@ func inState(vm string) func(cellwire.Server) bool {
 // another process, softly deleted, restored, deleted, and one that fails.
 func TestRealCell(t *testing.T) {
 	c := newRealCell(t)
-	for deadline := time.Now().Add(20 * time.Second); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {
+	for deadline := time.Now().Add(testproc.Patience); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v", c.w.Status())
 		}
@@ -163,7 +164,7 @@ func TestRealCell(t *testing.T) {
 	if c.driver.power(1) != -1 || c.placement.holds(1) || c.placement.holds(2) {
 		t.Error("something is left")
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; { // the answers to the last reports
+	for deadline := time.Now().Add(testproc.Patience); ; { // the answers to the last reports
 		st := c.w.Status()
 		if st.Servers == 0 && st.Busy == 0 && st.Waiting == 0 {
 			break

@@ -203,13 +203,10 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 				return func(s cellwire.Server) bool { return s.Host == host && s.VMState == state && s.TaskState == "" }
 			}
 			r.eventually("the guest", on("cn1", cellwire.VMActive), plugins.PowerRunning, gone)
-			check[plugins.Instance](r)(r.drivers["cn1"].SetPower(ctx, "cn1", serverUUID(1), plugins.PowerShutdown, true))
-			made := r.disk("cn1")
-			check[plugins.Instance](r)(r.drivers["cn1"].SetPower(ctx, "cn1", serverUUID(1), plugins.PowerRunning, true))
-			r.eventually("its power", on("cn1", cellwire.VMActive), plugins.PowerRunning, gone)
 
 			m := r.move(cellwire.MigrationCold)
 			r.eventually("the migration", on("cn2", cellwire.VMResized), plugins.PowerShutdown, plugins.PowerRunning)
+			made := r.disk("cn1") // which is off, as the cell wants it
 			r.step(m, cellwire.MigrationStep{Confirm: true})
 			r.eventually("the confirmation", on("cn2", cellwire.VMActive), gone, plugins.PowerRunning)
 			testproc.Eventually(t, testproc.Patience, "the end of what was kept on the source", testproc.True(func() bool { return !r.placement.holds(1001) }))
