@@ -22,8 +22,8 @@ import (
 // cellTimeout is what cells have in the worlds in which they hang, and slack what a request may
 // take beside it: less than once more the timeout, so that waiting twice is noticed.
 const (
-	cellTimeout = 2500 * time.Millisecond
-	slack       = 2 * time.Second
+	cellTimeout = 6 * time.Second
+	slack       = 5 * time.Second
 )
 
 // hangLane are cells that hang, or answer what no cell answers. Project p1 has servers in cell1 and
@@ -237,7 +237,7 @@ var hangLane = lane{build: hangWorld, cases: []aCase{
 
 // pinging pings cells. Those that are well have much time for an answer on a machine that does
 // other things as well.
-var pinging = []string{`compute_api.cell_ping_interval = "500ms"`, `compute_api.cell_down_time = "5s"`}
+var pinging = []string{`compute_api.cell_ping_interval = "500ms"`, `compute_api.cell_down_time = "10s"`}
 
 // hurried gives cells cellTimeout.
 var hurried = fmt.Sprintf("compute_api.cell_timeout = %q", cellTimeout)

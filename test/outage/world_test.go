@@ -94,7 +94,7 @@ func newWorld(t *testing.T, p plan) *world {
 		}
 		w.cells[name] = s
 		w.write(t, s.config, append([]string{
-			"cell.listen = " + quoted(listen), fmt.Sprintf("cell.report_interval = %q", agentReports), `cell.service_down_time = "20s"`,
+			"cell.listen = " + quoted(listen), fmt.Sprintf("cell.report_interval = %q", agentReports), `cell.service_down_time = "60s"`,
 			"agent.state_dir = " + quoted(s.dir), "agent.runtime_dir = " + quoted(filepath.Join(dir, name+".run")),
 		}, p.cell...))
 		s.process = w.start(t, name, "cells", "serve", "--name", name, "--config", s.config)
