@@ -21,7 +21,7 @@ const settleTime = 4 * time.Minute
 // back: guests run on as if nothing had happened, and then everything goes together.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, plan{kinds: []kind{libvirt, libvirt, libvirt}, apis: 1, downTime: 20 * time.Second})
+	w := newWorld(t, plan{kinds: []kind{libvirt, libvirt, libvirt}, apis: 1, downTime: 20 * time.Second, unhurried: true})
 	api := w.apis[0]
 	watch := w.watching(t.Context(), unmoved)
 	one, two := caller{"one", false}, caller{"two", false}

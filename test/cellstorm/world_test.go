@@ -54,6 +54,8 @@ type plan struct {
 	reclaim time.Duration
 	// downTime is after which silence a host is down.
 	downTime time.Duration
+	// unhurried: no cell hangs, so they have so much time that none that is well is down.
+	unhurried bool
 }
 
 // The times that cells and Placement have to answer. What is stopped for longer is down.
@@ -174,7 +176,10 @@ func (w *world) reached(t *testing.T, dsn string) string {
 
 func (w *world) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()
-	reclaim := ""
+	timeout, down, reclaim := cellTimeout, 1500*time.Millisecond, ""
+	if p.unhurried {
+		timeout, down = 20*time.Second, 10*time.Second
+	}
 	if p.reclaim > 0 {
 		reclaim = fmt.Sprintf("reclaim_instance_interval = %q\n", p.reclaim)
 	}
@@ -184,7 +189,7 @@ listen = %q
 database = %q
 cell_timeout = %q
 cell_ping_interval = "500ms"
-cell_down_time = "1500ms"
+cell_down_time = %q
 discover_hosts_interval = "1s"
 %s[quota]
 instances = -1
@@ -194,7 +199,7 @@ ram = -1
 url = %q
 timeout = %q
 connect_timeout = "1s"
-`, a.address, w.reached(t, w.database), cellTimeout, reclaim, "http://"+w.placementAddress, placementTimeout))
+`, a.address, w.reached(t, w.database), timeout, down, reclaim, "http://"+w.placementAddress, placementTimeout))
 	if len(w.apis) == 0 {
 		for i, c := range w.cells {
 			for _, one := range c.processes {
