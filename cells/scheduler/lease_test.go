@@ -155,7 +155,7 @@ func TestStandbyDoesWhatClientsAsk(t *testing.T) {
 	database := dbservers.MariaDB(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1, 1}, nil)
 	t.Cleanup(w.close)
-	active := w.join(t, database, time.Second)
+	active := w.join(t, database, time.Hour) // it keeps the lease, however slow the machine is
 	active.await(t)
 	standby := w.join(t, database, time.Hour) // it looks once
 	w.scheduler = standby.Scheduler

@@ -144,7 +144,7 @@ func TestLateReplacementOfStoppedScheduler(t *testing.T) {
 			ended := make(chan error, 2)
 			go func() { ended <- stopped.Schedule(ctx) }()
 			await(t, erasing, erase)
-			next := w.join(t, database, 200*time.Millisecond)
+			next := w.join(t, database, 2*time.Second) // it must keep the lease, also on a machine that is slow
 			next.await(t)
 			w.elsewhere()
 			placed, goOn := make(chan struct{}), make(chan struct{})
