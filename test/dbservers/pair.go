@@ -93,14 +93,18 @@ func (p *Pair) synchronous(t testing.TB) {
 // commit.
 func (p *Pair) WaitSynchronous(t testing.TB) {
 	t.Helper()
-	testproc.Eventually(t, patience, "the standby streams", func() error {
-		const query = "SELECT current_setting('synchronous_standby_names') || coalesce((SELECT state || sync_state FROM pg_stat_replication WHERE application_name = 'standby'), '')"
-		state, err := p.Primary.word(t.Context(), query)
-		if err == nil && state != "*streamingsync" {
-			err = fmt.Errorf("it is in state %q", state)
-		}
-		return err
-	})
+	testproc.Eventually(t, patience, "the standby streams", func() error { return p.Synchronous(t.Context()) })
+}
+
+// Synchronous returns nil while the standby streams from the primary, which waits for it at each
+// commit.
+func (p *Pair) Synchronous(ctx context.Context) error {
+	const query = "SELECT current_setting('synchronous_standby_names') || coalesce((SELECT state || sync_state FROM pg_stat_replication WHERE application_name = 'standby'), '')"
+	state, err := p.Primary.word(ctx, query)
+	if err == nil && state != "*streamingsync" {
+		err = fmt.Errorf("the standby is in state %q", state)
+	}
+	return err
 }
 
 // DSN returns the DSN of a database, for its owner, on whichever server accepts writes. With

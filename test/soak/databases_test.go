@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // galera is a cluster with a node for each server of Placement.
@@ -114,11 +115,13 @@ func (p pair) faults(t *testing.T, _ *rand.Rand) (out []fault) {
 	for n, which := range []func() *dbservers.Server{primary, standby} {
 		name := []string{"the primary", "the standby"}[n]
 		start := func() {
-			if s := which(); !s.Running() {
-				s.Kill(t)
-				s.Start(t)
-			}
-			p.whole(t)
+			testproc.Eventually(t, 2*testproc.Patience, name+" is back", func() error {
+				if s := which(); !s.Running() { // after a full disk, it may also end by itself now
+					s.Kill(t)
+					s.Start(t)
+				}
+				return p.Synchronous(t.Context())
+			})
 		}
 		out = append(out,
 			fault{name: name + " is killed", takes: []string{database}, strike: func() { which().Kill(t) }, heal: start},

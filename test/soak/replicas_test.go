@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -13,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -71,8 +74,10 @@ type site struct {
 	engine  engine
 	servers []*replica
 	dice    *rand.Rand
-	began   time.Time
-	struck  map[string]int // how often each fault did
+	// patience is how long a client waits for an answer, before it goes to another server.
+	patience time.Duration
+	began    time.Time
+	struck   map[string]int // how often each fault did
 }
 
 // log says what happens when.
@@ -83,7 +88,7 @@ func (s *site) log(t *testing.T, format string, args ...any) {
 
 func newSite(t *testing.T, e engine, dice *rand.Rand) *site {
 	t.Helper()
-	s := &site{engine: e, dice: dice, began: time.Now(), struck: map[string]int{}}
+	s := &site{engine: e, dice: dice, patience: 3 * time.Second, began: time.Now(), struck: map[string]int{}}
 	for host := range replicaCount {
 		address := testproc.FreeAddress(t)
 		r := &replica{host: host, address: address, state: place(t), at: dbservers.WithPasswordFile(t, e.database(host)), client: newClient("http://" + address)}
@@ -118,6 +123,26 @@ func (r *replica) ended() bool {
 	}
 }
 
+// stop stops the process of a server, if there is one: without a database it ends by itself,
+// perhaps just now.
+func (r *replica) stop(t *testing.T) {
+	t.Helper()
+	testproc.Eventually(t, testproc.Patience, fmt.Sprintf("server %d is stopped, or has ended", r.host), func() error {
+		if p, there := processes.Look(r.process.Pid()); r.ended() || there && p.State == 'T' {
+			return nil
+		}
+		return errors.Join(errors.New("it runs"), r.process.Signal(syscall.SIGSTOP))
+	})
+}
+
+// goOn has the process of a server continue, if there is one.
+func (r *replica) goOn(t *testing.T) {
+	t.Helper()
+	if !r.ended() {
+		r.process.Thaw(t)
+	}
+}
+
 // await starts a server that does not run, until it serves: without a database it ends.
 func (s *site) await(t *testing.T, r *replica) {
 	t.Helper()
@@ -141,7 +166,7 @@ func (s *site) faults(t *testing.T) (out []fault) {
 				r.killed = true
 				r.process.Kill()
 			}, heal: func() { s.launch(t, r) }},
-			fault{name: "a server is stopped", takes: []string{me}, strike: func() { r.process.Freeze(t) }, heal: func() { r.process.Thaw(t) }},
+			fault{name: "a server is stopped", takes: []string{me}, strike: func() { r.stop(t) }, heal: func() { r.goOn(t) }},
 			fault{name: "a server is cut off", takes: []string{me, wires}, strike: func() { s.engine.separate(t, r.host) }, heal: func() { s.engine.join(t) }},
 		)
 	}
@@ -288,11 +313,11 @@ func (s *site) roam(t *testing.T, st *storm, stop <-chan struct{}, number int, g
 			}
 			pause = 10 * time.Millisecond
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), s.patience)
 		a := st.step(ctx, number, s.servers[n].client, g, o)
 		cancel()
 		if a.later || a.unknown {
-			avoid[n] = time.Now().Add(patience)
+			avoid[n] = time.Now().Add(s.patience)
 			pause = time.Duration(20+g.rand.IntN(200)) * time.Millisecond
 		}
 		select {
@@ -304,9 +329,6 @@ func (s *site) roam(t *testing.T, st *storm, stop <-chan struct{}, number int, g
 		}
 	}
 }
-
-// patience is how long a client waits for an answer, before it goes to another server.
-const patience = 3 * time.Second
 
 // agree reads all trees from all servers, as a part of the history, and returns them.
 func (s *site) agree(t *testing.T, st *storm, trees map[int]*forest) map[int]*forest {
