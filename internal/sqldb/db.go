@@ -3,6 +3,7 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"time"
 )
 
 // DB is a database in use. It is safe for concurrent use.
@@ -27,6 +29,7 @@ type DB struct {
 	connector      driver.Connector // to the servers
 	schema         *Schema          // of a database of servers: its table has the row that transactions lock
 	knows          int              // steps of that schema
+	failover       time.Duration    // that of Options
 	extra          []*sql.DB
 	presence       *presence // nil for a file
 	had, has       int       // steps of the schema
@@ -60,6 +63,9 @@ func (db *DB) Connect(pragmas ...string) (*sql.DB, error) {
 	}
 	return db.connect(1, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
 }
+
+// Failover is how long a transaction waits for a server that takes writes.
+func (db *DB) Failover() time.Duration { return cmp.Or(db.failover, failover) }
 
 // Path is where the file is, absolute and without symbolic links; or the address of a database of
 // servers, without its password.

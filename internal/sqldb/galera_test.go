@@ -30,7 +30,8 @@ const (
 
 // bank is a schema of accounts, between which all writers move money.
 func bank() sqldb.Options {
-	return sqldb.Options{Schema: &sqldb.Schema{
+	// How long a cluster takes to go on without a node depends on what else the machine does.
+	return sqldb.Options{Failover: testproc.Patience, Schema: &sqldb.Schema{
 		Table: "steps",
 		Steps: fstest.MapFS{
 			"sqlite/0001.sql": {}, "mysql/0001.sql": {Data: []byte("CREATE TABLE accounts (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL);\n" +

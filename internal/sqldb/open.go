@@ -36,6 +36,8 @@ type Options struct {
 	// Alone refuses a database of servers that another process has open, and keeps others from
 	// opening it, where the schema has a table of processes. A file belongs to one process anyway.
 	Alone bool
+	// Failover is how long a transaction waits for a server that takes writes; 0 is 5 s.
+	Failover time.Duration
 	// Means is what a kind of failure is to the callers of the package whose database it is; see
 	// [Error].
 	Means func(kind error) error
@@ -74,6 +76,7 @@ func Open(ctx context.Context, name string, o Options) (*DB, error) {
 		return nil, addressError(o.Means, "opening", err)
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	db.failover = o.Failover
 	if o.Progress == nil {
 		o.Progress = func() {}
 	}

@@ -17,7 +17,7 @@ func (db *DB) Repeatable(ctx context.Context, on *sql.DB, op, query string, args
 }
 
 func (db *DB) repeat(ctx context.Context, on *sql.DB, query string, args []any) error {
-	r := retries{dialect: db.Dialect}
+	r := db.retries()
 	for {
 		_, err := on.ExecContext(ctx, query, args...)
 		if err == nil || !r.again(ctx, err) {

@@ -20,8 +20,8 @@ const (
 	sharedReaders = 8
 	// maxTries is how often a transaction is run that others are in the way of.
 	maxTries = 20
-	// Failover is how long a transaction waits for a server that takes writes.
-	Failover = 5 * time.Second
+	// failover is Options.Failover if it is not set.
+	failover = 5 * time.Second
 	// firstPause is the mean pause before the second try; it doubles up to lastPause.
 	firstPause = 2 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
@@ -77,7 +77,7 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
 	// undone.
-	for r := (retries{dialect: db.Dialect}); err != nil && db.Dialect.Retry(err) && r.again(ctx, err); {
+	for r := db.retries(); err != nil && db.Dialect.Retry(err) && r.again(ctx, err); {
 		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
 	return err
@@ -121,7 +121,7 @@ func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 // run tries the transaction until there is an outcome or no more hope. done is whether err is the
 // outcome.
 func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
-	r := retries{dialect: w.db.Dialect}
+	r := w.db.retries()
 	for {
 		done, err := w.try(ctx)
 		if done || !r.again(ctx, err) {
@@ -137,10 +137,13 @@ const conflictPatience = 15 * time.Second
 // retries counts the tries of one change.
 type retries struct {
 	dialect   *Dialect
+	failover  time.Duration // that of Options
 	tries     int
 	until     time.Time // when waiting for a server ends; zero before the first failure
 	conflicts time.Time // when conflicts end the tries; zero before the first one
 }
+
+func (db *DB) retries() retries { return retries{dialect: db.Dialect, failover: db.Failover()} }
 
 // again says whether a change that failed with an error may succeed when it is tried again, and
 // waits before that.
@@ -153,14 +156,14 @@ func (r *retries) again(ctx context.Context, err error) bool {
 	switch kind, _ := r.dialect.Kind(err); {
 	case r.dialect.Retry(err):
 		if r.conflicts.IsZero() {
-			r.conflicts = time.Now().Add(conflictPatience)
+			r.conflicts = time.Now().Add(max(conflictPatience, r.failover))
 		}
 		if r.tries >= maxTries && time.Now().After(r.conflicts) {
 			return false
 		}
 	case kind == ErrUnreachable || kind == ErrReadOnly:
 		if r.until.IsZero() {
-			r.until = time.Now().Add(Failover)
+			r.until = time.Now().Add(r.failover)
 		}
 		if time.Now().After(r.until) {
 			return false

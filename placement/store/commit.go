@@ -64,7 +64,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		if !errors.Is(err, sqldb.ErrLocked) { // that another transaction was in the way is nothing to report
 			s.db.Failed(err)
 		}
-		if !again(ctx, &patience, err) {
+		if !s.again(ctx, &patience, err) {
 			if unknown && !errors.Is(err, ledger.ErrOutcomeUnknown) {
 				err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, err)
 			}
@@ -76,9 +76,9 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 
 // again says whether to try again after an error that can pass, until patience,
 // which the first error sets.
-func again(ctx context.Context, patience *time.Time, err error) bool {
+func (s *Store) again(ctx context.Context, patience *time.Time, err error) bool {
 	if patience.IsZero() {
-		*patience = time.Now().Add(sqldb.Failover)
+		*patience = time.Now().Add(s.db.Failover())
 	}
 	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
 	return passes && ctx.Err() == nil && time.Now().Before(*patience)
@@ -188,7 +188,7 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 		if tx, err = s.lockVersion(ctx); err == nil {
 			break
 		}
-		if err = s.failed(ctx, "reserving", err); !again(ctx, &patience, err) {
+		if err = s.failed(ctx, "reserving", err); !s.again(ctx, &patience, err) {
 			s.committing.Unlock()
 			return nil, err
 		}

@@ -37,6 +37,8 @@ type Options struct {
 	// Alone refuses a database that another process serves, and keeps others from
 	// serving it until the store is closed.
 	Alone bool
+	// Failover is how long a commit waits for a server that takes writes; 0 is 5 s.
+	Failover time.Duration
 	// Upgrade also runs the steps of the schema after which older programs cannot
 	// use the database.
 	Upgrade bool
@@ -79,7 +81,7 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Means: means, Logger: o.Logger, Progress: o.Progress}
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover, Means: means, Logger: o.Logger, Progress: o.Progress}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()
 	}

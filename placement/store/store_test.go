@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var ctx = context.Background()
@@ -37,6 +38,13 @@ type fatal interface {
 func open(t fatal, name string) *ledger.Ledger {
 	t.Helper()
 	s, err := store.Open(ctx, name, store.Options{})
+	return opened(t, s, err)
+}
+
+// openPatiently is open of a server that has many faults in a row, by chance.
+func openPatiently(t fatal, name string) *ledger.Ledger {
+	t.Helper()
+	s, err := store.Open(ctx, name, store.Options{Failover: testproc.Patience})
 	return opened(t, s, err)
 }
 
