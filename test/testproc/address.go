@@ -10,28 +10,58 @@ import (
 	"net"
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// FreeAddress returns an address on which no process listens. Its port is outside the range of
-// ports for outgoing connections: one of those could take it while its process is down.
+// FreeAddress returns an address on which no process listens, and which no other test gets while
+// this one runs. Its port is outside the range of ports for outgoing connections: one of those
+// could take it while its process is down.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	address, err := UnusedAddress(t.Context())
+	address, release, err := unusedAddress(t.Context())
 	Check(t, err)
+	t.Cleanup(release)
 	return address
 }
 
-// UnusedAddress is FreeAddress for what is no test.
+// UnusedAddress is FreeAddress for what is no test, or outlives it: this process keeps the address.
 func UnusedAddress(ctx context.Context) (string, error) {
+	address, _, err := unusedAddress(ctx)
+	return address, err
+}
+
+func unusedAddress(ctx context.Context) (string, func(), error) {
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
+		port := 10000 + rand.IntN(20000)
+		release, reserved := reserve(port)
+		if !reserved {
 			continue
 		}
-		return address, l.Close()
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			release()
+			continue
+		}
+		return address, release, l.Close()
 	}
-	return "", errors.New("no port is free")
+	return "", nil, errors.New("no port is free")
+}
+
+// reserve takes a port from all tests of the machine: it is theirs who have the socket of its name,
+// which is in no directory and is gone with the process.
+func reserve(port int) (release func(), reserved bool) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, false
+	}
+	release = func() { _ = unix.Close(fd) }
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@compute-agent-test-port-%d", port)}); err != nil {
+		release()
+		return nil, false
+	}
+	return release, true
 }
 
 // SocketDir returns a directory for sockets that is removed when the test ends. Its name is short:
