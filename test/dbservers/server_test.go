@@ -45,7 +45,8 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 			s.Pause(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if _, err := db.ExecContext(ctx, "UPDATE words SET word = 'paused'"); !errors.Is(err, context.DeadlineExceeded) {
+			// The server may make this change late, when it continues.
+			if _, err := db.ExecContext(ctx, "UPDATE words SET word = word"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a server that is stopped by a signal: %v", err)
 			}
 			s.Continue(t)
@@ -124,21 +125,22 @@ func TestHostsAreSeparated(t *testing.T) {
 	dsn, err := url.Parse(p.DSN("words"))
 	testproc.Check(t, err)
 	primary, standby, _ := strings.Cut(dsn.Host, ",")
-	reaches := func(address string) error {
+	reachesWithin := func(seconds, address string) error {
 		host, port, _ := net.SplitHostPort(address)
-		cmd := exec.CommandContext(t.Context(), "/usr/bin/timeout", "1", "/bin/bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
+		cmd := exec.CommandContext(t.Context(), "/usr/bin/timeout", seconds, "/bin/bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 		p.Enter(t, 0, cmd, "", "")
 		return cmd.Run()
 	}
+	reaches := func(address string) error { return reachesWithin("60", address) }
 	testproc.Check(t, reaches(primary), reaches(standby))
 	p.Partition(t, p.Number(p.Standby))
 	testproc.Check(t, reaches(primary))
-	if reaches(standby) == nil {
+	if reachesWithin("1", standby) == nil {
 		t.Error("the standby is separated, and reached")
 	}
 	p.Partition(t, 2)
-	if reaches(primary) == nil {
+	if reachesWithin("1", primary) == nil {
 		t.Error("the host is separated, and reaches the primary")
 	}
 	p.WaitSynchronous(t)
