@@ -25,8 +25,8 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, dbservers.Options{})
-			name := withOption(s.Database(t, "words"), "connect_timeout=1")
-			name = withOption(name, "read_timeout=1")
+			patient := s.Database(t, "words")
+			name := withOption(withOption(patient, "connect_timeout=1"), "read_timeout=1")
 			const clients = 3
 			var mu sync.Mutex
 			var acked, refused []int64
@@ -37,7 +37,7 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 				var done atomic.Int64
 				var opened []*sqldb.DB
 				for range clients {
-					opened = append(opened, openSummed(t, name))
+					opened = append(opened, openAtLast(t, name))
 				}
 				for _, db := range opened {
 					running.Go(func() {
@@ -88,7 +88,7 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 				close(stop)
 				running.Wait()
 			}
-			got := parts(t, openSummed(t, name))
+			got := parts(t, openSummed(t, patient))
 			for _, n := range acked {
 				if !slices.Contains(got, n) {
 					t.Errorf("the acknowledged %d is lost", n)

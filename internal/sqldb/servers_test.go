@@ -222,7 +222,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	var last int64
 	must(t, admin.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&last))
 	execute("SET GLOBAL wait_timeout = 1")
-	db = openSummed(t, name)
+	db = openAtLast(t, name)
 	if _, err := sqldb.All(t.Context(), db.Reader, sqldb.Value[int64], "SELECT n FROM parts"); err != nil {
 		t.Error(err)
 	}
