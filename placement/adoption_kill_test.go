@@ -4,11 +4,13 @@ package placement_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // writing is a statement that changes a database, in what a client sends.
@@ -178,12 +181,13 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 	if !was && err != nil {
 		t.Fatalf("%s, to be killed at statement %d: %v", do, n, err)
 	}
+	k.alone(t)
 	found, _ := checkDatabase(t, k.dsn)
 	if direct, err := placement.Direct(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()}); err == nil {
 		if err := direct.Close(); err != nil {
 			t.Error(err)
 		}
-		// The server may have done the last statement after the look.
+		// A start makes what is left of the last step.
 		if again, _ := checkDatabase(t, k.dsn); again.State != store.StateAdopted {
 			t.Errorf("%s, killed at statement %d: served in state %s", do, n, found.State)
 		}
@@ -191,6 +195,27 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 		t.Errorf("%s, killed at statement %d, in state %s: %v", do, n, found.State, err)
 	}
 	return was
+}
+
+// alone waits until the server has done the last statement of what was killed: all sessions of that
+// have ended then.
+func (k *killing) alone(t *testing.T) {
+	t.Helper()
+	query := "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+	if strings.HasPrefix(k.dsn, "postgres:") {
+		query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+	}
+	db := dbservers.Open(t, k.dsn)
+	db.SetMaxOpenConns(1)
+	testproc.Eventually(t, testproc.Patience, "no other session uses the database", func() error {
+		var n int
+		err := db.QueryRowContext(t.Context(), query).Scan(&n)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d do", n)
+		}
+		return err
+	})
+	testproc.Check(t, db.Close())
 }
 
 // adopt adopts what is left of statement n, and looks whether it is served.
