@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // config is a service on a fresh state directory where the user "admin" may do everything.
@@ -140,7 +141,7 @@ func TestLogOfStopping(t *testing.T) {
 func TestARequestUnderWayIsFinished(t *testing.T) {
 	held := &holding{entered: make(chan struct{}), leave: make(chan struct{})}
 	cfg := config(t)
-	cfg.Auth = placement.Auth{Authenticator: held}
+	cfg.Auth, cfg.ShutdownGrace = placement.Auth{Authenticator: held}, testproc.Patience
 	server, err := placement.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +214,9 @@ func (l *steps) Close() error {
 // TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its
 // request answered, also when that arrives after.
 func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
-	server, err := placement.New(t.Context(), config(t))
+	cfg := config(t)
+	cfg.ShutdownGrace = testproc.Patience
+	server, err := placement.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,11 +310,7 @@ func (l *elsewhere) Close() error            { l.closed = true; return nil }
 // startServer starts this test program as a server process and waits until it answers.
 func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
 	t.Helper()
-	l, url := listen(t)
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := testproc.FreeAddress(t)
 	cmd = exec.Command(os.Args[0], stateDir)
 	cmd.Env = append(os.Environ(), "PLACEMENT_TEST_SERVE="+address, "PLACEMENT_TEST_POLICY=legacy")
 	cmd.Stderr = os.Stderr
@@ -319,14 +318,14 @@ func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if c, err := net.Dial("tcp", address); err == nil {
-			_ = c.Close()
-			return cmd, url
+	testproc.Eventually(t, testproc.Patience, "the server process answers", func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
 		}
-	}
-	t.Fatal("the server process does not answer")
-	return nil, ""
+		return err
+	})
+	return cmd, "http://" + address
 }
 
 func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {

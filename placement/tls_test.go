@@ -28,6 +28,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // authority signs certificates.
@@ -133,8 +134,8 @@ func TestTLS(t *testing.T) {
 	cfg.TLS.ClientCAFile = cfg.TLS.CertFile + ".clients"
 	var clock atomic.Int64 // seconds beside the machine's clock
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(clock.Load()) * time.Second) }
-	var log bytes.Buffer
-	cfg.Logger = zerolog.New(zerolog.SyncWriter(&log))
+	var log testproc.Buffer
+	cfg.Logger = zerolog.New(&log)
 	certificate, key := server.sign(t, "first", 100)
 	put(t, cfg.TLS.CertFile, certificate, 0o644)
 	put(t, cfg.TLS.KeyFile, key, 0o600)
