@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/systemd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // systemctl is what systemd hears of the environment's agent.
 type systemctl struct {
-	t    *testing.T
-	conn *net.UnixConn
+	t        *testing.T
+	messages chan string
 }
 
 // watched has the environment's agent talk to us as to systemd, which wants signs of life.
@@ -32,21 +33,34 @@ func (h *env) watched(interval time.Duration) *systemctl {
 	h.t.Setenv("WATCHDOG_USEC", fmt.Sprint(interval.Microseconds()))
 	h.notify, err = systemd.New()
 	check(h.t, err)
-	return &systemctl{t: h.t, conn: conn}
+	// They are taken at once: a full socket loses what is sent next.
+	s := &systemctl{t: h.t, messages: make(chan string, 1<<16)}
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			size, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			s.messages <- string(buf[:size])
+		}
+	}()
+	return s
 }
 
 // hears waits for a message, and returns how many signs of life came before it, or, if it is one,
 // when so many of them have come.
 func (s *systemctl) hears(text string, n int) (alive int) {
 	s.t.Helper()
-	check(s.t, s.conn.SetReadDeadline(time.Now().Add(30*time.Second)))
-	buf := make([]byte, 64<<10)
+	given := time.NewTimer(testproc.Patience)
+	defer given.Stop()
 	for {
-		size, err := s.conn.Read(buf)
-		if err != nil {
-			s.t.Fatalf("systemd never received %s %d times, and %d signs of life: %v", text, n, alive, err)
+		var message string
+		select {
+		case message = <-s.messages:
+		case <-given.C:
+			s.t.Fatalf("systemd never received %s, %d more times, and %d signs of life", text, n, alive)
 		}
-		message := string(buf[:size])
 		if strings.Contains(message, text) {
 			if n--; n == 0 {
 				return alive
@@ -59,6 +73,14 @@ func (s *systemctl) hears(text string, n int) (alive int) {
 }
 
 const life = "WATCHDOG=1"
+
+// isReported waits until the inventories of nodes are in Placement: their drivers serve calls.
+func (h *env) isReported(nodes ...string) {
+	h.t.Helper()
+	for _, node := range nodes {
+		h.await(0, `"operation":"`, "VCPU", `"node":"`+node+`"`)
+	}
+}
 
 // TestHangingReloadIsAlive: while a driver hangs in its new configuration, systemd goes on to hear
 // signs of life, and hears in bounded time that the reload is over. It goes on all the same: the
@@ -77,13 +99,14 @@ func TestHangingReloadIsAlive(t *testing.T) {
 	h.start()
 	<-h.ready
 	systemd.hears("READY=1", 1)
+	h.isReported("cn1", "cn2") // READY=1 may come at the deadline
 
 	mark := h.mark()
 	h.configure(hangs("error"), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	systemd.hears("RELOADING=1", 1)
 	systemd.hears("READY=1", 1)
-	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"]`)
+	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"`) // the other one may need longer, too
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	systemd.hears(life, 3*perInterval) // heartbeats that had stopped would last one interval
 	if h.has(mark, "The plugin was configured again", `"driver":"chaos"`) {
@@ -112,6 +135,7 @@ func TestStopDuringAHangingReload(t *testing.T) {
 	h.configure(h.chaos(keys, ""))
 	h.start()
 	<-h.ready
+	h.isReported("cn1")
 	mark := h.mark()
 	h.configure(h.chaos(keys, `configure = "hang"`))
 	h.reload <- syscall.SIGHUP
