@@ -41,9 +41,9 @@ line:
 
 const more = "total = 16"
 
-// TestHangingReload: a driver that does not answer to its new configuration keeps no other one
-// waiting. One message says that it did not answer (not that it refused), and it continues with its
-// former configuration.
+// TestHangingReload: of a driver that does not answer to its new configuration, one message says
+// that it did not answer (not that it refused), and it continues with its former configuration.
+// That it keeps no other driver waiting: TestHangingReloadIsAlive.
 func TestHangingReload(t *testing.T) {
 	h := newEnv(t)
 	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
@@ -54,9 +54,6 @@ func TestHangingReload(t *testing.T) {
 	h.configure(h.chaos(keys, `configure = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
-	if h.has(mark, "A new process is started with it") || h.has(mark, "driver-configuration-refused") {
-		t.Error("the other driver waited for the one that hangs")
-	}
 	h.await(mark, "did not respond to its new configuration", `"driver":"chaos"`)
 	h.await(mark, `"condition":"driver-configuration-refused"`, `"driver":"chaos"`, "no response in time")
 	h.mu.Lock()
@@ -66,7 +63,7 @@ func TestHangingReload(t *testing.T) {
 		t.Errorf("logged %d times, or the old process has ended", logged)
 	}
 	mark = h.mark()
-	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
+	h.configure(h.chaos("", ""), h.node("fake", "cn2", uuidB, ""))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "resolved", "driver-configuration-refused")
 }
@@ -76,14 +73,15 @@ func TestHangingReload(t *testing.T) {
 // TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
 func TestHangingDriverIsGone(t *testing.T) {
 	h := newEnv(t)
-	const keys = "unavailable_grace = \"1s\"\ntimeouts = {nodes = \"500ms\", update = \"500ms\", configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
+	const keys = "unavailable_grace = \"1s\"\nrestart = {health_misses = 100}\n"
+	const brief = keys + "timeouts = {nodes = \"500ms\", update = \"500ms\", stop = \"500ms\"}" // only for calls that hang
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
 	h.start()
 	<-h.ready
 	id, err := os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))
 	check(t, err)
 	mark := h.mark()
-	h.configure(h.chaos(keys, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
+	h.configure(h.chaos(brief, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
@@ -94,7 +92,8 @@ func TestHangingDriverIsGone(t *testing.T) {
 		t.Error("its process is not well")
 	}
 	mark = h.mark()
-	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
+	// The call that hangs keeps the process from answering: another one takes over.
+	h.configure(h.chaos(keys+"timeouts = {configure = \"5s\"}", ""), h.node("fake", "cn2", uuidB, ""))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
 	if h.isDisabled(strings.TrimSpace(string(id))) {

@@ -43,18 +43,18 @@ func TestTakeoverThatFails(t *testing.T) {
 		check(t, os.Rename(h.driver+".new", h.driver))
 	}
 	for _, c := range []struct {
-		name, sha256, hint string
-		content            []byte
-		mode               os.FileMode
+		name, keys, hint string
+		content          []byte
+		mode             os.FileMode
 	}{
 		{"a mode", "", "chmod go-w " + h.driver + ", then systemctl reload compute-agent", content, 0o777},
-		{"a digest", strings.Repeat("0", 64), "put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content, 0o755},
-		{"no handshake", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
+		{"a digest", fmt.Sprintf("sha256 = %q", strings.Repeat("0", 64)), "put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content, 0o755},
+		{"no handshake", `timeouts = {start = "1s"}`, "plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
 		{"an exit", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexit 3\n"), 0o755},
 	} {
 		mark := h.mark()
 		put(c.content, c.mode)
-		h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", c.sha256)))
+		h.configure(h.node("fake", "cn1", uuidA, c.keys))
 		h.reload <- syscall.SIGHUP
 		h.await(mark, `"condition":"driver-takeover-failed"`, `"driver":"fake"`, c.hint)
 		if h.has(mark, "driver-configuration-refused") || h.has(mark, "NAME") || process() != pid {
@@ -114,7 +114,7 @@ func TestRefusedByTheNewProcess(t *testing.T) {
 // something is wrong.
 func TestPanickingDriverIsDegraded(t *testing.T) {
 	h := newEnv(t)
-	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
+	const keys = "restart = {health_interval = \"1s\", health_misses = 100}\ntimeouts = {health = \"900ms\"}"
 	h.configure(h.chaos(keys, ""))
 	h.start()
 	<-h.ready

@@ -146,7 +146,7 @@ retry_backoff_min = "20ms"
 retry_backoff_max = "100ms"
 [plugins]
 dir = %[1]q
-handshake_timeout = "2s"
+handshake_timeout = "1m"
 backoff_min = "50ms"
 backoff_max = "100ms"
 crash_limit = 1000
@@ -178,7 +178,7 @@ func (h *env) start() {
 // await waits for a log line with all parts, after so many bytes of the log.
 func (h *env) await(after int, parts ...string) {
 	h.t.Helper()
-	given := time.NewTimer(30 * time.Second)
+	given := time.NewTimer(testproc.Patience)
 	defer given.Stop()
 	for {
 		h.mu.Lock()

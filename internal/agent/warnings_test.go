@@ -16,7 +16,7 @@ import (
 // changes nothing.
 func TestWarningsAreNoFailure(t *testing.T) {
 	h := newEnv(t)
-	const keys = "restart = {health_interval = \"1s\"}\ntimeouts = {health = \"900ms\"}"
+	const keys = "restart = {health_interval = \"1s\", health_misses = 100}\ntimeouts = {health = \"900ms\"}"
 	warning := h.node("fake", "cn1", uuidA, keys) + `warnings = {"numa-memory" = "it differs", "gpu-clock" = "GPU 0\nis slow"}` + "\n"
 	h.configure(warning)
 	h.start()
