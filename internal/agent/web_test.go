@@ -64,7 +64,7 @@ func TestMetricsAndProbes(t *testing.T) {
 			`compute_agent_plugin_state{driver="fake",state="healthy"} 1`,
 			`compute_agent_nodes{driver="fake",state="reporting"} 1`,
 			`compute_agent_conditions{code="identity-refused",severity="critical"} 0`,
-			`compute_agent_last_sync_age_seconds{driver="fake",node="cn1"} 0`,
+			`compute_agent_last_sync_age_seconds{driver="fake",node="cn1"} `,
 			`compute_agent_placement_request_retries_total 0`,
 		} {
 			if !strings.Contains(page, "\n"+want) {
