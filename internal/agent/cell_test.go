@@ -43,7 +43,7 @@ func newCellEnv(t *testing.T) *cellEnv {
 	h := &cellEnv{env: newEnv(t)}
 	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", celldb.Options{})
 	check(t, err)
-	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: 5 * time.Second, Logger: zerolog.Nop()})
+	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: time.Minute, Logger: zerolog.Nop()})
 	check(t, err)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.away.Load() && strings.HasPrefix(r.URL.Path, "/v1/hosts/") {
