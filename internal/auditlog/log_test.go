@@ -112,7 +112,7 @@ func TestLogIsPrivateAndAppends(t *testing.T) {
 // ended before the next record. It stays in the file, and readers count it.
 func TestTornLineIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	l := open(t, Options{File: path})
+	l := open(t, Options{File: path, Required: true}) // Write returns when the record is in the file, however slow it is
 	l.Write(t.Context(), record(0))
 	for i := 1; i < 3; i++ {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -129,7 +129,7 @@ func TestTornLineIsEnded(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			l = open(t, Options{File: path})
+			l = open(t, Options{File: path, Required: true})
 		}
 		l.Write(t.Context(), record(i))
 	}
@@ -143,7 +143,8 @@ func TestTornLineIsEnded(t *testing.T) {
 // and no more files are kept than asked for.
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	logs := []*Log{open(t, Options{File: path, MaxSize: 4 << 10, Keep: 1000}), open(t, Options{File: path, MaxSize: 4 << 10, Keep: 1000})}
+	opts := Options{File: path, MaxSize: 4 << 10, Keep: 1000, Required: true} // Write returns when the record is in a file
+	logs := []*Log{open(t, opts), open(t, opts)}
 	appends := 0
 	logs[0].file.append = func(f *os.File, lines []byte) (int, error) {
 		if appends++; appends == 3 {
@@ -168,7 +169,7 @@ func TestRotation(t *testing.T) {
 	if !slices.Equal(got, names(0, 400)) || len(moved) == 0 {
 		t.Errorf("%d records, %d in the file that was moved: %q", len(got), len(moved), got)
 	}
-	few := open(t, Options{File: path, MaxSize: 1 << 10, Keep: 2})
+	few := open(t, Options{File: path, MaxSize: 1 << 10, Keep: 2, Required: true})
 	for i := range 100 {
 		few.Write(t.Context(), record(i))
 	}
