@@ -212,6 +212,7 @@ func TestTLS(t *testing.T) {
 	if answer, err := http.Get("http://" + address); err != nil || answer.StatusCode != http.StatusBadRequest {
 		t.Errorf("HTTP to HTTPS: %v, %v", answer, err)
 	}
+	testproc.Eventually(t, testproc.Patience, "its failure is logged", testproc.True(func() bool { return said.String() != "" })) // after the answer
 	probe := dial(t, address, nil)
 	_ = probe.Close()
 	for range 2 {
