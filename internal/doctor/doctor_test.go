@@ -408,6 +408,8 @@ func TestSilentPlacement(t *testing.T) {
 	f := healthy(t)
 	f.placement = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	f.env.Timeout = 300 * time.Millisecond
+	defer func(was time.Duration) { grace = was }(grace)
+	grace = time.Minute
 	got := result(t, f.examine(), "placement")
 	if got.Severity != Error || !strings.Contains(got.Found, "does not answer in time") {
 		t.Errorf("%+v", got)

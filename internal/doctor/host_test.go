@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,10 @@ type fixture struct {
 	address    string
 	keepClosed bool // The control socket has no agent behind it.
 }
+
+// noon is the time of the examined host and of its Placement: it does not matter how long things
+// take here.
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
 var errUnsynced = errors.New("not synchronised")
 
@@ -202,7 +207,7 @@ func (f *fixture) agent(status int, conditions ...health.Condition) {
 // placementServer answers as Placement does, with a clock that is off by skew.
 func placementServer(max string, auth int, skew time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", time.Now().Add(skew).UTC().Format(http.TimeFormat))
+		w.Header().Set("Date", noon.Add(skew).Format(http.TimeFormat))
 		if r.URL.Path == "/" {
 			_, _ = fmt.Fprintf(w, `{"versions": [{"id": "v1.0", "max_version": %q, "min_version": "1.0", "status": "CURRENT"}]}`, max)
 			return
@@ -246,7 +251,8 @@ func (f *fixture) examine() []Result {
 			e.Agent.GIDs = append(e.Agent.GIDs, libvirtGID)
 		}
 	}
-	e.Stat, e.Now, e.DialUnix = f.stat, time.Now, dialUnix
+	e.Stat, e.Now, e.DialUnix = f.stat, func() time.Time { return noon }, dialUnix
+	e.Timeout = cmp.Or(e.Timeout, time.Minute)
 	e.Kernel = func() driverhost.Kernel { return driverhost.Kernel{Landlock: 6, Seccomp: true} }
 	e.Statfs = func(string) (Space, error) { return f.space, nil }
 	e.OpenFiles = func() (uint64, uint64, error) { return 1024, f.hard, nil }
@@ -268,7 +274,7 @@ func (f *fixture) examine() []Result {
 		return "", os.ErrNotExist
 	}
 	if f.slow {
-		now := time.Now()
+		now := noon
 		e.Now = func() time.Time { now = now.Add(3 * time.Second); return now }
 	}
 	f.env = e
