@@ -320,7 +320,7 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 			if err := errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)); err != nil {
 				t.Fatal(err)
 			}
-			args := append(slices.Clone(tc.with), self, "-test.v", "-test.timeout=60s", "-test.run="+tests)
+			args := append(slices.Clone(tc.with), self, "-test.v", "-test.timeout=5m", "-test.run="+tests)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = tmp
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
