@@ -44,6 +44,12 @@ func orders(t *testing.T, start string, faults map[string]string) Spec {
 	return spec
 }
 
+// slowStart is a spec whose first process has time to take its configuration.
+func slowStart(spec Spec) Spec {
+	spec.Timeouts.Configure = patience / 2
+	return spec
+}
+
 var startedProcess = regexp.MustCompile(`started process (\d+)`)
 
 // endRunaways ends what left the process group: that is beyond the host's reach.
@@ -69,8 +75,8 @@ func TestHostSurvivesDriverFaults(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			defer r.endRunaways()
-			other := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
-			p := r.mustStart(orders(t, "", map[string]string{"update": fault}))
+			other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
+			p := r.mustStart(slowStart(orders(t, "", map[string]string{"update": fault})))
 			for _, given := range []providertree.Allocations{nil, {}, nil} {
 				// Any outcome is fine, as long as it is not for our giving up that there is one.
 				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer) {
@@ -107,7 +113,7 @@ func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
 			t.Run(call+"/"+fault, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				p := r.mustStart(orders(t, "", map[string]string{call: fault}))
+				p := r.mustStart(slowStart(orders(t, "", map[string]string{call: fault})))
 				for range 2 { // without an answer that many times, it is given up
 					_, _ = p.AvailableNodes(context.Background())
 				}
@@ -146,7 +152,7 @@ func TestStartsThatGoWrong(t *testing.T) {
 			r := newRig(t)
 			defer r.endRunaways()
 			spec := orders(t, start, nil)
-			spec.Timeouts.Handshake = 10 * time.Second
+			spec.Timeouts = Timeouts{Handshake: patience / 2, Info: patience / 2, Configure: patience / 2, Update: patience / 2, Health: patience / 2, Stop: spec.Timeouts.Stop}
 			if start == "hang" {
 				spec.Timeouts.Handshake = 300 * time.Millisecond
 			}

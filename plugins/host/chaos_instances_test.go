@@ -78,10 +78,14 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 			t.Run(call+"/"+strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				other := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
+				other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
 				dir := t.TempDir()
 				hasty := fault == "stop" || slices.Contains(want, ErrNoAnswer)
-				p := r.mustStart(instanceOrders(t, dir, map[string]string{call: fault}, hasty))
+				spec := instanceOrders(t, dir, map[string]string{call: fault}, hasty)
+				if fault != "stop" { // it answers health checks: none is to end it before the call's own limit
+					spec.Timeouts.Health = patience / 2
+				}
+				p := r.mustStart(spec)
 				err := asked(t, p, call)
 				if fault == "late" && err == nil { // by a hair
 					want = nil

@@ -172,12 +172,16 @@ func TestCrashDuringACall(t *testing.T) {
 func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
 	r := newRig(t)
 	spec := chaosSpec("", nil)
-	spec.Timeouts.Health = 100 * time.Millisecond
+	spec.Timeouts.Health = time.Second
 	p := r.mustStart(spec)
 	_, n := r.await(0, "the first start", is(Healthy))
-	if err := syscall.Kill(p.Status().PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	r.eventually("a process that can be stopped", func() error { // a slow one may have been killed before
+		pid := p.Status().PID
+		if pid == 0 {
+			return errors.New("there is none now")
+		}
+		return syscall.Kill(pid, syscall.SIGSTOP)
+	})
 	_, n = r.await(n, "the first miss", is(Degraded))
 	down, n := r.await(n, "the kill", is(Backoff))
 	if !strings.Contains(down.LastError, "consecutive health checks failed") {
@@ -400,8 +404,10 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	}()
 	r.awaitLog("slow call begins")
 
-	same := spec // nothing changed on disk: the process is asked to configure itself again, and is too busy to answer
-	same.Timeouts.Configure = time.Second
+	// Nothing changed on disk: the process is asked to configure itself again, and is too busy to
+	// answer. The limit is also that of the process that takes over.
+	same := spec
+	same.Timeouts.Handshake, same.Timeouts.Configure = patience/2, 5*time.Second
 	if err := p.Reconfigure(context.Background(), same); err != nil {
 		t.Errorf("configuring a busy driver: %v", err)
 	}

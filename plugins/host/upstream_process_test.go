@@ -86,6 +86,10 @@ func stoppedProcessIsReplaced(t *testing.T) {
 	if second.PID == first {
 		t.Fatal("it is the same process")
 	}
+	spec.Timeouts.Nodes = patience / 2 // this one is to answer
+	if err := p.Reconfigure(context.Background(), spec); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.AvailableNodes(context.Background()); err != nil {
 		t.Error(err)
 	}

@@ -104,7 +104,8 @@ func plainSpec(t *testing.T, mark string, args ...string) Spec {
 	}
 	return Spec{
 		Name: "plain", Path: path, Args: args, Env: map[string]string{markKey: mark},
-		Restart: Restart{HealthInterval: 50 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
+		Timeouts: answersLate(),
+		Restart:  Restart{HealthInterval: 50 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
 	}
 }
 
@@ -113,6 +114,6 @@ func chaosOrders(t *testing.T, mark, start string, config map[string]string) Spe
 	t.Helper()
 	spec := orders(t, start, config)
 	spec.Env = map[string]string{markKey: mark}
-	spec.Timeouts = Timeouts{}
+	spec.Timeouts = answersLate()
 	return spec
 }
