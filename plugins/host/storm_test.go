@@ -47,13 +47,24 @@ func TestStorm(t *testing.T) {
 
 	r, mark := newMarkedRig(t)
 	var storm, hanging sync.WaitGroup
+	closing := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(closing) })
+	defer begin()
 	for i := range drivers {
 		d := stormy{t: t, r: r, mark: mark, name: fmt.Sprint("chaos-", i), rng: rand.New(rand.NewPCG(seed, uint64(i)))}
 		storm.Go(func() {
 			p := d.rage(calls)
-			hanging.Go(func() { // until Close
-				if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUnavailable) {
-					t.Errorf("%s: a call that hangs ended with %v", d.name, err)
+			hanging.Go(func() { // until Close; a process may end by what it did before
+				for {
+					if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUnavailable) {
+						t.Errorf("%s: a call that hangs ended with %v", d.name, err)
+						return
+					}
+					select {
+					case <-closing:
+						return
+					case <-time.After(5 * time.Millisecond): // another process may serve now
+					}
 				}
 			})
 		})
@@ -66,6 +77,7 @@ func TestStorm(t *testing.T) {
 	}
 	t.Logf("%d processes were started, %d are running", len(started), len(marked(mark)))
 
+	begin()
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
@@ -139,7 +151,7 @@ func (d stormy) rage(calls int) *Plugin {
 		returned("AvailableNodes", err)
 	}
 	last := d.spec("grandchild", map[string]string{"nodes": "wait hang", "shutdown": "hang", "file": chaosPath})
-	last.Timeouts.Nodes = 2 * patience
+	last.Timeouts.Nodes, last.Timeouts.Health = 2*patience, 2*patience
 	for err := p.Reconfigure(ctx, last); err != nil; err = p.Reconfigure(ctx, last) {
 		if ctx.Err() != nil {
 			d.t.Errorf("%s: the last Reconfigure: %v", d.name, err)
