@@ -120,7 +120,7 @@ func killDuringCall(h upstreamHost) {
 	select {
 	case err := <-result:
 		h.say("call", status.Code(err))
-	case <-time.After(blocked):
+	case <-time.After(patience / 2):
 		h.say("call", "still under way")
 	}
 }

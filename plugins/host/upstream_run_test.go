@@ -60,10 +60,11 @@ type run struct {
 	dir    string // its TMPDIR
 	stderr syncBuffer
 
-	mu      sync.Mutex
-	said    map[string]string
-	changed chan struct{} // closed and replaced when said changes
-	ended   chan struct{} // closed when the process has ended
+	mu       sync.Mutex
+	said     map[string]string
+	changed  chan struct{} // closed and replaced when said changes
+	received chan struct{} // closed when it says no more, and all of it is in said
+	ended    chan struct{} // closed when the process has ended
 }
 
 func newRun(t *testing.T, part, row string, env ...string) *run {
@@ -76,7 +77,7 @@ func newRun(t *testing.T, part, row string, env ...string) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}), ended: make(chan struct{})}
+	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}), received: make(chan struct{}), ended: make(chan struct{})}
 	r.cmd = exec.Command(chaosPath)
 	r.cmd.Env = append(os.Environ(), partKey+"="+part, rowKey+"="+row, markKey+"="+r.mark, "TMPDIR="+dir, "AGENT_BIN="+plain)
 	r.cmd.Env = append(r.cmd.Env, env...)
@@ -99,8 +100,7 @@ func (r *run) start() *run {
 		_ = outR.Close()
 		r.t.Fatal(err)
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() { r.listen(outR) })
+	go func() { defer close(r.received); r.listen(outR) }()
 	go func() { _ = r.cmd.Wait(); close(r.ended) }()
 	r.t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
@@ -111,7 +111,7 @@ func (r *run) start() *run {
 			}
 		}
 		_ = outR.SetReadDeadline(time.Now())
-		reading.Wait()
+		<-r.received
 		_ = outR.Close()
 		_ = os.RemoveAll(r.dir)
 	})
@@ -136,7 +136,7 @@ func (r *run) listen(out *os.File) {
 func (r *run) await(key string) string {
 	r.t.Helper()
 	limit := time.After(patience)
-	ended := r.ended
+	received := r.received
 	for {
 		r.mu.Lock()
 		value, ok := r.said[key]
@@ -148,14 +148,13 @@ func (r *run) await(key string) string {
 			return value
 		case bad:
 			r.t.Fatalf("it failed before it said %q: %s\n%s", key, failed, r.stderr.String())
-		case ended == nil:
+		case received == nil:
 			r.t.Fatalf("it ended before it said %q\n%s", key, r.stderr.String())
 		}
 		select {
 		case <-changed:
-		case <-ended: // its last words may still be on their way
-			ended = nil
-			time.Sleep(50 * time.Millisecond)
+		case <-received:
+			received = nil // after one more look
 		case <-limit:
 			r.t.Fatalf("waited for %q\n%s", key, r.stderr.String())
 		}
@@ -197,9 +196,8 @@ func marked(mark string) []int {
 // awaitNone fails the test if processes of a mark stay.
 func awaitNone(t *testing.T, mark string) {
 	t.Helper()
-	const most = 10 * time.Second // they were sent SIGKILL; they need a moment to die
-	left := marked(mark)
-	for limit := time.Now().Add(most); len(left) > 0 && time.Now().Before(limit); left = marked(mark) {
+	left := marked(mark) // they were sent SIGKILL; they need a moment to die
+	for limit := time.Now().Add(patience); len(left) > 0 && time.Now().Before(limit); left = marked(mark) {
 		time.Sleep(time.Millisecond)
 	}
 	for _, pid := range left {
