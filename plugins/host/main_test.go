@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -81,7 +82,11 @@ func buildExecutables() (err error) {
 	return os.Chmod(fakePath, 0o755)
 }
 
+// copyFile copies an executable. Meanwhile this process forks no other one: that would have the
+// copy open for writing until its exec, and the copy could not be executed.
 func copyFile(from, to string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	in, err := os.Open(from)
 	if err != nil {
 		return err
