@@ -105,7 +105,7 @@ func TestRawPluginWithoutDefectPasses(t *testing.T) {
 	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
 		t.Run(name, func(t *testing.T) {
 			opts := b.options(path, "")
-			opts.Limits = host.Timeouts{}
+			opts.Limits = patient
 			report, err := Execute(t.Context(), opts)
 			if err != nil {
 				t.Fatal(err)

@@ -98,13 +98,18 @@ func checkHealthBusy(ctx context.Context, b *bench) error {
 	}
 	busy, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
+	ended := make(chan struct{})
+	end := sync.OnceFunc(func() { close(ended) })
 	for range 3 {
-		calls.Go(func() { _, _ = p.update(busy, tree, base.node, nil) })
+		calls.Go(func() { _, _ = p.update(busy, tree, base.node, nil); end() })
 	}
-	for range 5 { // during one of these the calls have arrived
-		if _, err = p.health(ctx); err != nil {
-			break
+	for under := true; under && err == nil; { // during one of these the calls have arrived
+		select {
+		case <-ended:
+			under = false
+		default:
 		}
+		_, err = p.health(ctx)
 		pause(ctx, 20*time.Millisecond)
 	}
 	cancel()

@@ -188,7 +188,9 @@ var alone = map[string]brokenPlugin{
 // driver that never made such a one.
 func TestCorrectDriverWithAnotherPast(t *testing.T) {
 	const name = "never had processors on the root"
-	report, err := Execute(t.Context(), alone[name].options(writeScript(t), name))
+	opts := alone[name].options(writeScript(t), name)
+	opts.Limits = patient
+	report, err := Execute(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

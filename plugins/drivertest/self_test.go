@@ -10,9 +10,15 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
+
+// patient are limits of drivers that pass, on a busy machine.
+var patient = host.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
 
 // Executables made once for all tests.
 var binDir, fakePath, brokenPath string
@@ -95,7 +101,7 @@ func testVariants(t *testing.T, each func(Result)) {
 	for name, v := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each}
+			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each, Limits: patient}
 			report, err := Execute(t.Context(), opts)
 			if err != nil {
 				t.Fatal(err)
