@@ -155,7 +155,7 @@ func TestSilentServer(t *testing.T) {
 		name := fresh(t)
 		direct := openSummed(t, name)
 		proxy := dbservers.NewProxy(t, name)
-		db := openSummed(t, withOption(proxy.DSN, "read_timeout=1"))
+		db := openSummed(t, withOption(proxy.DSN, "read_timeout=3")) // what a busy server answers comes within it
 		proxy.Once(dbservers.Silence, nil)
 		if runs, err := add(t.Context(), db, 1); runs != 1 || err != nil {
 			t.Errorf("after %d runs: %v", runs, err)
@@ -174,7 +174,7 @@ func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	p.Primary.Database(t, "summed")
 	other := openSummed(t, p.DSN("summed"))
 	db := openSummed(t, withOption(p.DSN("summed"), "read_timeout=1"))
-	_, err := add(t.Context(), db, 1)
+	_, err := add(t.Context(), other, 1) // which waits for the standby as long as that needs
 	must(t, err)
 	p.Standby.Pause(t)
 	if _, err := add(t.Context(), db, 2); !errors.Is(err, sqldb.ErrOutcomeUnknown) {

@@ -334,7 +334,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			"a wrong password":           {made("wrongSecret", host, user, ""), sqldb.ErrDenied, "check the user, the password"},
 			"an unknown database":        {made(password, host, "wrong", ""), map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
 			"an unknown host":            {made("wrongSecret", "nowhere.invalid", user, ""), sqldb.ErrUnreachable, "nowhere.invalid"},
-			"a port that is closed":      {made("wrongSecret", testproc.FreeAddress(t), user, ""), sqldb.ErrUnreachable, "nothing listens at its address"},
+			"a port that is closed":      {made("wrongSecret", "127.0.0.1:1", user, ""), sqldb.ErrUnreachable, "nothing listens at its address"},
 			"a server of SSH":            {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user, ""), nil, ""},
 			"a server that closes":       {made("wrongSecret", answering(t, "", false), user, ""), sqldb.ErrUnreachable, "does not answer"},
 			"a server that is silent":    {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, "does not answer"},
@@ -358,7 +358,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			})
 		}
 		// Those are passed over where another host can be used.
-		good := openSummed(t, made(password, strings.Join([]string{answering(t, "", true), testproc.FreeAddress(t), answering(t, "SSH-2.0-x\r\n", false), host}, ","), user, "connect_timeout=1"))
+		good := openSummed(t, made(password, strings.Join([]string{answering(t, "", true), "127.0.0.1:1", answering(t, "SSH-2.0-x\r\n", false), host}, ","), user, "connect_timeout=1"))
 		if _, err := add(t.Context(), good, 1); err != nil {
 			t.Errorf("a write at the last host: %v", err)
 		}
