@@ -106,6 +106,9 @@ func auditFiles(opts *options) ([]string, error) {
 	files, err := auditlog.Files(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if near := auditsNear(opts); len(near) > 1 {
+			return nil, fmt.Errorf("there is no audit log at %s; this machine has %s: name the service's directory with --state-dir", path, strings.Join(near[1:], ", "))
+		}
 		return nil, fmt.Errorf("there is no audit log at %s: select that of the service with --file, --config or --state-dir; it begins with the first start of a service", path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%w; the audit log is readable by the user of the service and root only", err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -25,7 +24,8 @@ type denyOptions struct {
 }
 
 func (o *denyOptions) addFlags(cmd *cobra.Command, list string) {
-	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it exists)")
+	o.service = &installedAPI
+	o.addFileFlag(cmd)
 	cmd.Flags().StringVar(&o.list, list, "", "`FILE` of the deny list (default deny_list.file)")
 }
 

@@ -49,6 +49,7 @@ func (o *manageOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *manageOptions) addDatabaseFlags(cmd *cobra.Command) {
+	o.service = &installedAPI
 	o.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the API database (compute_api.database)")
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -28,6 +29,8 @@ type options struct {
 	extra      []config.Override
 	// uses are the sections whose systemd credentials must exist if this is a service.
 	uses []string
+	// service is the one whose data the command is about; nil: the agent, or none.
+	service *installation
 	// guests lets the default driver manage guests.
 	guests bool
 	// adjust, if set, changes a valid configuration after each load.
@@ -36,14 +39,58 @@ type options struct {
 	answered func(json.RawMessage)
 }
 
+// installation is what the unit of a service has on its command line. Commands about the service's
+// data that are given no file and no directory use the same.
+type installation struct{ file, stateDir string }
+
+var (
+	installedPlacement = installation{config.DefaultFile, "/var/lib/compute-agent-placement"}
+	installedAPI       = installation{filepath.Join(filepath.Dir(config.DefaultFile), "compute-api.toml"), "/var/lib/compute-agent-cells-api"}
+)
+
+// usable reports whether the service is installed, and this process runs as root or as its user.
+func (i *installation) usable() bool {
+	info, err := os.Stat(i.stateDir)
+	if err != nil {
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (os.Geteuid() == 0 || os.Geteuid() == int(owner.Uid))
+}
+
 func (o *options) addConfigFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+config.DefaultFile+", if it exists)")
+	o.addFileFlag(cmd)
+	directory := ""
+	if o.service != nil {
+		directory = "; default " + o.service.stateDir + ", if it exists"
+	}
 	cmd.Flags().StringVar(&o.runtimeDir, "runtime-dir", "", "`DIR` of the sockets (agent.runtime_dir)")
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir"+directory+")")
+}
+
+func (o *options) addFileFlag(cmd *cobra.Command) {
+	file := config.DefaultFile
+	if o.service != nil {
+		file = o.service.file
+	}
+	cmd.Flags().StringVar(&o.file, "config", "", "configuration `FILE` (default "+file+", if it exists)")
 }
 
 // load reads the configuration, overridden by flags.
-func (o *options) load() (*config.Config, error) { return o.loadFrom(config.Options{File: o.file}) }
+func (o *options) load() (*config.Config, error) {
+	from := config.Options{File: o.file}
+	if o.asInstalled() {
+		if _, err := os.Stat(o.service.file); err == nil {
+			from.File = o.service.file
+		}
+	}
+	return o.loadFrom(from)
+}
+
+// asInstalled is whether the command uses what the unit of its service does.
+func (o *options) asInstalled() bool {
+	return o.service != nil && o.file == "" && o.stateDir == "" && os.Getenv("COMPUTE_AGENT_AGENT_STATE_DIR") == "" && o.service.usable()
+}
 
 func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 	overrides, err := o.overrides()
@@ -61,6 +108,9 @@ func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 // overrides returns the keys that flags set.
 func (o *options) overrides() ([]config.Override, error) {
 	overrides := slices.Clone(o.extra)
+	if o.asInstalled() {
+		overrides = append(overrides, config.Override{Key: "agent.state_dir", Value: o.service.stateDir, Flag: "--state-dir of the unit"})
+	}
 	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
 		if f.value == "" {
 			continue

@@ -88,6 +88,7 @@ func (o *databaseOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *databaseOptions) addDatabaseFlags(cmd *cobra.Command) {
+	o.service = &installedPlacement
 	o.addConfigFlags(cmd)
 	addDatabaseFlag(cmd, &o.database)
 }
