@@ -53,6 +53,9 @@ type APIConfig struct {
 	Auth osapi.Authenticator
 	Open bool
 	TLS  osapi.TLSFiles
+	// Certificates are the files of those that the process shows to cells and Placement; a metric
+	// has when they expire. "" is left out.
+	Certificates []string
 	// Denied are the hosts that the enrolment service refuses and publishes, beside those that were
 	// evicted; none when nil.
 	Denied *pki.DenyFile
@@ -142,6 +145,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if records := cfg.Audit.Collector(); records != nil {
 		a.metrics.MustRegister(records)
 	}
+	a.metrics.WatchCertificates(append([]string{cfg.TLS.CertFile}, cfg.Certificates...)...)
 	a.gatherer = gather.New(gather.Options{
 		Client: cfg.CellClient, Timeout: cfg.CellTimeout, PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
 	})

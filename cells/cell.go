@@ -97,6 +97,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		c.metrics.MustRegister(records)
 	}
 	c.metrics.WatchDenied(cfg.Denied)
+	c.metrics.WatchCertificates(cfg.TLS.CertFile)
 	c.metrics.Watch(cellMetricSources{
 		Check:    c.handler.Check,
 		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },

@@ -197,6 +197,8 @@ func TestExposition(t *testing.T) {
 		api.MustRegister(audit.Collector())
 		cell.MustRegister(audit.Collector())
 		cell.WatchDenied(denied)
+		cell.WatchCertificates("/etc/compute-agent/cell1.pem")
+		api.WatchCertificates("", "/etc/compute-agent/compute-api.pem", "/etc/compute-agent/compute-api.pem")
 		for file, m := range map[string]metricsHandler{"testdata/api.txt": api, "testdata/cell.txt": cell} {
 			golden.Metrics(t, file, metricsText(t, m))
 		}

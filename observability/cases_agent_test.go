@@ -128,6 +128,14 @@ var agentCases = map[string]alertCase{
 		series: map[string]string{`compute_agent_deny_list_age_seconds{instance="p1"}`: "0+60x30", `compute_agent_deny_list_age_seconds{instance="p2"}`: "15x30"},
 		quiet:  "10m", fires: "12m", want: map[string]string{`instance="p1"`: "p1: the list of refused hosts was fetched 12m 0s ago"},
 	},
+	"ComputeAgentServiceCertificateExpires": {
+		series: map[string]string{
+			`compute_agent_service_certificate_expiry_time_seconds{instance="p1",file="/p1.pem"}`: "608400x200", // a week and an hour after 0
+			`compute_agent_service_certificate_expiry_time_seconds{instance="p2",file="/p2.pem"}`: "7776000x200",
+			`compute_agent_service_certificate_expiry_time_seconds{instance="p3",file="/p3.pem"}`: "7776000x61 15552000x200", // renewed
+		},
+		quiet: "65m", fires: "80m", want: map[string]string{`instance="p1",file="/p1.pem"`: "p1: the certificate /p1.pem expires in 6d 23h 40m 0s"},
+	},
 	"ComputeAgentDescriptorsRunOut": {
 		series: map[string]string{
 			`process_open_fds{job="compute-agent-api",instance="api"}`: "900x30", `process_max_fds{job="compute-agent-api",instance="api"}`: "1024x30",

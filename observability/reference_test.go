@@ -30,11 +30,13 @@ var open = map[string]string{
 	"cell": "name of a cell", "driver": "name of a driver", "node": "name of a node; beyond 500 `other`", "go": "version of Go",
 	"version": "version of the build", "method": "HTTP method", "route": "pattern of a path", "status": "HTTP status",
 
-	"compute_agent_placement_requests_total/status":          "HTTP status, or `none` without an answer",
-	"compute_agent_placement_requests_total/route":           "pattern of a path; beyond 40 `other`",
-	"compute_agent_placement_request_duration_seconds/route": "pattern of a path; beyond 40 `other`",
-	"compute_agent_api_enrolment_refusals_total/code":        "error code of the enrolment service",
-	"placement_conflicts_total/code":                         "error code of Placement",
+	"compute_agent_placement_requests_total/status":              "HTTP status, or `none` without an answer",
+	"compute_agent_placement_requests_total/route":               "pattern of a path; beyond 40 `other`",
+	"compute_agent_placement_request_duration_seconds/route":     "pattern of a path; beyond 40 `other`",
+	"compute_agent_service_certificate_expiry_time_seconds/file": "path of the certificate",
+
+	"compute_agent_api_enrolment_refusals_total/code": "error code of the enrolment service",
+	"placement_conflicts_total/code":                  "error code of Placement",
 }
 
 // metric is one metric of the reference.

@@ -128,6 +128,7 @@ func TestExposition(t *testing.T) {
 		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
 		s.metrics.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Changes: 10, Duration: time.Second})
 		s.metrics.Searched(api.Search{Candidates: 10, Steps: 500})
+		s.metrics.WatchCertificates("/etc/compute-agent/placement.pem")
 		w := httptest.NewRecorder()
 		s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		golden.Metrics(t, "testdata/metrics.txt", w.Body.String())

@@ -152,6 +152,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	if m != nil {
 		m.watch(l, s.api, opened.Problem)
 		m.WatchDenied(cfg.Denied)
+		m.WatchCertificates(cfg.TLS.CertFile)
 		if records := cfg.Audit.Collector(); records != nil {
 			m.MustRegister(records)
 		}

@@ -5,6 +5,7 @@ package osapi
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
@@ -45,6 +47,35 @@ func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
 		age, _ := denied.Age()
 		return age.Seconds()
 	}))
+}
+
+// WatchCertificates adds when the certificates expire that the process shows to others, by their
+// files. "" is left out.
+func (p MetricsPage) WatchCertificates(paths ...string) {
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		if path == "" {
+			continue
+		}
+		p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "compute_agent_service_certificate_expiry_time_seconds",
+			Help:        "When a certificate that the service shows to others expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with TLS.",
+			ConstLabels: prometheus.Labels{"file": path},
+		}, func() float64 { return expiry(path) }))
+	}
+}
+
+// expiry is when the first certificate of a file expires, or 0.
+func expiry(path string) float64 {
+	file, err := files.Read(path)
+	if err != nil {
+		return 0
+	}
+	list, err := pki.Certificates(file.Data, path)
+	if err != nil || len(list) == 0 {
+		return 0
+	}
+	return float64(list[0].NotAfter.Unix())
 }
 
 // Handler answers GET /metrics in the formats that Prometheus reads.

@@ -24,6 +24,9 @@ func nodes(t testing.TB, c *dbservers.Cluster) []*sql.DB {
 		out = append(out, dbservers.Open(t, dsn))
 	}
 	execute(t, out[0], "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
+	for _, db := range out { // a write does not wait for the table, which comes from the first one
+		execute(t, db, "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")
+	}
 	return out
 }
 
