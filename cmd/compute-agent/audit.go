@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +92,8 @@ func newAudit() *cobra.Command {
 	return cmd
 }
 
-// auditFiles are the files of the configured audit log.
+// auditFiles are the files of the configured audit log, or of the only one beside it: the agent has
+// none, and so without flags the command is about the service of this machine.
 func auditFiles(opts *options) ([]string, error) {
 	cfg, err := opts.load()
 	if err != nil {
@@ -104,11 +106,19 @@ func auditFiles(opts *options) ([]string, error) {
 		)
 	}
 	files, err := auditlog.Files(path)
+	if errors.Is(err, fs.ErrNotExist) { // the agent has none
+		near := slices.DeleteFunc(auditsNear(opts), func(of string) bool { return of == path })
+		switch len(near) {
+		case 0:
+		case 1:
+			path = near[0]
+			files, err = auditlog.Files(path)
+		default:
+			return nil, fmt.Errorf("there is no audit log at %s; this machine has %s: name the service's directory with --state-dir", path, strings.Join(near, ", "))
+		}
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if near := auditsNear(opts); len(near) > 1 {
-			return nil, fmt.Errorf("there is no audit log at %s; this machine has %s: name the service's directory with --state-dir", path, strings.Join(near[1:], ", "))
-		}
 		return nil, fmt.Errorf("there is no audit log at %s: select that of the service with --file, --config or --state-dir; it begins with the first start of a service", path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%w; the audit log is readable by the user of the service and root only", err)

@@ -54,16 +54,30 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 	}
 }
 
-// TestAuditNamesTheLogsOfThisMachine: without flags, audit is about the agent, which has no log.
-func TestAuditNamesTheLogsOfThisMachine(t *testing.T) {
+// TestAuditOfTheServiceOfThisMachine: the agent has no audit log, so audit shows the one of the
+// service beside it, and names them if there are several.
+func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
 	dir := t.TempDir()
-	placement := filepath.Join(dir, "compute-agent-placement")
-	check(t, os.Mkdir(placement, 0o700))
-	check(t, os.WriteFile(filepath.Join(placement, "audit.log"), nil, 0o600))
-	var out bytes.Buffer
-	code := execute(t.Context(), []string{"audit", "--state-dir", filepath.Join(dir, "compute-agent")}, &out, &out)
-	want := "this machine has " + filepath.Join(placement, "audit.log") + ": name the service's directory with --state-dir"
-	if code != exitFailed || !strings.Contains(out.String(), want) {
-		t.Errorf("ended with %d: %s, want %q", code, &out, want)
+	var logs []string
+	audit := func() (int, string) {
+		var out bytes.Buffer
+		code := execute(t.Context(), []string{"audit", "--state-dir", filepath.Join(dir, "compute-agent")}, &out, &out)
+		return code, out.String()
+	}
+	if code, out := audit(); code != exitFailed || !strings.Contains(out, "select that of the service") {
+		t.Errorf("without a log: %d, %s", code, out)
+	}
+	for _, service := range []string{"cell-cell1", "placement"} {
+		state := filepath.Join(dir, "compute-agent-"+service)
+		check(t, os.Mkdir(state, 0o700))
+		logs = append(logs, filepath.Join(state, "audit.log"))
+		check(t, os.WriteFile(logs[len(logs)-1], []byte(`{"time":"2026-11-23T19:27:50Z","service":"`+service+`","user":"u","outcome":"done","changes":[{"kind":"trait","id":"CUSTOM_T"}]}`+"\n"), 0o600))
+		code, out := audit()
+		if len(logs) == 1 && (code != exitDone || !strings.Contains(out, "cell-cell1")) {
+			t.Errorf("with one log: %d, %s", code, out)
+		}
+		if want := "this machine has " + strings.Join(logs, ", ") + ": name the service's directory with --state-dir"; len(logs) == 2 && (code != exitFailed || !strings.Contains(out, want)) {
+			t.Errorf("with two logs: %d, %s, want %q", code, out, want)
+		}
 	}
 }
