@@ -326,7 +326,7 @@ func (e example) boot() string {
 func TestOpenstackNUMA(t *testing.T) {
 	t.Parallel()
 	c := newEmptyCloud(t, "COMPUTE_AGENT_QUOTA_CORES=100", "COMPUTE_AGENT_SCHEDULER_ENABLE_ISOLATED_AGGREGATE_FILTERING=true")
-	h := simulate(t, cellsAndCards(), filepath.Join(binaries.Dir(), "cache"))
+	h := simulate(t, cellsAndCards(), testhost.SimOptions{Cache: filepath.Join(binaries.Dir(), "cache")})
 	h.instances = testproc.SocketDir(t)
 	check(t, os.Chmod(h.instances, 0o755)) // QEMU runs as another user
 	o := newOpenstack(t, c.osc()...)

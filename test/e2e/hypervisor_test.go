@@ -114,14 +114,15 @@ func machineOfGuests() testhost.Host {
 }
 
 // simulate starts a made-up machine.
-func simulate(t *testing.T, host testhost.Host, cache string) *hypervisor {
+func simulate(t *testing.T, host testhost.Host, o testhost.SimOptions) *hypervisor {
 	t.Helper()
 	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
 			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
-	s, err := testhost.StartSim(t.Context(), host, testhost.SimOptions{Passthrough: true, Cache: cache})
+	o.Passthrough = true
+	s, err := testhost.StartSim(t.Context(), host, o)
 	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		notTested(t, err.Error())
 	}
@@ -140,7 +141,7 @@ func simulate(t *testing.T, host testhost.Host, cache string) *hypervisor {
 func inhabit(t *testing.T) *hypervisor {
 	t.Helper()
 	cache := t.TempDir()
-	h := simulate(t, machineOfGuests(), cache)
+	h := simulate(t, machineOfGuests(), testhost.SimOptions{Cache: cache, OneProcessor: true}) // encrypt changes the cache
 	h.encrypts = h.encrypt(t, cache)
 	var fs syscall.Statfs_t
 	check(t, syscall.Statfs(h.instances, &fs))

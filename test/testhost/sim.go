@@ -10,10 +10,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotRoot means that this user must not make a mount namespace with another /sys.
@@ -33,6 +37,10 @@ type SimOptions struct {
 	// Cache is a directory that keeps the capabilities of the emulators between simulations; "" for
 	// none.
 	Cache string
+	// OneProcessor has the daemon and its guests run on one processor. A daemon takes Cache for that of
+	// another machine if CPUID differs, and on processors of Intel with leaf 0x1f, which has the
+	// number of the processor, it does so by chance: then it questions QEMU again.
+	OneProcessor bool
 	// NoMdevctl hides the tool with which libvirt makes mediated devices.
 	NoMdevctl bool
 }
@@ -135,6 +143,12 @@ func (s *Sim) launchKeeper(o SimOptions) error {
 		return errors.Join(err, ordersR.Close(), ordersW.Close(), answersR.Close(), answersW.Close())
 	}
 	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators, Passthrough: o.Passthrough, Path: emulatorDir(s.dir, o)})
+	if err == nil && o.OneProcessor {
+		var restore func()
+		if restore, err = onOneProcessor(); err == nil {
+			defer restore()
+		}
+	}
 	if err == nil {
 		s.keeper, err = os.StartProcess("/proc/self/exe", []string{"simulated-host"}, &os.ProcAttr{
 			Dir: "/", Env: append(os.Environ(), keeperEnv+"="+string(settings)), Files: []*os.File{ordersR, answersW, log},
@@ -162,6 +176,32 @@ func (s *Sim) launchKeeper(o SimOptions) error {
 		}
 	}()
 	return closing
+}
+
+// onOneProcessor has processes that this goroutine starts run on the first processor that it may
+// use, until restore.
+func onOneProcessor() (restore func(), err error) {
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("processors of this thread: %w", err)
+	}
+	for n := range 8 * int(unsafe.Sizeof(before)) {
+		if before.IsSet(n) {
+			one.Set(n)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("one processor for this thread: %w", err)
+	}
+	return func() {
+		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine
+			runtime.UnlockOSThread()
+		}
+	}, nil
 }
 
 func (s *Sim) keeperLog() string { return filepath.Join(s.dir, "keeper.log") }
