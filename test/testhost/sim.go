@@ -37,9 +37,9 @@ type SimOptions struct {
 	// Cache is a directory that keeps the capabilities of the emulators between simulations; "" for
 	// none.
 	Cache string
-	// OneProcessor has the daemon and its guests run on one processor. A daemon takes Cache for that
-	// of another machine if CPUID differs, and on processors of Intel with leaf 0x1f, which has the
-	// number of the processor, it does so by chance: then it questions QEMU again.
+	// OneProcessor has the daemon and its guests run on one processor. A daemon takes Cache for
+	// that of another machine if CPUID differs, and on processors of Intel with leaf 0x1f, which
+	// has the number of the processor, it does so by chance: then it questions QEMU again.
 	OneProcessor bool
 	// NoMdevctl hides the tool with which libvirt makes mediated devices.
 	NoMdevctl bool
