@@ -51,7 +51,10 @@ func Private(path string, mode os.FileMode) error {
 // OwnedHere returns an error unless the file belongs to root or to the user of this process.
 func (c Content) OwnedHere() error {
 	if c.Owner != 0 && int64(c.Owner) != int64(os.Geteuid()) {
-		return fmt.Errorf("%s belongs to user %d, which is neither root nor the user of this process (%d); run: chown root %[1]s, and let a service that needs it read it by its group", c.Path, c.Owner, os.Geteuid())
+		return fmt.Errorf(
+			"%s belongs to user %d, which is neither root nor the user of this process (%d); run: chown root %[1]s, and let a service that needs it read it by its group",
+			c.Path, c.Owner, os.Geteuid(),
+		)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 			spec := chaosSpec(c.mode, nil)
 			spec.Path = c.path
 			spec.Timeouts.Info = time.Second
-			if c.is == ErrNoAnswer {
+			if errors.Is(c.is, ErrNoAnswer) {
 				spec.Timeouts.Handshake = time.Second // none of the others is to meet it
 			}
 			spec.Restart.BackoffBase = time.Hour
