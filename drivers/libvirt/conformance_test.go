@@ -23,6 +23,15 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	path := builtPlugin(t)
+	// All are started before the first check: the one for remaining processes takes what starts
+	// beside it for its plugin's.
+	d := privateDaemon(t, place(t, noEmulators))
+	flat, nested := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{}), testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
+	small := testhost.Sample()
+	for i := range small.Cells {
+		small.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
+	}
+	again := testhost.SimForTest(t, small, testhost.SimOptions{})
 	t.Run("test driver", func(t *testing.T) {
 		t.Parallel()
 		h, dir := testhost.Sample(), scratch(t)
@@ -38,7 +47,6 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("daemon", func(t *testing.T) {
 		t.Parallel()
-		d := privateDaemon(t, place(t, noEmulators))
 		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
 	})
 	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason
@@ -51,22 +59,15 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("devices, flat", func(t *testing.T) {
 		t.Parallel()
-		s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
-		conform(t, path, nil, config(s, "flat", "refuse"))
+		conform(t, path, nil, config(flat, "flat", "refuse"))
 	})
 	t.Run("devices, nested", func(t *testing.T) {
 		t.Parallel()
-		s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
-		conform(t, path, config(s, "flat", "guess"), config(s, "nested", "guess"), reshapes...)
+		conform(t, path, config(nested, "flat", "guess"), config(nested, "nested", "guess"), reshapes...)
 	})
 	t.Run("devices, flat again", func(t *testing.T) {
 		t.Parallel()
-		h := testhost.Sample()
-		for i := range h.Cells {
-			h.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
-		}
-		s := testhost.SimForTest(t, h, testhost.SimOptions{})
-		conform(t, path, config(s, "nested", "guess"), config(s, "flat", "guess"), reshapes...)
+		conform(t, path, config(again, "nested", "guess"), config(again, "flat", "guess"), reshapes...)
 	})
 }
 

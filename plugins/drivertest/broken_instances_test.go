@@ -258,13 +258,15 @@ func tidiesGuests(_ *raw, _ context.Context, call string, _ any, next func() (an
 
 // growing is a machine that gets more memory with its first instance, or with its first large tree.
 func growing() breakage {
-	var grown atomic.Bool
 	return after("UpdateProviderTree", func(s *raw, req updateReq, r *driverv1.UpdateProviderTreeResponse) {
+		grown := filepath.Join(filepath.Dir(os.Getenv("PLUGIN_UNIX_SOCKET_DIR")), "grown") // for all processes of the suite
 		list, _ := s.fake.Instances(context.Background(), req.GetNode())
-		if !grown.Load() && len(list) == 0 && len(r.GetTree().GetProviders()) < 1000 {
+		if len(list) > 0 || len(r.GetTree().GetProviders()) > 1000 {
+			_ = os.WriteFile(grown, nil, 0o600)
+		}
+		if _, err := os.Stat(grown); err != nil {
 			return
 		}
-		grown.Store(true)
 		for _, p := range r.GetTree().GetProviders() {
 			if inv := p.GetInventories()["MEMORY_MB"]; inv != nil {
 				inv.Total += 256
