@@ -182,8 +182,8 @@ func (b *bench) examine(parent context.Context, c Check) Result {
 }
 
 // changed reports whether a new process of the driver makes another tree than the baseline, because
-// the machine has changed: memory was plugged, or a balloon returned some. That tree is the baseline
-// then, and what was found before may not be the driver's fault.
+// the machine has changed: memory was plugged, or a balloon returned some. That tree is the
+// baseline then, and what was found before may not be the driver's fault.
 func (b *bench) changed(ctx context.Context) bool {
 	before := b.baseline
 	if before == nil || before.stored == nil || b.removeInstances(ctx) != nil {
