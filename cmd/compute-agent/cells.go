@@ -163,8 +163,9 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 	return cells.APIConfig{
 		Database: database,
 		Auth:     auth, Open: c.Auth == config.AuthNoauth,
-		TLS: osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile}, Certificates: []string{c.CellCertFile, cfg.PlacementClient.CertFile},
-		PolicyFile: c.PolicyFile,
+		TLS:          osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
+		Certificates: []string{c.CellCertFile, cfg.PlacementClient.CertFile},
+		PolicyFile:   c.PolicyFile,
 		Options: compute.Options{
 			MaxLimit:           c.MaxLimit,
 			ListSkipsDownCells: c.ListRecordsBySkippingDownCells,

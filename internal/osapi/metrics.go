@@ -72,7 +72,7 @@ func expiry(path string) float64 {
 		return 0
 	}
 	list, err := pki.Certificates(file.Data, path)
-	if err != nil || len(list) == 0 {
+	if err != nil {
 		return 0
 	}
 	return float64(list[0].NotAfter.Unix())

@@ -178,7 +178,7 @@ func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
 	r.eventually("a process that can be stopped", func() error { // a slow one may have been killed before
 		pid := p.Status().PID
 		if pid == 0 {
-			return errors.New("there is none now")
+			return errors.New("the plugin is down")
 		}
 		return syscall.Kill(pid, syscall.SIGSTOP)
 	})

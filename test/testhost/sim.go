@@ -15,7 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -187,12 +186,11 @@ func onOneProcessor() (restore func(), err error) {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("processors of this thread: %w", err)
 	}
-	for n := range 8 * int(unsafe.Sizeof(before)) {
-		if before.IsSet(n) {
-			one.Set(n)
-			break
-		}
+	first := 0
+	for !before.IsSet(first) { // a thread may use one at least
+		first++
 	}
+	one.Set(first)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("one processor for this thread: %w", err)
