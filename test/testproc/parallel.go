@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testproc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Weights of tests for [Parallel], in quarters of a processor.
+const (
+	// Light is the weight of a test that mostly waits: for a process, a server or a disk.
+	Light = 1
+	// Heavy is the weight of a test that keeps a processor busy.
+	Heavy = 4
+)
+
+// Parallel has a test run beside others, those of its package and of other packages: on the whole
+// machine, as many tests run at once as their weights fit its processors, four to each. A test
+// without a weight of its own is [Light]. It is called first in a test, and once: a subtest of a
+// test that has called it uses t.Parallel.
+func Parallel(t *testing.T, weight int) {
+	t.Helper()
+	t.Parallel()
+	release, err := machine().acquire(weight)
+	Check(t, err)
+	t.Cleanup(release)
+}
+
+// semaphore is a counting semaphore that all processes of a user on a machine share. Each unit is a
+// file, which its holder has locked: what a process holds is free again when it ends, however it
+// does.
+type semaphore struct {
+	dir  string
+	size int
+}
+
+func machine() semaphore {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("compute-agent-tests-%d", os.Getuid()))
+	return semaphore{dir: dir, size: 4 * runtime.NumCPU()}
+}
+
+// acquire waits for units and returns what releases them. One process waits for units at a time,
+// and the others wait for that one: a heavy test is not overtaken for ever by light ones, and no
+// two of them hold what the other one needs.
+func (s semaphore) acquire(units int) (release func(), err error) {
+	var held []io.Closer
+	release = func() {
+		for _, unit := range held {
+			_ = unit.Close() // this unlocks it
+		}
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	queue, err := s.lock("queue", unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = queue.Close() }()
+	for units = min(max(units, 1), s.size); ; time.Sleep(5 * time.Millisecond) {
+		for i := range s.size {
+			unit, err := s.lock(fmt.Sprint("unit-", i), unix.LOCK_EX|unix.LOCK_NB)
+			switch {
+			case errors.Is(err, unix.EWOULDBLOCK): // another test has it, or this one
+				continue
+			case err != nil:
+				release()
+				return nil, err
+			}
+			if held = append(held, unit); len(held) == units {
+				return release, nil
+			}
+		}
+	}
+}
+
+func (s semaphore) lock(name string, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+		}
+	}
+}
