@@ -61,8 +61,8 @@ func Seed(t testing.TB) uint64 {
 // flakyFor is how long a test may be flaky.
 const flakyFor = 14 * 24 * time.Hour
 
-// flaky begins the log line of a flaky test.
-const flaky = "FLAKY: "
+// FlakyTest begins the log line of a test that is marked as flaky.
+const FlakyTest = "FLAKY: "
 
 // Flaky marks a test that fails by chance, for a reason, since a date (YYYY-MM-DD): test/gate runs
 // it once more if it fails, and counts that. After 14 days the test fails.
@@ -71,7 +71,7 @@ func Flaky(t testing.TB, reason, date string) {
 	if err := flakySince(date, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(flaky + reason)
+	t.Log(FlakyTest + reason)
 }
 
 func flakySince(date string, now time.Time) error {

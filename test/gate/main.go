@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gate runs go test for the Makefile and says what came of it.
+//
+//	gate PACKAGE... -- FLAG... [-args ARG...]   run go test with the flags on the packages
+//	gate -summary                               print the slowest packages of all runs in a report
+//
+// It prints a line for each package, the output of tests that failed, and a table of the tests that
+// this machine could not run ([testproc.NotRun]). A test that is marked as flaky
+// ([testproc.Flaky]) runs once more if it fails. With TEST_REPORT, the results are also appended to
+// that file, for -summary. The exit code is 0 if all tests passed, 1 if not and 64 for wrong usage.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	args := os.Args[1:]
+	if slices.Equal(args, []string{"-summary"}) {
+		all, err := readReport(os.Getenv("TEST_REPORT"))
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "gate: %v\n", err)
+			os.Exit(1)
+		}
+		all.writeSlowest(os.Stdout)
+		all.writeNotRun(os.Stdout)
+		return
+	}
+	at := slices.Index(args, "--")
+	if at < 1 {
+		fmt.Fprintln(os.Stderr, "usage: gate PACKAGE... -- FLAG... [-args ARG...]\n       gate -summary")
+		os.Exit(64)
+	}
+	passed, err := gate(os.Stdout, args[:at], args[at+1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gate: %v\n", err)
+		os.Exit(1)
+	}
+	if !passed {
+		os.Exit(1)
+	}
+}
+
+// gate runs go test on packages, repeats flaky tests, prints and reports the results, and returns
+// whether all tests passed.
+func gate(out io.Writer, packages, flags []string) (passed bool, err error) {
+	begin := time.Now()
+	r, err := run(out, packages, flags)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range r.Packages {
+		again := p.onlyFlaky()
+		if len(again) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "Once more, because they are marked as flaky: %s of %s\n", strings.Join(again, ", "), p.short())
+		second, err := run(out, []string{p.Name}, withRun(flags, again))
+		if err != nil {
+			return false, err
+		}
+		p.repeat(second)
+	}
+	r.writeNotRun(out)
+	fmt.Fprintf(out, "%s (%s)\n", r.verdict(), time.Since(begin).Round(time.Second))
+	return r.passed(), r.append(os.Getenv("TEST_REPORT"))
+}
+
+// withRun has go test flags select some tests alone.
+func withRun(flags, tests []string) []string {
+	selected := "-run=^(" + strings.Join(tests, "|") + ")$"
+	at := slices.Index(flags, "-args")
+	if at < 0 {
+		at = len(flags)
+	}
+	return slices.Insert(slices.Clone(flags), at, selected)
+}
+
+// run runs go test once.
+func run(out io.Writer, packages, flags []string) (*results, error) {
+	at := slices.Index(flags, "-args")
+	if at < 0 {
+		at = len(flags)
+	}
+	args := slices.Concat([]string{"test", "-json"}, flags[:at], packages, flags[at:])
+	cmd := exec.Command("go", args...) //nolint:gosec,noctx // it runs what the caller asks for, to its end
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	r := &results{}
+	err = r.read(out, stdout)
+	ended := cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case err != nil:
+		return nil, err
+	case ended != nil && !errors.As(ended, &exit):
+		return nil, ended
+	case ended != nil && r.passed():
+		return nil, fmt.Errorf("go test ended with %w, and no test failed", ended)
+	}
+	return r, nil
+}
+
+// read reads the events of go test -json, and prints what becomes of packages.
+func (r *results) read(out io.Writer, events io.Reader) error {
+	lines := bufio.NewReader(events)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil { // go test itself writes some lines as text
+				_, _ = out.Write(line)
+			} else {
+				r.add(out, e)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

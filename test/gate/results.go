@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+const module = "github.com/compute-agent/compute-agent/"
+
+// event is one of go test -json (go doc test2json).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build-output
+	Test       string
+	Elapsed    float64 // seconds
+	Output     string
+}
+
+// results are those of packages, in the order in which they ended.
+type results struct {
+	Packages []*result
+
+	open map[string]*result
+}
+
+// result is that of a package.
+type result struct {
+	Name    string
+	Seconds float64
+	Passed  bool
+	Tests   int               // top-level ones that ran
+	NotRun  map[string]string // tests and why
+	Flaky   []string          // tests that passed when they were repeated
+
+	output map[string]*bytes.Buffer // of tests that have not passed yet; "" is the package's own
+	failed []string                 // top-level tests
+}
+
+func (p *result) short() string { return strings.TrimPrefix(p.Name, module) }
+
+func (r *results) add(out io.Writer, e event) {
+	if e.Action == "build-output" {
+		_, _ = io.WriteString(out, e.Output)
+		return
+	}
+	if e.Package == "" {
+		return
+	}
+	p := r.open[e.Package]
+	if p == nil {
+		p = &result{Name: e.Package, NotRun: map[string]string{}, output: map[string]*bytes.Buffer{}}
+		if r.open == nil {
+			r.open = map[string]*result{}
+		}
+		r.open[e.Package] = p
+	}
+	topLevel := e.Test != "" && !strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "output":
+		if p.output[e.Test] == nil {
+			p.output[e.Test] = &bytes.Buffer{}
+		}
+		p.output[e.Test].WriteString(e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			p.Passed, p.Seconds = e.Action != "fail", e.Elapsed
+			p.print(out, e.Action)
+			r.Packages = append(r.Packages, p)
+			delete(r.open, e.Package)
+			return
+		}
+		p.ended(e.Test, e.Action, topLevel)
+	}
+}
+
+// ended takes the end of a test.
+func (p *result) ended(test, action string, topLevel bool) {
+	if topLevel && action != "skip" {
+		p.Tests++
+	}
+	text := ""
+	if b := p.output[test]; b != nil {
+		text = b.String()
+	}
+	if _, why, found := strings.Cut(text, testproc.NotTested); found && action != "pass" {
+		p.NotRun[test], _, _ = strings.Cut(why, "\n")
+	}
+	switch {
+	case action != "fail":
+		delete(p.output, test)
+	case topLevel:
+		p.failed = append(p.failed, test)
+	}
+}
+
+// print prints the line of a package, after the output of tests that failed, or had not ended when
+// the package did.
+func (p *result) print(out io.Writer, action string) {
+	switch {
+	case action == "skip" || action == "pass" && p.Tests == 0: // no tests, or none that was selected
+	case p.Passed:
+		fmt.Fprintf(out, "ok    %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
+	default:
+		own := p.output[""]
+		delete(p.output, "")
+		for _, test := range sortedKeys(p.output) {
+			writeLines(out, p.output[test])
+		}
+		if own != nil { // a panic, or what TestMain prints
+			writeLines(out, own)
+		}
+		fmt.Fprintf(out, "FAIL  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
+	}
+}
+
+// writeLines writes what a test wrote, without the lines of go test about its course.
+func writeLines(out io.Writer, text *bytes.Buffer) {
+	for line := range strings.Lines(text.String()) {
+		if !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "FAIL") {
+			_, _ = io.WriteString(out, line)
+		}
+	}
+}
+
+// onlyFlaky returns the tests that failed, if all of them are marked as flaky.
+func (p *result) onlyFlaky() []string {
+	for _, test := range p.failed {
+		if !bytes.Contains(p.output[test].Bytes(), []byte(testproc.FlakyTest)) {
+			return nil
+		}
+	}
+	return p.failed
+}
+
+// repeat takes the result of the second run of the flaky tests.
+func (p *result) repeat(second *results) {
+	if second.passed() && len(second.Packages) == 1 && second.Packages[0].Tests == len(p.failed) {
+		p.Passed, p.Flaky = true, p.failed
+	}
+}
+
+func (r *results) passed() bool {
+	return len(r.open) == 0 && !slices.ContainsFunc(r.Packages, func(p *result) bool { return !p.Passed })
+}
+
+// verdict sums up: "2,301 tests of 80 packages passed", or which packages failed.
+func (r *results) verdict() string {
+	tests, packages := 0, 0
+	var failed, flaky []string
+	for _, p := range r.Packages {
+		if p.Tests > 0 {
+			tests, packages = tests+p.Tests, packages+1
+		}
+		if !p.Passed {
+			failed = append(failed, p.short())
+		}
+		flaky = append(flaky, p.Flaky...)
+	}
+	failed = append(failed, sortedKeys(r.open)...)
+	text := fmt.Sprintf("%d tests of %d packages passed", tests, packages)
+	if len(failed) > 0 {
+		text = fmt.Sprintf("FAILED: %d of %d packages: %s", len(failed), max(packages, len(failed)), strings.Join(failed, " "))
+	}
+	if len(flaky) > 0 {
+		text += fmt.Sprintf("; %d only when repeated: %s", len(flaky), strings.Join(flaky, ", "))
+	}
+	return text
+}
+
+// writeNotRun writes a table of the tests that did not run, if there are any.
+func (r *results) writeNotRun(out io.Writer) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	n := 0
+	for _, p := range r.Packages {
+		for _, test := range sortedKeys(p.NotRun) {
+			if n++; n == 1 {
+				fmt.Fprintln(out, "\nNot run on this machine:")
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%s\n", p.short(), test, p.NotRun[test])
+		}
+	}
+	_ = table.Flush() // errors of the output are the caller's
+	if n > 0 {
+		fmt.Fprintln(out)
+	}
+}
+
+// slowest is how many packages writeSlowest names.
+const slowest = 10
+
+func (r *results) writeSlowest(out io.Writer) {
+	byTime := slices.SortedFunc(slices.Values(r.Packages), func(a, b *result) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	fmt.Fprintln(out, "The slowest packages (wall time, beside others):")
+	for _, p := range byTime[:min(slowest, len(byTime))] {
+		fmt.Fprintf(out, "  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
+	}
+	repeated := 0
+	for _, p := range r.Packages {
+		repeated += len(p.Flaky)
+	}
+	fmt.Fprintf(out, "Flaky tests that passed only when they were repeated: %d\n", repeated)
+}
+
+// append adds the results to a report, if its path is not empty.
+func (r *results) append(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644) //nolint:gosec // it is no secret
+	if err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(f)
+	for _, p := range r.Packages {
+		if p.Tests > 0 || len(p.NotRun) > 0 || !p.Passed {
+			err = errors.Join(err, encoder.Encode(p))
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+func readReport(path string) (*results, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the report that TEST_REPORT names: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	r := &results{}
+	for decoder := json.NewDecoder(f); ; {
+		var p result
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return r, nil
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		r.Packages = append(r.Packages, &p)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
