@@ -2,6 +2,8 @@
 
 # The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
+# Without the directory in what is built, one cache is for all clones on a machine.
+export GOFLAGS := $(GOFLAGS) -trimpath
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
@@ -58,7 +60,7 @@ uninstall: ## Remove what `make install` installed; configuration and state stay
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct))
 PACKAGE_VERSION = $(shell packaging/version.sh)
 
-.PHONY: manual sdk packages image release test-packages
+.PHONY: manual sdk packages image release
 manual: ## Generate the manual pages and shell completion from the commands, which `make install` then installs, too.
 	@rm -rf .run/manual && install -d .run/manual
 	@SOURCE_DATE_EPOCH=$(EPOCH) CGO_ENABLED=0 go run -tags manual -trimpath -ldflags '$(LDFLAGS)' ./cmd/compute-agent .run/manual
@@ -78,9 +80,6 @@ release: ## Make packages, image, SBOM, digests and their signature of a tagged 
 	@rm -rf dist
 	@$(MAKE) --no-print-directory packages image
 	@packaging/release.sh sign '$(GPG_KEY)'
-test-packages: packages-packages ## Build the packages twice, check them with lintian and rpm, and install, upgrade, remove and purge them in a Debian root; as root.
-	packaging/test.sh
-
 .PHONY: run
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
 	@exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
@@ -93,57 +92,40 @@ demo: packages-demo build ## Simulate a GPU host whose provider tree changes whi
 	  command -v sudo >/dev/null || { echo "The demo creates namespaces, which requires root, and there is no sudo: run it as root."; exit 1; }; \
 	  echo "The demo creates namespaces, which requires root: it runs through sudo."; exec sudo "$$@"
 
-# Many tests wait for processes: one package more than there are processors runs at once.
-.PHONY: test
-test: packages-test modules build ## Run all tests, with real servers: libvirt, Placement, SQLite, systemd-analyze.
-	go test $(GOFLAGS_LIBVIRT) -p $$(($$(nproc) + 1)) -timeout 18m ./...
-
-.PHONY: race
-race: packages-test modules build ## Run the tests of the pure Go packages under the race detector.
-	go test -race -timeout 30m $$(go list ./... | grep -v -e /drivers/libvirt -e /cmd/)
-
-# Packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own.
-RACE_SHORT = $$(git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-
-.PHONY: race-short
-race-short: ## Run the short tests of the packages that start goroutines under the race detector.
-	go test -race -short -timeout 15m $(RACE_SHORT)
-
-# Packages with tests that are long with -databases (see test/dbservers).
-DATABASE_TESTS = $$(git grep -l 'dbservers\.Long(' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-
-# The engines of -database, and the packages whose tests, the suites, all run on the one it names (see test/dbservers).
+# Each tier of tests is one target; CONTRIBUTING.md describes them, and tools/tests.sh runs them.
+export RAPID_SEED ?= 1
+# One engine a run, which follows from the commit: the next commit, and make nightly, have the other one.
+ENGINE = $(or $(DATABASE),$(shell tools/draw.sh mariadb postgresql))
 ENGINES := sqlite mariadb postgresql
-SUITES = $$(git grep -l 'dbservers\.Fresh(' -- '*_test.go' ':!test/dbservers' ':!test/conformance' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+ONLY = $(if $(RUN),-run '$(RUN)')
 
-.PHONY: test-databases test-suites
-test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; then the suites on each.
-	go test $(GOFLAGS_LIBVIRT) -count=1 -p 2 -timeout 60m -run '$(or $(RUN),^TestDatabases)' $(DATABASE_TESTS) -args -databases
-	$(if $(RUN),,go test -count=1 ./placement/api -args -database=sqlite)
-	$(if $(RUN),,$(MAKE) test-suites DATABASE=mariadb)
-	$(if $(RUN),,$(MAKE) test-suites DATABASE=postgresql)
-test-suites: packages-test modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN, SUITES.
-	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(SUITES) -args -database=$(or $(DATABASE),mariadb)
+.PHONY: test test-real test-suites test-databases
+test: packages-test modules build ## Run everything pure, SQLite, simulated hosts and short processes; with RACE=1, packages that start goroutines under the race detector; also RUN.
+	@RACE=$(RACE) tools/tests.sh pure $(ONLY)
+test-real: packages-databases modules build ## Run the tests with libvirt, binaries, real clients, kills and outages, OpenStack's Placement, and DATABASE (mariadb or postgresql; by default the commit's hash says); also RUN.
+	@echo "The database engine of this run: $(ENGINE)."
+	@DATABASE=$(ENGINE) tools/tests.sh real $(ONLY)
+test-suites: packages-test modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN.
+	@DATABASE=$(ENGINE) tools/tests.sh suites $(ONLY)
+test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; also RUN.
+	@tools/tests.sh databases $(ONLY)
 
-.PHONY: test-systemd test-systemd-packages
+.PHONY: test-install test-systemd
+test-install: packages-packages packages-systemd build manual sdk ## Test packages, units and docs/getting-started.md in a Debian whose PID 1 is systemd; with ALL=1 whatever the commit is, the upgrade of the previous release and a release that is built twice; as root, or through sudo.
+	@packaging/debs.sh .run/debs $(ALL)
+	@$(MAKE) --no-print-directory test-systemd RUN='$(or $(RUN),^Test(Units|PackageFiles|Packages|GettingStarted)$$)' ARGS='-packages=$(abspath .run/debs)'
 test-systemd: packages-systemd build ## Install below a root of DISTRIBUTION (debian-12, debian-13 or ubuntu-24.04), boot its systemd in a container and test the units there; as root, or through sudo.
-	@install -d .run && CGO_ENABLED=0 go test -c -o .run/systemd.test ./systemd
-	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12) $(ARGS); \
+	@install -d .run && CGO_ENABLED=0 go test -c -vet=off -o .run/systemd.test ./systemd
+	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.parallel 4 -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12) $(ARGS); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"
-# The version is above that of the previous release, whatever tags this clone has, so that apt upgrades.
-test-systemd-packages: packages-packages build manual sdk ## Test packages in booted systems: upgrade the previous release and go back while a guest runs, purge, and all of docs/getting-started.md; as root, or through sudo.
-	@packaging/previous.sh .run/debs/previous
-	@COMPRESSION=gzip PACKAGERS=deb SOURCE_DATE_EPOCH=$(EPOCH) packaging/build.sh .run/debs/newer 99.0.0 >/dev/null
-	@$(MAKE) --no-print-directory test-systemd RUN='$(or $(RUN),^(TestPackages|TestGettingStarted)$$)' ARGS='-packages=$(abspath .run/debs)'
 
 .PHONY: lint
-lint: ## Format, tidy modules, vet and lint.
+lint: ## Check formatting, tidy modules, vet and lint.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
-	go vet $(GOFLAGS_LIBVIRT) ./...
 	go tool -modfile=tools/go.mod golangci-lint run --build-tags libvirt_dlopen ./...
 
 .PHONY: generated

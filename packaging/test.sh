@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh: releases HEAD with a key of its own from one directory and builds it again in another one, and compares the two; checks
-# the packages with lintian and rpm, and runs the image; installs, upgrades, removes and purges the deb packages in a Debian root
-# and the rpm packages in a copy of it, both without a running systemd, and checks what is there after each step.
+# test.sh BASE PACKAGES: checks the deb and rpm packages of PACKAGES/newer with lintian and rpm, and installs, removes and purges them
+# in copies of the Debian root BASE, without a running systemd; checks what is there after each step. If there is PACKAGES/release
+# (packaging/reproduce.sh), it takes the older packages and the image there, and also upgrades and rolls back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "test.sh: only root can install in a root: run make test-packages as root." >&2; exit 1; }
+base=$(realpath "${1:?usage: test.sh BASE PACKAGES}")
+packages=$(realpath "${2:?usage: test.sh BASE PACKAGES}")
+newer=$packages/newer dist=$packages/newer
+[ ! -d "$packages/release" ] || dist=$packages/release
 work=$(mktemp -d)
-export GNUPGHOME=$work/gnupg
 end() {
   [ -z "${server:-}" ] || kill "$server" 2>/dev/null || true
-  gpgconf --kill all || true
+  for mounted in deb/root rpm/root deb rpm; do ! mountpoint -q "$work/$mounted" || umount "$work/$mounted"; done
   rm -rf "$work"
 }
 trap end EXIT
@@ -20,34 +23,14 @@ fail() { echo "FAIL: $*" >&2; failed=1; }
 step() { echo "--- $* ($SECONDS s)"; }
 # logged LOG COMMAND...: shows the output of a command that fails.
 logged() { local log=$work/$1.log; shift; "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }; }
-
-step "release"
-install -d -m 700 "$GNUPGHOME"
-logged key gpg --batch --passphrase '' --quick-generate-key 'Test of the release <test@localhost>' ed25519 sign never
-for n in 1 2; do
-  git clone -q --no-hardlinks . "$work/build$n/compute-agent"
-  git -C "$work/build$n/compute-agent" tag v98.0.0-rc.1
-done
-make() { command make --no-print-directory "$@"; }
-if logged unsigned make -C "$work/build1/compute-agent" release 2>/dev/null; then fail "make release works without a key"; fi
-logged release make -C "$work/build1/compute-agent" release GPG_KEY=test@localhost || exit 1
-dist=$work/release
-mv "$work/build1/compute-agent/dist" "$dist"
-(cd "$dist" && logged verify gpg --verify SHA256SUMS.asc SHA256SUMS && logged sums sha256sum --check --strict SHA256SUMS) || fail "the signature or a digest of the release"
-[ "$(wc -l <"$dist/SHA256SUMS")" = 15 ] || fail "not six deb and six rpm packages, an image and two SBOMs: $(ls "$dist")"
-for program in compute-agent compute-driver-libvirt; do
-  for module in github.com/compute-agent/compute-agent "$(go version -m "$work/build1/compute-agent/bin/$program" | awk '$1 == "dep" { print $2; exit }')"; do
-    jq -e --arg path "$module" '[.metadata.component, .components[]] | any(.name == $path and .version != "" and .version != null)' "$dist/$program.cdx.json" >/dev/null ||
-      fail "$program.cdx.json does not have $module"
-  done
-done
-
-step "build again"
-logged build make -C "$work/build2/compute-agent" packages image || exit 1
-for file in "$work/build2/compute-agent/dist"/*; do
-  cmp "$file" "$dist/${file##*/}" || fail "two builds of the same commit differ"
-done
-rm -rf "$work/build2"
+# root_of NAME: a root like BASE; what is written there is in memory.
+root_of() {
+  mkdir "$work/$1"
+  mount -t tmpfs -o mode=755 "$1" "$work/$1"
+  mkdir "$work/$1/root" "$work/$1/upper" "$work/$1/work"
+  mount -t overlay "$1" -o "lowerdir=$base,upperdir=$work/$1/upper,workdir=$work/$1/work" "$work/$1/root"
+  root=$work/$1/root
+}
 
 step "lintian, rpm"
 lintian --allow-root --fail-on error,warning "$dist"/*.deb || fail "lintian"
@@ -58,49 +41,34 @@ for package in "$dist"/*.rpm; do
   diff <(rpm -qlvp "$package" | awk '!/^d/ { print $NF }' | programs) <(dpkg-deb -c "$deb" | grep -v '^d' | sed -E 's,.* \./,/,' | programs) || fail "$package and $deb have different files"
 done
 
-step "image"
-image=$(ls "$dist"/*.oci.tar)
-logged skopeo skopeo copy "oci-archive:$image" "dir:$work/image" || fail "skopeo cannot copy $image"
-mkdir "$work/container"
-tar -xzf "$work/image/$(jq -r '.layers[0].digest | sub("sha256:"; "")' "$work/image/manifest.json")" -C "$work/container"
-[ "$(jq -r '.config.Entrypoint[0] + " " + .config.User' "$work/image/$(jq -r '.config.digest | sub("sha256:"; "")' "$work/image/manifest.json")")" = '/usr/bin/compute-agent 65532:65532' ] ||
-  fail "entrypoint and user of the image"
-in_image=(chroot --userspec=65532:65532 "$work/container" /usr/bin/compute-agent)
-[[ $("${in_image[@]}" version) = "compute-agent v98.0.0-rc.1 "* ]] || fail "the version of the image is $("${in_image[@]}" version)"
-# The socket of its metrics and backups, so that no port is used that another process has.
-"${in_image[@]}" placement serve --listen 127.0.0.1:0 --state-dir /var/lib/compute-agent --auth noauth >"$work/server.log" 2>&1 &
-server=$!
-socket=$work/container/var/lib/compute-agent/run/placement-admin.sock
-curl -sSf --retry 20 --retry-delay 1 --retry-all-errors --unix-socket "$socket" http://placement/healthz >"$work/curl.log" 2>&1 ||
+if [ "$dist" != "$newer" ]; then
+  step "image"
+  image=$(ls "$dist"/*.oci.tar)
+  logged skopeo skopeo copy "oci-archive:$image" "dir:$work/image" || fail "skopeo cannot copy $image"
+  mkdir "$work/container"
+  tar -xzf "$work/image/$(jq -r '.layers[0].digest | sub("sha256:"; "")' "$work/image/manifest.json")" -C "$work/container"
+  [ "$(jq -r '.config.Entrypoint[0] + " " + .config.User' "$work/image/$(jq -r '.config.digest | sub("sha256:"; "")' "$work/image/manifest.json")")" = '/usr/bin/compute-agent 65532:65532' ] ||
+    fail "entrypoint and user of the image"
+  in_image=(chroot --userspec=65532:65532 "$work/container" /usr/bin/compute-agent)
+  [[ $("${in_image[@]}" version) = "compute-agent v98.0.0-rc.1 "* ]] || fail "the version of the image is $("${in_image[@]}" version)"
+  # The socket of its metrics and backups, so that no port is used that another process has.
+  "${in_image[@]}" placement serve --listen 127.0.0.1:0 --state-dir /var/lib/compute-agent --auth noauth >"$work/server.log" 2>&1 &
+  server=$!
+  socket=$work/container/var/lib/compute-agent/run/placement-admin.sock
+  curl -sSf --retry 20 --retry-delay 1 --retry-all-errors --unix-socket "$socket" http://placement/healthz >"$work/curl.log" 2>&1 ||
   { cat "$work/server.log" "$work/curl.log" >&2; fail "Placement does not answer from the image"; }
-kill "$server" && wait "$server" || fail "Placement in the image ended with $?"
-server=
+  kill "$server" && wait "$server" || fail "Placement in the image ended with $?"
+  server=
+
+fi
 
 step "a Debian root"
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/compute-agent-packages
-# debootstrap does not look for what provides a virtual package: python3-cffi-backend is for python3-cryptography.
-include=systemd,libvirt0,ca-certificates,python3-grpcio,python3-protobuf,python3-cryptography,python3-cffi-backend,man-db,mandoc,bash-completion,zsh,fish
-base=$cache/bookworm-$(echo "$include" | sha256sum | head -c 8)
-mkdir -p "$cache"
-exec 9>"$cache/lock"
-flock 9
-if [ ! -d "$base" ]; then
-  rm -rf "$base.part"
-  debootstrap --variant=minbase --include="$include" bookworm "$base.part" >"$work/debootstrap.log" || { cat "$work/debootstrap.log" >&2; exit 1; }
-  rm -f "$base.part"/var/cache/apt/archives/*.deb
-  mv "$base.part" "$base"
-fi
-flock -u 9
-root=$work/root
-cp -a --reflink=auto "$base" "$root"
+root_of deb
 with_proc() { unshare --mount sh -euc 'mount -t proc proc "$0/proc"; exec "$@"' "$root" "$@"; }
 in_root() { with_proc chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 # Files that are not of a package, and change with every dpkg or sysusers.
 files() { (cd "$root" && find . -path ./proc -prune -o -path ./tmp -prune -o \( -path './var/lib/dpkg/*' -o -path './var/log/*' -o -path './var/cache/*' -o -path './etc/*-' -o -path './etc/.pwd.lock' \) -prune -o -print | sort); }
 files >"$work/before"
-
-step "a newer version"
-(cd "$work/build1/compute-agent" && COMPRESSION=gzip logged newer packaging/build.sh "$work/newer" 99.0.0) || exit 1
 
 step "install"
 mkdir "$root/tmp/new"
@@ -140,7 +108,7 @@ echo '# changed here' >>"$root/etc/compute-agent/compute-agent.toml"
 echo 'x' >"$root/etc/compute-agent/conf.d/site.toml"
 mkdir -p "$root"/var/lib/compute-agent{,-placement,-cells-api,-cell-cell1}
 touch "$root"/var/lib/compute-agent{,-placement,-cells-api,-cell-cell1}/state "$root/var/lib/compute-agent-instances/disk"
-cp "$work/newer"/*.deb "$root/tmp/new/"
+cp "$newer"/*.deb "$root/tmp/new/" # they may be the same
 in_root sh -c 'dpkg -i /tmp/new/*.deb' >"$work/upgrade.log" 2>&1 || { cat "$work/upgrade.log" >&2; fail "upgrade"; }
 grep -q '^# changed here' "$root/etc/compute-agent/compute-agent.toml" || fail "the upgrade lost a change to the configuration"
 for unit in $units; do [ "$(in_root systemctl is-enabled "$unit" || true)" = enabled ] || fail "$unit is not enabled after the upgrade"; done
@@ -170,8 +138,7 @@ expected='./etc/compute-agent
 $left"
 step "rpm: install"
 # dpkg has what the packages depend on; rpm checks only that they fit each other.
-root=$work/rpm
-cp -a --reflink=auto "$base" "$root"
+root_of rpm
 logged initdb rpm --root "$root" --initdb
 rpms() {
   logged "rpm-$1" with_proc rpm --root "$root" --nosignature --nodeps "${@:2}" || fail "rpm: $1"
@@ -193,8 +160,10 @@ in_root systemctl enable $units >/dev/null 2>&1
 echo '# changed here' >>"$root/etc/compute-agent/compute-agent.toml"
 mkdir "$root/var/lib/compute-agent"
 touch "$root/var/lib/compute-agent/state" "$root/var/lib/compute-agent-instances/disk"
-rpms upgrade --upgrade "$work/newer"/*.rpm
-rpms rollback --upgrade --oldpackage "$dist"/*.rpm
+if [ "$dist" != "$newer" ]; then
+  rpms upgrade --upgrade "$newer"/*.rpm
+  rpms rollback --upgrade --oldpackage "$dist"/*.rpm
+fi
 grep -q '^# changed here' "$root/etc/compute-agent/compute-agent.toml" || fail "rpm: the upgrade lost a change to the configuration"
 for unit in $units; do [ "$(in_root systemctl is-enabled "$unit" || true)" = enabled ] || fail "rpm: $unit is not enabled after the way back"; done
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,13 +43,13 @@ func TestAppArmor(t *testing.T) {
 	must(t, os.RemoveAll(root))
 	command(t, "cp", "-a", "--reflink=auto", machineRoot(t), root)
 	command(t, "make", "--no-print-directory", "-C", "..", "install", "DESTDIR="+root)
-	m := &machine{root: root}
+	m := &machine{root: root, name: nameOf(t)}
 	m.write(t, "/etc/compute-agent/conf.d/50-guests.toml", withGuests)
 	m.write(t, "/apparmor.sh", string(apparmorScript))
 	m.write(t, "/etc/systemd/system/apparmor-test.service", apparmorUnit)
 	inRoot(t, root, "systemctl", "enable", "apparmor-test.service")
 
-	disk := filepath.Join(rootCache(t), "disk-"+strconv.Itoa(os.Getpid()))
+	disk := filepath.Join(rootCache(t), "disk-"+nameOf(t))
 	t.Cleanup(func() { must(t, os.RemoveAll(disk)) })
 	command(t, "mke2fs", "-q", "-t", "ext4", "-d", root, disk, "4G")
 	must(t, os.Link(disk, filepath.Join(root, "disk")))

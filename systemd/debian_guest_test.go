@@ -21,9 +21,6 @@ const manage = "manage() { runuser -u compute-agent-cells-api -- compute-agent c
 // userData is secret: owners of servers put passwords and keys into it.
 const userData = "#!/bin/sh -- the user data of the test"
 
-// The server that testGuest makes, and what testReboot compares.
-var guest struct{ server, allocations string }
-
 // withGuests is what an agent that creates guests for a cell is configured with.
 const withGuests = `
 [log]
@@ -57,8 +54,8 @@ func testGuest(t *testing.T, m *machine) {
 	if after := m.domain(t); after != before {
 		t.Errorf("the guest is another process after a restart of the agent: domain %s, then %s", before, after)
 	}
-	if after := m.allocations(t); after != guest.allocations {
-		t.Errorf("the allocations changed with a restart of the agent:\n%s\n%s", guest.allocations, after)
+	if after := m.allocations(t); after != m.guest.allocations {
+		t.Errorf("the allocations changed with a restart of the agent:\n%s\n%s", m.guest.allocations, after)
 	}
 }
 
@@ -89,11 +86,11 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 	var made struct{ Server struct{ ID string } }
 	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
 		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`)), &made))
-	guest.server = made.Server.ID
+	m.guest.server = made.Server.ID
 	m.becomes(t, "ACTIVE")
-	guest.allocations = m.allocations(t)
-	if !strings.Contains(guest.allocations, "VCPU") {
-		t.Errorf("Placement has no allocations of the server: %s", guest.allocations)
+	m.guest.allocations = m.allocations(t)
+	if !strings.Contains(m.guest.allocations, "VCPU") {
+		t.Errorf("Placement has no allocations of the server: %s", m.guest.allocations)
 	}
 }
 
@@ -101,7 +98,7 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 // what they have.
 func testReboot(t *testing.T, m *machine) {
 	m.reboot(t)
-	m.api(t, "DELETE", "/servers/"+guest.server, "")
+	m.api(t, "DELETE", "/servers/"+m.guest.server, "")
 	eventually(t, "the server to be deleted", func() error {
 		entries, err := os.ReadDir(filepath.Join(m.root, "var/lib/compute-agent-instances"))
 		if err != nil || len(entries) > 0 {
@@ -121,10 +118,10 @@ func (m *machine) reboot(t *testing.T) {
 	m.boot(t)
 	m.healthy(t, services...)
 	m.becomes(t, "SHUTOFF")
-	if after := m.allocations(t); after != guest.allocations {
-		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", guest.allocations, after)
+	if after := m.allocations(t); after != m.guest.allocations {
+		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", m.guest.allocations, after)
 	}
-	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, guest.server) {
+	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, m.guest.server) {
 		t.Errorf("libvirt does not have the guest any more: %s", out)
 	}
 	m.ownership(t, "after a reboot")
@@ -154,7 +151,7 @@ func (m *machine) api(t *testing.T, method, path, body string) string {
 func (m *machine) becomes(t *testing.T, status string) {
 	t.Helper()
 	eventually(t, "the server to be "+status, func() error {
-		out := m.api(t, "GET", "/servers/"+guest.server, "")
+		out := m.api(t, "GET", "/servers/"+m.guest.server, "")
 		if strings.Contains(out, `"status":"ERROR"`) {
 			t.Fatalf("the server is in error: %s", out)
 		}
@@ -172,7 +169,7 @@ func (m *machine) allocations(t *testing.T) string {
 	var answer struct {
 		Allocations map[string]struct{ Resources map[string]int }
 	}
-	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+guest.server)
+	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+m.guest.server)
 	must(t, json.Unmarshal([]byte(out), &answer))
 	clean, err := json.Marshal(answer)
 	must(t, err)
@@ -182,5 +179,5 @@ func (m *machine) allocations(t *testing.T) string {
 // domain is libvirt's number of the guest, which is new with each start of it.
 func (m *machine) domain(t *testing.T) string {
 	t.Helper()
-	return strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domid", guest.server))
+	return strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domid", m.guest.server))
 }

@@ -26,8 +26,10 @@ const patience = 90 * time.Second
 // machine is a container whose PID 1 is systemd.
 type machine struct {
 	root    string   // its files, as this machine sees them
-	name    string   // "": units
+	name    string   // which no other one of the machine that runs the test has
 	options []string // of systemd-nspawn; without any it has no network and writes to its root
+	// guest is the server that the test has made in it, and what it has in Placement.
+	guest struct{ server, allocations string }
 	group   *os.File // its control group, where no systemd makes one
 	// What commands of a document have exported in its shell.
 	exported string
@@ -37,11 +39,14 @@ type machine struct {
 	leader   int           // its PID 1, as this machine counts
 }
 
+// nameOf is the name of a test's machine, or of its files.
+func nameOf(t *testing.T) string { return fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), os.Getpid()) }
+
 // boot starts the machine and waits until systemd has started everything.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
-	if m.name == "" {
-		m.name, m.options = "units", []string{"--private-network", "--directory=" + m.root}
+	if m.options == nil {
+		m.options = []string{"--private-network", "--directory=" + m.root}
 	}
 	args := []string{"systemd-nspawn", "--machine=" + m.name, "--register=no", "--keep-unit", "--console=pipe",
 		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot"} // without it nspawn refuses them, unlike a machine
@@ -223,7 +228,7 @@ func (m *machine) makeGroup(t *testing.T) {
 	must(t, err)
 	_, ours, _ := strings.Cut("\n"+string(groups), "\n0::")
 	ours, _, _ = strings.Cut(ours, "\n")
-	group := filepath.Join(strings.TrimSpace(string(hierarchy)), ours, fmt.Sprintf("units-%d-%s", os.Getpid(), m.name))
+	group := filepath.Join(strings.TrimSpace(string(hierarchy)), ours, "units-"+m.name)
 	must(t, os.MkdirAll(group, 0o755))
 	m.group, err = os.Open(group)
 	must(t, err)

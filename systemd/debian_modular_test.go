@@ -158,7 +158,7 @@ func testModularRestarts(t *testing.T, m *machine) {
 			t.Errorf("restart of %s: the guest was domain %s, and is %s", daemon, before, after)
 		}
 	}
-	m.api(t, "POST", "/servers/"+guest.server+"/action", `{"reboot": {"type": "HARD"}}`)
+	m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"reboot": {"type": "HARD"}}`)
 	eventually(t, "the guest to be another domain", func() error {
 		if m.domain(t) == before {
 			return errors.New("it is the same")

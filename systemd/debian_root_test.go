@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +24,8 @@ const (
 	products = "libvirt-daemon-system qemu-system-x86 qemu-utils"
 	// OpenStack's own Placement and clients, for docs/getting-started.md.
 	openStack = "python3-placement python3-openstackclient python3-osc-placement"
+	// What the packages depend on, and what reads their manual pages and completions.
+	packaged = "python3-grpcio python3-protobuf python3-cryptography man-db mandoc bash-completion zsh fish"
 )
 
 // distribution is a Debian, or another system that is made of such packages.
@@ -40,7 +41,7 @@ type distribution struct {
 }
 
 var distributions = map[string]distribution{
-	"debian-12": {suite: "bookworm", packages: products + " " + openStack, kernel: "linux-image-cloud-amd64"},
+	"debian-12": {suite: "bookworm", packages: products + " " + openStack + " " + packaged, kernel: "linux-image-cloud-amd64"},
 	"debian-13": {suite: "trixie", packages: products, kernel: "linux-image-cloud-amd64"},
 	"ubuntu-24.04": {
 		suite: "noble", packages: products, mirror: "http://archive.ubuntu.com/ubuntu", script: "/usr/share/debootstrap/scripts/gutsy",
@@ -98,7 +99,7 @@ func freshRoot(t *testing.T) string {
 	t.Helper()
 	cache := rootCache(t)
 	removeStale(t, cache)
-	root := filepath.Join(cache, "run-"+strconv.Itoa(os.Getpid()))
+	root := filepath.Join(cache, "run-"+nameOf(t))
 	t.Cleanup(func() {
 		if err := os.RemoveAll(root); err != nil {
 			t.Error(err)
@@ -137,7 +138,7 @@ func removeStale(t *testing.T, cache string) {
 	must(t, err)
 	roots = append(roots, disks...)
 	for _, root := range roots {
-		_, pid, _ := strings.Cut(filepath.Base(root), "-")
+		pid := root[strings.LastIndexByte(root, '-')+1:]
 		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
 			must(t, os.RemoveAll(root))
 		}

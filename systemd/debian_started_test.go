@@ -41,6 +41,7 @@ func TestGettingStarted(t *testing.T) {
 	if *onDistribution != "debian-12" {
 		t.Skip("the page is about Debian 12")
 	}
+	t.Parallel() // as withRoot
 	chapters := chaptersOf(t)
 	all := map[string]*machine{}
 	for i, name := range []string{"cn1", "cn2", "cn3", "ctl"} {

@@ -100,6 +100,7 @@ func needsRoot(t *testing.T) {
 func withRoot(t *testing.T) string {
 	t.Helper()
 	needsRoot(t)
+	t.Parallel() // each has a machine of its own
 	return freshRoot(t)
 }
 

@@ -31,7 +31,7 @@ func testUpgradeFromOneUser(t *testing.T, m *machine) {
 		t.Errorf("the API has other cells after the upgrade:\n%s\n%s", cells, after)
 	}
 	m.becomes(t, "ACTIVE")
-	if after := m.allocations(t); after != guest.allocations {
-		t.Errorf("the allocations changed with the upgrade:\n%s\n%s", guest.allocations, after)
+	if after := m.allocations(t); after != m.guest.allocations {
+		t.Errorf("the allocations changed with the upgrade:\n%s\n%s", m.guest.allocations, after)
 	}
 }

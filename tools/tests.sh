@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# tests.sh TIER [GO TEST FLAGS]: runs the tests of a tier with test/gate; CONTRIBUTING.md describes the tiers.
+#
+#   pure              what needs no server, in some minutes; with RACE=1, packages that start goroutines under the race detector
+#   real              binaries, real servers and real clients, and the suites on the database engine DATABASE
+#   suites            the suites of Placement and the cells on DATABASE
+#   databases         the long tests with database servers
+#
+# A test says by its name to which tier it belongs, if that is not the tier of its package: TestReal…, TestDatabases… and
+# TestNightly….
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Packages of which all tests are of the tier real.
+whole='./observability ./test/adversary ./test/cellstorm ./test/dbservers ./test/demo ./test/e2e ./test/fleet ./test/oracle ./test/outage ./test/soak'
+elsewhere='^Test(Real|Databases|Nightly)|/^(mariadb|postgresql)$'
+
+# without PACKAGES: takes packages out of standard input.
+without() { grep -vxF "$(printf '%s\n' $*)" || true; }
+# declaring PATTERN: packages with a test file that has a pattern, but for those that are of the tier real as a whole.
+declaring() { git grep -lE "$1" -- '*_test.go' ':!test/conformance' | xargs -rn1 dirname | sort -u | sed 's,^,./,' | without $whole; }
+# racy: packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own.
+racy() {
+  git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' |
+    xargs -n1 dirname | sort -u | sed 's,^,./,'
+}
+
+failed=
+# gate FLAGS -- PACKAGES
+gate() {
+  local flags=()
+  while [ "$1" != -- ]; do flags+=("$1"); shift; done
+  shift
+  go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 16 ${CI:+-count=1} "${flags[@]}" || failed=yes
+}
+
+tier=${1:-}
+shift || true
+beside=$(($(nproc) + 1)) # many tests wait for processes
+case $tier in
+pure)
+  racy=
+  [ -z "${RACE:-}" ] || racy=$(racy)
+  gate -p $beside -timeout 15m -skip "$elsewhere" "$@" -- $(go list -f '{{.Dir}}' ./... | sed "s,^$PWD,.," | without $whole $racy)
+  [ -z "$racy" ] || gate -race -p "$(nproc)" -timeout 15m -skip "$elsewhere" "$@" -- $racy
+  ;;
+real)
+  gate -p $beside -timeout 20m "$@" -- $whole
+  gate -p $beside -timeout 20m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
+  ;;&
+real | suites)
+  gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring 'dbservers\.(Fresh|Each)\(')
+  ;;
+databases)
+  gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers
+  ;;
+*)
+  echo "usage: tests.sh pure|real|suites|databases [GO TEST FLAGS]" >&2
+  exit 64
+  ;;
+esac
+[ -z "$failed" ]
