@@ -110,6 +110,14 @@ test-suites: packages-test modules ## Run the suites of Placement and the cells 
 test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; also RUN.
 	@tools/tests.sh databases $(ONLY)
 
+.PHONY: race
+race: packages-test modules build ## Run all tests of the pure Go packages under the race detector.
+	@tools/tests.sh race $(ONLY)
+
+.PHONY: nightly
+nightly: ## Run everything in full, for hours: all engines, new seeds, storms, soaks, fuzzing, mutants, other distributions; as root; also TEST_SEED, RAPID_SEED, CONFORMANCE.
+	@tools/nightly.sh
+
 .PHONY: test-install test-systemd
 test-install: packages-packages packages-systemd build manual sdk ## Test packages, units and docs/getting-started.md in a Debian whose PID 1 is systemd; with ALL=1 whatever the commit is, the upgrade of the previous release and a release that is built twice; as root, or through sudo.
 	@packaging/debs.sh .run/debs $(ALL)
@@ -208,9 +216,6 @@ conformance: packages-test ## Run Placement's own API cases (CONFORMANCE=DIR, wi
 .PHONY: generate
 generate: ## Generate code again (protobuf; needs Debian's protobuf-compiler).
 	go generate ./...
-
-.PHONY: ci
-ci: lint test ## What CI runs.
 
 .PHONY: clean
 clean: ## Remove what was built.

@@ -6,7 +6,7 @@
 # (packaging/reproduce.sh), it takes the older packages and the image there, and also upgrades and rolls back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ "$(id -u)" = 0 ] || { echo "test.sh: only root can install in a root: run make test-packages as root." >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "test.sh: only root can install in a root: run make test-install as root." >&2; exit 1; }
 base=$(realpath "${1:?usage: test.sh BASE PACKAGES}")
 packages=$(realpath "${2:?usage: test.sh BASE PACKAGES}")
 newer=$packages/newer dist=$packages/newer

@@ -30,7 +30,7 @@ type machine struct {
 	options []string // of systemd-nspawn; without any it has no network and writes to its root
 	// guest is the server that the test has made in it, and what it has in Placement.
 	guest struct{ server, allocations string }
-	group   *os.File // its control group, where no systemd makes one
+	group *os.File // its control group, where no systemd makes one
 	// What commands of a document have exported in its shell.
 	exported string
 	console  bytes.Buffer

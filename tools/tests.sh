@@ -4,6 +4,7 @@
 # tests.sh TIER [GO TEST FLAGS]: runs the tests of a tier with test/gate; CONTRIBUTING.md describes the tiers.
 #
 #   pure              what needs no server, in some minutes; with RACE=1, packages that start goroutines under the race detector
+#   race              all of what is pure, but for cgo, under the race detector
 #   real              binaries, real servers and real clients, and the suites on the database engine DATABASE
 #   suites            the suites of Placement and the cells on DATABASE
 #   databases         the long tests with database servers
@@ -21,6 +22,7 @@ elsewhere='^Test(Real|Databases|Nightly)|/^(mariadb|postgresql)$'
 without() { grep -vxF "$(printf '%s\n' $*)" || true; }
 # declaring PATTERN: packages with a test file that has a pattern, but for those that are of the tier real as a whole.
 declaring() { git grep -lE "$1" -- '*_test.go' ':!test/conformance' | xargs -rn1 dirname | sort -u | sed 's,^,./,' | without $whole; }
+packages() { go list -f '{{.Dir}}' ./... | sed "s,^$PWD,.,"; }
 # racy: packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own.
 racy() {
   git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' |
@@ -43,8 +45,11 @@ case $tier in
 pure)
   racy=
   [ -z "${RACE:-}" ] || racy=$(racy)
-  gate -p $beside -timeout 15m -skip "$elsewhere" "$@" -- $(go list -f '{{.Dir}}' ./... | sed "s,^$PWD,.," | without $whole $racy)
+  gate -p $beside -timeout 15m -skip "$elsewhere" "$@" -- $(packages | without $whole $racy)
   [ -z "$racy" ] || gate -race -p "$(nproc)" -timeout 15m -skip "$elsewhere" "$@" -- $racy
+  ;;
+race)
+  gate -race -p "$(nproc)" -timeout 40m -skip "$elsewhere" "$@" -- $(packages | without $whole | grep -v ./drivers/libvirt)
   ;;
 real)
   gate -p $beside -timeout 20m "$@" -- $whole
@@ -57,7 +62,7 @@ databases)
   gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers
   ;;
 *)
-  echo "usage: tests.sh pure|real|suites|databases [GO TEST FLAGS]" >&2
+  echo "usage: tests.sh pure|race|real|suites|databases [GO TEST FLAGS]" >&2
   exit 64
   ;;
 esac
