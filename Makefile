@@ -150,6 +150,13 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 	  for f in $$(grep -ho 'func Fuzz[A-Za-z0-9]*' $$d/*_test.go | cut -c6-); do \
 	    echo "$$d $$f"; go test $(GOFLAGS_LIBVIRT) -run xxx -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} ./$$d; done; done
 
+# gremlins changes comparisons, arithmetic and conditions, one at a time, where a test reaches them, and runs the tests of the package.
+MUTATED := providertree placement/ledger placement/candidates reportclient resourcetracker
+.PHONY: mutants
+mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that no test kills; the lines LIVED are those.
+	@for package in $(or $(PACKAGE),$(MUTATED)); do echo "--- $$package"; \
+	  go tool -modfile=tools/go.mod gremlins unleash ./$$package --workers $$(nproc) --timeout-coefficient 10 --output .run/mutants-$$(echo $$package | tr / -).json || exit 1; done
+
 .PHONY: soak
 soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v -run '$(RUN)' ./test/soak

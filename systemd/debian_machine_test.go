@@ -141,6 +141,11 @@ func firstProcess(nspawn int) (int, error) {
 func (m *machine) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	return m.inside(ctx, args...)
+}
+
+// inside is try for what may take until a context ends.
+func (m *machine) inside(ctx context.Context, args ...string) (string, error) {
 	inside := []string{"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
 		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)

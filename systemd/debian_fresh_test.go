@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestFreshMachine does on a small Debian what a newcomer does: it has git, make and Go, clones
+// what is committed here, and runs make test, which installs what it needs.
+//
+//	make test-systemd RUN='^TestFreshMachine$'
+//
+// It runs as a user with sudo, as root, and as root with libvirt installed and running. Nothing
+// may be left that could not run. The modules of Go come from this machine, Debian's packages from
+// the network. It takes the time of three runs of make test, of which the first one compiles all.
+func TestFreshMachine(t *testing.T) {
+	needsRoot(t)
+	root := filepath.Join(rootCache(t), "run-"+nameOf(t))
+	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
+	command(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,git,make,sudo,ca-certificates", "bookworm", root)
+	command(t, "cp", "-a", runtime.GOROOT(), filepath.Join(root, "usr/local/go")) //nolint:staticcheck // of the go command that runs this
+	modules, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	must(t, err)
+	source, err := filepath.Abs("..")
+	must(t, err)
+	m := &machine{root: root, name: nameOf(t), options: []string{
+		"--directory=" + root, "--bind-ro=" + strings.TrimSpace(string(modules)) + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
+	}}
+	t.Cleanup(m.kill)
+	m.boot(t)
+	m.write(t, "/etc/profile.d/go.sh", "export PATH=$PATH:/usr/local/go/bin GOPROXY=file:///modules GOFLAGS=-modcacherw GONOSUMDB='*' GOTOOLCHAIN=local CI=\n")
+	m.sh(t, "useradd --create-home --shell /bin/bash newcomer; echo 'newcomer ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/newcomer")
+	for _, part := range []struct{ name, prepare, as string }{
+		{"user with sudo", "true", "runuser --login newcomer"},
+		{"root", "true", "bash --login"},
+		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "bash --login"},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			out, err := m.inside(t.Context(), "sh", "-euc", part.prepare+"\n"+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git -c safe.directory=* clone -q /source compute-agent; cd compute-agent; make test'`)
+			t.Log(out)
+			if err != nil || strings.Contains(out, "Not run on this machine") {
+				t.Errorf("make test: %v", err)
+			}
+		})
+	}
+	m.halt(t, "poweroff")
+}
