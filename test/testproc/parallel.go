@@ -49,7 +49,7 @@ func machine() semaphore {
 }
 
 // acquire waits for units and returns what releases them. One process waits for units at a time,
-// and the others wait for that one: a heavy test is not overtaken for ever by light ones, and no
+// and the others wait for that one: a heavy test is not overtaken forever by light ones, and no
 // two of them hold what the other one needs.
 func (s semaphore) acquire(units int) (release func(), err error) {
 	var held []io.Closer

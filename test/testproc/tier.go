@@ -25,8 +25,8 @@ func NotRun(t testing.TB, why string) {
 	t.Skip(NotTested + why)
 }
 
-// Nightly reports whether a test runs as part of make nightly, in full, and not as part of make test
-// or make test-real.
+// Nightly reports whether a test runs in full, as part of make nightly, and not as part of make
+// test or make test-real.
 func Nightly() bool { return os.Getenv("TEST_TIER") == "nightly" }
 
 // OnlyNightly skips a test outside of make nightly.
