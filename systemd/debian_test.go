@@ -107,7 +107,7 @@ func withRoot(t *testing.T) string {
 // inMachine boots a root and runs the parts, of which each depends on those before it.
 func inMachine(t *testing.T, root string, parts []part) {
 	t.Helper()
-	m := &machine{root: root}
+	m := &machine{root: root, name: nameOf(t)}
 	t.Cleanup(m.kill)
 	m.boot(t)
 	for _, part := range parts {
