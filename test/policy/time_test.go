@@ -208,7 +208,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // end only what hangs.
 func waitsBy(call *ast.CallExpr) string {
 	for _, name := range []string{"Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"} {
-		if isCall(call, "time", name) && !(len(call.Args) > 0 && isPatience(call.Args[0])) {
+		if isCall(call, "time", name) && (len(call.Args) == 0 || !isPatience(call.Args[0])) {
 			return "time." + name
 		}
 	}
