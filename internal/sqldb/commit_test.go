@@ -100,6 +100,7 @@ func parts(t *testing.T, db *sqldb.DB) (out []int64) {
 // TestLostCommit loses the connection around a COMMIT in each way. The caller learns what
 // happened, and it happened once, also when others write before it is looked for.
 func TestLostCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		for _, c := range []struct {
 			name   string
@@ -151,6 +152,7 @@ func TestLostCommit(t *testing.T) {
 // TestSilentServer: a server that does not answer a COMMIT is given up after a while, and what
 // happened is found out.
 func TestSilentServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		direct := openSummed(t, name)
@@ -170,6 +172,7 @@ func TestSilentServer(t *testing.T) {
 // A client that gives up must not make PostgreSQL give up, too: it would show the change, which is
 // lost when the standby is promoted.
 func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "summed")
 	other := openSummed(t, p.DSN("summed"))
@@ -197,6 +200,7 @@ func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 // TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt: a primary that is killed during such a wait
 // shows the change when it is back, which is no proof that the standby has it.
 func TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "summed")
 	admin := dbservers.Open(t, p.Primary.AdminDSN("postgres"))
@@ -235,6 +239,7 @@ func withOption(dsn, option string) string {
 // TestStormOfLostCommits: of many writes by several processes, whose connections are cut around
 // COMMIT all the time, those that were acknowledged are there, each once.
 func TestStormOfLostCommits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const clients, writes = 3, 40
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)

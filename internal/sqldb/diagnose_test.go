@@ -8,11 +8,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDiagnose: what is seen of an empty database, of one with tables, of another program's, and of
 // one that does not let its user in. Nothing is made.
 func TestDiagnose(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		look := func() sqldb.Diagnosis {

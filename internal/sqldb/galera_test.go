@@ -102,6 +102,7 @@ func startAtOnce(t *testing.T, c *dbservers.Cluster, database string) (dbs [3]*s
 // back. None sees an error, every move that was acknowledged was made, once, the sum stays, and one
 // at a time holds the lease.
 func TestDatabasesThreeWritersOnGalera(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

@@ -56,6 +56,7 @@ func growing(asleep int) sqldb.Options {
 // that starts then waits until it is sure that no sign of life comes any more, and makes what is
 // missing.
 func TestDatabasesMigrationIsTakenOver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
@@ -118,6 +119,7 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 // TestManyStartAtOnce: processes that open an empty database at the same time make its tables once,
 // with what is run once in its life.
 func TestManyStartAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		o := growing(-1)

@@ -79,7 +79,7 @@ var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b"
 // TestServersWithOtherSettings: what a server's own settings are makes no difference, and TLS is
 // verified.
 func TestServersWithOtherSettings(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	adverse(t, func(t *testing.T, s *dbservers.Server, ca string) {
 		name := s.Database(t, "words")
 		if strings.HasPrefix(name, "mysql") {
@@ -314,7 +314,7 @@ func answering(t *testing.T, greeting string, silent bool) string {
 // TestServersThatCannotBeUsed: whatever is at the address, the error has its kind and says what to
 // do, with the address and without the password.
 func TestServersThatCannotBeUsed(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		before, rest, _ := strings.Cut(name, "://")
@@ -368,6 +368,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 // TestDatabasesServersThatDoNotSuit: what a server is, or how it is set up, is in the error, with
 // what to do.
 func TestDatabasesServersThatDoNotSuit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The steps of the schema of three releases: the second one adds a column, and takes away one that
@@ -45,6 +46,7 @@ func release(steps ...string) sqldb.Options {
 // TestReleasesOnOneDatabase: which program may start on the database that another one left or
 // uses, and what that does to the other one's writes. It is the same for all databases of servers.
 func TestReleasesOnOneDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	first, second := release("1"), release("1", "2 expand", "3 contract")
 	third := release("1", "2 expand", "3 contract", "4 expand")
 	command := func(o sqldb.Options) sqldb.Options { o.Steps = o.Schema.Newest(); return o }
@@ -119,6 +121,7 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 // beside one that lives, which the refusal names, also not beside one that came while the step was
 // claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
 func TestContractBesideOlder(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name, fenced := fresh(t), 0
@@ -193,6 +196,7 @@ func comesLate(t *testing.T, name string) (stop func()) {
 // TestContractAfterKill: an older process that was killed holds a step up until it is known that it
 // shows no sign of life, and its row is removed.
 func TestContractAfterKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name := fresh(t)
@@ -215,6 +219,7 @@ func TestContractAfterKill(t *testing.T) {
 // TestBackupBeforeContract: a program that has not taken away yet what it does not use can back the
 // database up; an older one, which does not know what was added, does not leave that out.
 func TestBackupBeforeContract(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		first, second := release("1"), release("1", "2 expand", "3 contract")

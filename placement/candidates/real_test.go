@@ -30,6 +30,7 @@ var (
 // TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement
 // finds, apart from what Placement is known to get wrong; see excused.
 func TestReferenceIsPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	g := ground(t)
 	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
@@ -91,6 +92,7 @@ func TestReferenceIsPlacement(t *testing.T) {
 // TestResourcelessInPlacement: what OpenStack's Placement makes of groups without resources, which
 // is what the extension resourceless is for.
 func TestResourcelessInPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	real := &realClient{t: t, url: server.URL}
 	f := append(nics(), placementtest.Provider{Name: "other", Traits: []string{nicRoot}})

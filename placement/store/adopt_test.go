@@ -68,6 +68,7 @@ func inventory(total, reserved, step int64, ratio float64) placementtest.Invento
 // TestAdoptAndHandBack: a database goes from OpenStack Placement to us, is
 // changed, and goes back; either side shows what the other wrote.
 func TestAdoptAndHandBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needUpstream(t)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	type m = map[string]any
@@ -158,6 +159,7 @@ func TestAdoptAndHandBack(t *testing.T) {
 // TestOldRows: a database that an old Placement began can lack roots and
 // consumer records, and hold consumers without allocations.
 func TestOldRows(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	each(t, oldRows)
 }
 

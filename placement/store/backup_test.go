@@ -15,11 +15,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBackupAndRestore: what was written on one engine is backed up, restored to the next one,
 // backed up there, and so on. All of them hold the same, and a server goes on with it.
 func TestBackupAndRestore(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	o := store.DatabaseOptions()
 	digest := func(name string) (out sqldb.Digest) {
 		t.Helper()

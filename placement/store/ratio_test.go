@@ -7,12 +7,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAllocationRatios: the server that wrote an inventory and one that reads it show the same
 // ratio and capacity, also where the column has single precision, as in the tables that OpenStack's
 // Placement makes on MySQL.
 func TestAllocationRatios(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	check := func(t *testing.T, name string) {
 		t.Helper()
 		l := open(t, name)

@@ -52,6 +52,7 @@ const childEnv = "DBSERVERS_TEST_CHILD"
 // TestNothingOutlivesTheTests kills a process of tests that has servers of every kind, also stopped
 // ones.
 func TestNothingOutlivesTheTests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if os.Getenv(childEnv) != "" {
 		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
 		shared, err := url.Parse(dbservers.PostgreSQL(t))

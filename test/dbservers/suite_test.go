@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // noted is where suiteTest got its databases.
@@ -24,6 +25,7 @@ func suiteTest(t *testing.T) {
 // TestBriefRunsWhereItSays: the tests of a suite get databases of the engine that they are run for,
 // also in their subtests; elsewhere of SQLite.
 func TestBriefRunsWhereItSays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	noted = nil
 	t.Run("brief", func(t *testing.T) { dbservers.Brief(t, suiteTest, suiteTest) })
 	dbservers.Each(t, func(t *testing.T, _ func(testing.TB) string) { suiteTest(t) })
@@ -40,6 +42,7 @@ func TestBriefRunsWhereItSays(t *testing.T) {
 
 // TestEmpty fills a database with tables that refer to each other, and empties it twice.
 func TestEmpty(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := fresh(t)
 		for range 2 {
