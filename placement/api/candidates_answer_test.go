@@ -160,7 +160,6 @@ func (h handling) Handle() error { return h.do() }
 // TestCandidatesAnswerReusesMemory: with the memory of an answer before, hundreds of candidates and
 // the summaries behind them cost none. The race detector makes a sync.Pool forget some.
 func TestCandidatesAnswerReusesMemory(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	const many = 2000
 	a := oneHost(t, zerolog.Nop())
 	for _, v := range []wire.Version{10, 28, 29, 39} {

@@ -271,7 +271,6 @@ func TestIntMapHeight(t *testing.T) {
 
 // TestAllocations: adding a key copies each node on its way once, with space for it.
 func TestAllocations(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	var ints intMap[int64]
 	for key := range steps(0, trieWidth*trieWidth, 2) {
 		ints = ints.Set(nil, key, key)

@@ -78,7 +78,6 @@ func TestAllocationRatiosKeepTheirFraction(t *testing.T) {
 }
 
 func TestAppendingAllocatesNothing(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	buffer := make([]byte, 0, 4096)
 	row := wire.ProviderRow{UUID: uuidA, Name: "name", Root: uuidA}
 	inventory := wire.DefaultInventory(1024)
