@@ -15,7 +15,7 @@ import (
 // one that does not let its user in. Nothing is made.
 func TestDiagnose(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		look := func() sqldb.Diagnosis {
 			t.Helper()

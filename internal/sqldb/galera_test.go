@@ -106,7 +106,6 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	t.Parallel()
 	c := dbservers.StartGalera(t, 3, dbservers.Options{Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"}})
 	for n := range 5 {
 		for _, db := range startAtOnce(t, c, fmt.Sprint("empty", n)) {

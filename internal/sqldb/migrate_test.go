@@ -60,8 +60,7 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	t.Parallel()
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		var names []string
 		for n := range grown("") {
@@ -120,7 +119,7 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 // with what is run once in its life.
 func TestManyStartAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		o := growing(-1)
 		o.Schema.New = func(ctx context.Context, tx *sql.Tx) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -31,7 +32,7 @@ var slowly = map[string]string{"mysql": "DO SLEEP(3)", "postgres": "SELECT pg_sl
 // a line.
 func TestStepsMayTakeLong(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
 		steps := fstest.MapFS{}
 		for dialect, statement := range slowly {
@@ -63,7 +64,7 @@ func TestStepsMayTakeLong(t *testing.T) {
 // of everything.
 func TestAdministrationMayTakeLong(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
 		must(t, sqldb.Administer(t.Context(), name, "testing", sqldb.Options{}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 			_, err := db.ExecContext(ctx, slowly[d.Name])

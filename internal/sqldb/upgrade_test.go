@@ -57,7 +57,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 		return o
 	}
 	const newer, contract = "a newer program", "ends the use by older programs"
-	for _, c := range []struct {
+	cases := []struct {
 		name        string
 		was, starts sqldb.Options
 		has         int    // steps afterwards
@@ -76,10 +76,11 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 		{"one that adds after it", second, third, 4, "", false},
 		{"one that wants to be upgraded by command", first, strict(second), 1, "upgrade it", false},
 		{"one that lacks only what takes away", release("1", "2 expand"), strict(second), 2, "", false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	}
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
 				name := fresh(t)
 				was, err := sqldb.Open(t.Context(), name, c.was)
 				must(t, err)
@@ -106,8 +107,8 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 					t.Errorf("what the first one writes: %v, want it refused: %t", err, c.fenced)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 func write(ctx context.Context, db *sqldb.DB, n int) error {
@@ -122,7 +123,7 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 // claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
 func TestContractBesideOlder(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name, fenced := fresh(t), 0
 		older, newer := release("processes", "1", "2 expand"), release("processes", "1", "2 expand", "3 contract")
@@ -197,7 +198,7 @@ func comesLate(t *testing.T, name string) (stop func()) {
 // shows no sign of life, and its row is removed.
 func TestContractAfterKill(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name := fresh(t)
 		was, err := sqldb.Open(t.Context(), name, release("processes", "1"))
@@ -220,7 +221,7 @@ func TestContractAfterKill(t *testing.T) {
 // database up; an older one, which does not know what was added, does not leave that out.
 func TestBackupBeforeContract(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		first, second := release("1"), release("1", "2 expand", "3 contract")
 		for _, o := range []sqldb.Options{first, second} {

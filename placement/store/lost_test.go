@@ -108,9 +108,9 @@ func TestVersionThatWentBack(t *testing.T) {
 	})
 }
 
-// TestNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
+// TestRealNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
 // for equal, or lack letters. The write is refused, and those of others beside it are not.
-func TestNamesThatAreEqualInTheDatabase(t *testing.T) {
+func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	name := dbservers.MariaDB(t)
 	prepare(t, name)

@@ -15,9 +15,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
+// TestRealServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
 // have them, all is as the model says, and names are refused that the engine takes for equal.
-func TestServerWithOtherSettings(t *testing.T) {
+func TestRealServerWithOtherSettings(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{
 		"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "autocommit=0", "completion-type=CHAIN", "default-storage-engine=MyISAM",

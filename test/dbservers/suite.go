@@ -25,8 +25,8 @@ var chosen = flag.String("database", "", "the engine on which the suites run tha
 // one: mariadb or postgresql. Without it they use both.
 var server = os.Getenv("TEST_DATABASE")
 
-// runs reports whether tests that run on each engine run on this one.
-func runs(engine string) bool {
+// Runs reports whether tests that run on each engine run on this one.
+func Runs(engine string) bool {
 	if *chosen != "" {
 		return engine == *chosen
 	}
@@ -134,7 +134,7 @@ var fewer sync.Once
 func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
 	t.Helper()
 	for _, e := range engines {
-		if runs(e.name) {
+		if Runs(e.name) {
 			on(t, e.name, func(t *testing.T) { f(t, e.fresh) })
 		}
 	}
@@ -144,7 +144,7 @@ func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
 func EachServer(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
 	t.Helper()
 	for _, e := range engines[1:] {
-		if runs(e.name) {
+		if Runs(e.name) {
 			on(t, e.name, func(t *testing.T) { f(t, e.fresh) })
 		}
 	}
@@ -159,7 +159,7 @@ func Brief(t *testing.T, tests ...func(t *testing.T)) {
 		t.Skip("The whole suite runs on the engine of -database.")
 	}
 	for _, e := range engines[1:] {
-		if !runs(e.name) {
+		if !Runs(e.name) {
 			continue
 		}
 		on(t, e.name, func(t *testing.T) {
