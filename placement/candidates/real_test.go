@@ -33,7 +33,11 @@ func TestRealReferenceIsPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	g := ground(t)
-	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
+	seed := uint64(*realSeed)
+	if testproc.Nightly() {
+		seed = testproc.Seed(t)
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
 	counts := map[string]int{}
 	for range *realForests {
 		f := placementtest.Forests().Example(int(random.Int64N(1 << 40)))

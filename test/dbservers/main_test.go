@@ -68,7 +68,7 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 	self, err := os.Executable()
 	testproc.Check(t, err)
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=1", testproc.ServicesEnv+"=") // all servers are its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	testproc.Check(t, err)

@@ -3,6 +3,7 @@
 package dbservers_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,10 @@ func TestBriefRunsWhereItSays(t *testing.T) {
 		"brief/postgresql/suiteTest/sub postgresql postgres", "brief/postgresql/suiteTest#01/sub postgresql postgres",
 		"sqlite/sub sqlite sqlite", "mariadb/sub mariadb mysql", "postgresql/sub postgresql postgres", "elsewhere/sub  sqlite",
 	}
+	want = slices.DeleteFunc(want, func(note string) bool {
+		engine := strings.Fields(note)[1]
+		return engine != "sqlite" && !dbservers.Runs(engine)
+	})
 	if diff := cmp.Diff(want, noted); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
