@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // get sends a GET through a client and returns status and body.
@@ -47,6 +48,7 @@ func through(l net.Addr) *http.Client {
 // TestWhatIsAnsweredWhere: profiles and status are on the admin socket only, metrics there and
 // where they are asked for, and nothing of it beside the API.
 func TestWhatIsAnsweredWhere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	server, err := placement.New(t.Context(), cfg)
 	if err != nil {
@@ -141,6 +143,7 @@ func (m memory) dial() net.Conn {
 // TestIdleConnections: 10,000 connections that send nothing, are idle after a request, or never
 // finish one do not delay other clients.
 func TestIdleConnections(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {
 		t.Fatal(err)

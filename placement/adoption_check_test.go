@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAdoptionFindings: what is unusual about a database is found, and judged. What must be
 // repaired keeps it from being adopted, and the statement that repairs it does.
 func TestAdoptionFindings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	dsn := "sqlite://" + whole
 	expectAll(t, cloud(), ours(t, whole, cloud()))
@@ -86,8 +88,9 @@ func TestAdoptionFindings(t *testing.T) {
 	}
 }
 
-// TestAdoptionOfNothing: an empty database and another program's are no databases to adopt.
-func TestAdoptionOfNothing(t *testing.T) {
+// TestRealAdoptionOfNothing: an empty database and another program's are no databases to adopt.
+func TestRealAdoptionOfNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dsn := dbservers.MariaDB(t)
 	if found, _ := checkDatabase(t, dsn); found.State != store.StateEmpty {
 		t.Errorf("empty: %+v", found)
@@ -106,6 +109,7 @@ func TestAdoptionOfNothing(t *testing.T) {
 // TestAdoptionOfNova: Nova's databases have tables with the names of Placement's. Neither is
 // adopted, and the error says whose it is.
 func TestAdoptionOfNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	ours(t, whole, nil)
 	handDatabaseBack(t, "sqlite://"+whole)
@@ -130,9 +134,10 @@ func TestAdoptionOfNova(t *testing.T) {
 	}
 }
 
-// TestNamesByCase: where the database does not tell A from a, as OpenStack's tables of MariaDB have
+// TestRealNamesByCase: where the database does not tell A from a, as OpenStack's tables of MariaDB have
 // it, the second name is refused, and other writes go on.
-func TestNamesByCase(t *testing.T) {
+func TestRealNamesByCase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dsn := theirDatabase(t, dbservers.MariaDB)
 	if err := onServer(t, dsn, "ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"); err != nil {
 		t.Fatal(err)

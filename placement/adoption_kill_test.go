@@ -124,6 +124,7 @@ func (c *cut) close() (cut bool) {
 // OpenStack's is altered and no server starts on half a schema; the same command, run again, ends
 // what it began, and handing back gives OpenStack's Placement a database that it can write to.
 func TestDatabasesKilledAdoption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	stride := 13
 	switch {
 	case os.Getenv("PLACEMENT_TEST_EVERY_STATEMENT") != "":
@@ -131,7 +132,7 @@ func TestDatabasesKilledAdoption(t *testing.T) {
 	case dbservers.Long(t):
 		stride = 5
 	}
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		k := killing{dsn: theirDatabase(t, fresh)}
 		k.rows = dump(t, k.dsn)
 		kills := 0

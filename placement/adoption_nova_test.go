@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -42,11 +41,7 @@ const python = "/usr/bin/python3"
 func needNova(t *testing.T) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), python, "-c", "import nova.scheduler.client.report").CombinedOutput(); err != nil {
-		missing := "Debian's package python3-nova is not installed (tools/packages.sh databases): " + string(out)
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		testproc.NotRun(t, "Debian's package python3-nova is not installed (tools/packages.sh databases): "+string(out))
 	}
 }
 
@@ -226,10 +221,11 @@ func same(t *testing.T, when string, want, got any) {
 // a restart while its database is adopted, served and handed back at the same address. Every answer
 // is what it was before each of the two changes.
 func TestDatabasesAdoptUnderNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	needUpstream(t)
+	testproc.NeedPlacement(t)
 	dsn := dbservers.MariaDB(t)
 	f := newFront(t)
 	paths := []string{

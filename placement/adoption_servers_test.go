@@ -39,10 +39,11 @@ func refusesTriggers(t *testing.T, when string, err error) {
 	}
 }
 
-// TestAdoptWithBinaryLog: where MariaDB has a binary log, the user whom OpenStack's guide makes may
+// TestRealAdoptWithBinaryLog: where MariaDB has a binary log, the user whom OpenStack's guide makes may
 // neither make triggers nor remove them. Both commands say so before they change anything, and work
 // once it is allowed, for an administrator, and without triggers. No table lacks a primary key.
-func TestAdoptWithBinaryLog(t *testing.T) {
+func TestRealAdoptWithBinaryLog(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{"log-bin=bin", "server-id=1", "innodb-force-primary-key=1"}})
 	dsn := theirDatabase(t, func(t testing.TB) string { return s.Database(t, "placement") })
 	admin, rows := s.AdminDSN("placement"), dump(t, dsn)
@@ -92,8 +93,9 @@ func TestAdoptWithBinaryLog(t *testing.T) {
 	unchanged(t, "adopted without triggers", dsn, rows)
 }
 
-// TestAdoptAsReader: a user who may only read gets the whole check, and changes nothing.
-func TestAdoptAsReader(t *testing.T) {
+// TestRealAdoptAsReader: a user who may only read gets the whole check, and changes nothing.
+func TestRealAdoptAsReader(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	read := func(t *testing.T, dsn, reader string) {
 		rows := dump(t, dsn)
 		want, _ := checkDatabase(t, dsn)
@@ -124,10 +126,11 @@ func TestAdoptAsReader(t *testing.T) {
 // writes at another. What that acknowledged is there, and it can write nothing more at any node.
 // It is served at the nodes, and handed back at another one than it was adopted.
 func TestDatabasesAdoptGalera(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	needUpstream(t)
+	testproc.NeedPlacement(t)
 	c := dbservers.StartGalera(t, 3, dbservers.Options{Settings: []string{"wsrep-certify-nonPK=OFF", "innodb-force-primary-key=1"}})
 	nodes := c.Database(t, "placement")
 	expectAll(t, cloud(), upstream(t, nodes[1], cloud()))

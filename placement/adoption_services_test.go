@@ -254,10 +254,11 @@ func (n *novaServices) works(t *testing.T, f *front) {
 // the middle of a migration each time. Every answer is what it was before each of the two changes,
 // and Nova and Placement agree about all servers.
 func TestDatabasesAdoptUnderNovaServices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	needUpstream(t)
+	testproc.NeedPlacement(t)
 	dsn, f := dbservers.MariaDB(t), newFront(t)
 	paths := []string{
 		"/usages?project_id=project0", "/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5",

@@ -21,14 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-// eachServer runs f on MariaDB and on PostgreSQL, with a way to make databases.
-func eachServer(t *testing.T, f func(t *testing.T, fresh func(testing.TB) string)) {
-	t.Helper()
-	t.Run("mariadb", func(t *testing.T) { f(t, dbservers.MariaDB) })
-	t.Run("postgresql", func(t *testing.T) { f(t, dbservers.PostgreSQL) })
-}
 
 const at139 = "1.39"
 
@@ -223,11 +217,12 @@ func onServer(t *testing.T, dsn string, statements ...string) error {
 	})
 }
 
-// TestAdoptServers: a database goes from OpenStack's Placement to this one, is changed, and goes
+// TestRealAdoptServers: a database goes from OpenStack's Placement to this one, is changed, and goes
 // back. What the one showed before, the other shows; and again after.
-func TestAdoptServers(t *testing.T) {
-	needUpstream(t)
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+func TestRealAdoptServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn, cfg := fresh(t), placement.Config{Logger: zerolog.Nop()}
 		cfg.Database = dsn
 		before := upstream(t, dsn, slices.Concat(cloud(), look()))
@@ -325,10 +320,11 @@ func theirDatabase(t *testing.T, fresh func(testing.TB) string) (dsn string) {
 	return dsn
 }
 
-// TestServerNoticesHandBack: a server that runs while its database is handed back by force answers
+// TestRealServerNoticesHandBack: a server that runs while its database is handed back by force answers
 // 503 and says why, makes nothing again, and does not come back by itself when it is adopted again.
-func TestServerNoticesHandBack(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+func TestRealServerNoticesHandBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
 		adoptDatabase(t, dsn)
 		direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
@@ -382,9 +378,10 @@ func TestServerNoticesHandBack(t *testing.T) {
 	})
 }
 
-// TestAdoptRefusesSessions: while others are connected, nothing is changed.
-func TestAdoptRefusesSessions(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+// TestRealAdoptRefusesSessions: while others are connected, nothing is changed.
+func TestRealAdoptRefusesSessions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
 		err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{}, func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
 			if err := db.PingContext(ctx); err != nil {
@@ -405,9 +402,10 @@ func TestAdoptRefusesSessions(t *testing.T) {
 	})
 }
 
-// TestGuard: no session but ours writes to any table of an adopted database.
-func TestGuard(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+// TestRealGuard: no session but ours writes to any table of an adopted database.
+func TestRealGuard(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
 		adoptDatabase(t, dsn)
 		for _, statement := range []string{

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // detailOf is the text of an error's answer, "" when it is no error.
@@ -22,10 +24,11 @@ func detailOf(a answer) string {
 	return detail
 }
 
-// TestConsumerGenerationConflictNamesGenerations: the 409 has the words of OpenStack's, which
+// TestRealConsumerGenerationConflictNamesGenerations: the 409 has the words of OpenStack's, which
 // clients search for.
-func TestConsumerGenerationConflictNamesGenerations(t *testing.T) {
-	needUpstream(t)
+func TestRealConsumerGenerationConflictNamesGenerations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	withGeneration := func(generation string) string {
 		return `{"allocations":{"` + theHost + `":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_type":"INSTANCE","consumer_generation":` + generation + `}`
 	}
@@ -51,25 +54,17 @@ func TestConsumerGenerationConflictNamesGenerations(t *testing.T) {
 	}
 }
 
-// TestTraitsComeInOrderOfIDs: in all answers with traits, on a database whose standard traits
-// OpenStack's numbered.
-func TestTraitsComeInOrderOfIDs(t *testing.T) {
-	needUpstream(t)
-	file := filepath.Join(t.TempDir(), "placement.db")
-	rp := "/resource_providers/" + theHost
-	setUp := []upstreamCall{
+// orderedTraits are requests that give a host traits, and those that show them.
+func orderedTraits() (rp string, setUp, look []upstreamCall) {
+	rp = "/resource_providers/" + theHost
+	setUp = []upstreamCall{
 		{"POST", "/resource_providers", `{"uuid":"` + theHost + `","name":"host"}`, "1.39"},
 		{"PUT", rp + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64}}}`, "1.39"},
 		{"PUT", "/traits/CUSTOM_Z", "", "1.39"}, {"PUT", "/traits/CUSTOM_B", "", "1.39"}, {"PUT", "/traits/CUSTOM_A", "", "1.39"},
 		{"PUT", "/traits/CUSTOM_UNUSED", "", "1.39"},
 		{"PUT", rp + "/traits", `{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX","CUSTOM_A","CUSTOM_B","CUSTOM_Z","COMPUTE_NODE","STORAGE_DISK_SSD"]}`, "1.39"},
 	}
-	for i, r := range upstream(t, file, setUp) {
-		if r.Status >= 300 {
-			t.Fatalf("%v: %+v", setUp[i], r)
-		}
-	}
-	look := []upstreamCall{
+	look = []upstreamCall{
 		{"GET", "/allocation_candidates?resources=VCPU:1", "", "1.39"},
 		{"GET", "/allocation_candidates?resources=VCPU:1", "", "1.17"},
 		{"GET", rp + "/traits", "", "1.39"},
@@ -77,6 +72,17 @@ func TestTraitsComeInOrderOfIDs(t *testing.T) {
 		{"GET", "/traits?name=startswith:CUSTOM_", "", "1.39"},
 		{"GET", "/traits?associated=true", "", "1.39"},
 	}
+	return rp, setUp, look
+}
+
+// TestRealTraitsComeInOrderOfIDs: in all answers with traits, on a database whose standard traits
+// OpenStack's numbered.
+func TestRealTraitsComeInOrderOfIDs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
+	file := filepath.Join(t.TempDir(), "placement.db")
+	_, setUp, look := orderedTraits()
+	expectAll(t, setUp, upstream(t, file, setUp))
 	theirs, mine := upstream(t, file, look), ours(t, file, look)
 	// Ours adds the standard traits of later releases of os-traits; they have the largest IDs.
 	all := mine[3].Body.(map[string]any)
@@ -84,8 +90,14 @@ func TestTraitsComeInOrderOfIDs(t *testing.T) {
 	if diff := cmp.Diff(theirs, mine); diff != "" {
 		t.Errorf("on a database of OpenStack's: Placement -, ours +\n%s", diff)
 	}
-	// What this Placement numbers itself, before and after it has read the rows again.
+}
+
+// TestTraitsComeInOrderOfIDs: what this Placement numbers itself, before and after it has read the
+// rows again.
+func TestTraitsComeInOrderOfIDs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	own := filepath.Join(t.TempDir(), "own.db")
+	rp, setUp, look := orderedTraits()
 	change := upstreamCall{"PUT", rp + "/traits", `{"resource_provider_generation":1,"traits":["CUSTOM_A","HW_CPU_X86_AVX","CUSTOM_B","CUSTOM_Z"]}`, "1.39"}
 	want := []any{"HW_CPU_X86_AVX", "CUSTOM_Z", "CUSTOM_B", "CUSTOM_A"}
 	for name, replies := range map[string][]reply{

@@ -140,17 +140,6 @@ func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	return answers
 }
 
-func needUpstream(t *testing.T) {
-	t.Helper()
-	if exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import placement.deploy").Run() == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("OpenStack Placement is not installed (Debian: python3-placement), and CI must not skip this")
-	}
-	t.Skip("SKIPPED, NOT TESTED: comparing with OpenStack Placement needs Debian's python3-placement")
-}
-
 const theHost = "11111111-1111-4111-8111-111111111111"
 
 func guest(n int) string { return fmt.Sprintf("44444444-4444-4444-8444-%012d", n) }
@@ -214,11 +203,12 @@ func copyFile(t *testing.T, from string) string {
 	return to
 }
 
-// TestConsumersWithoutRecords: what holds allocations and has no consumer record is treated as
+// TestRealConsumersWithoutRecords: what holds allocations and has no consumer record is treated as
 // OpenStack Placement does: it counts as used, is shown nowhere, and gets a record when it is
 // written.
-func TestConsumersWithoutRecords(t *testing.T) {
-	needUpstream(t)
+func TestRealConsumersWithoutRecords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	file := oldDatabase(t, 9)
 	rp := "/resource_providers/" + theHost
 	look := []upstreamCall{
@@ -263,10 +253,11 @@ func TestConsumersWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestMigrateConsumers: what the online migration leaves in the database is what OpenStack
+// TestRealMigrateConsumers: what the online migration leaves in the database is what OpenStack
 // Placement's own leaves, and both Placements show it the same.
-func TestMigrateConsumers(t *testing.T) {
-	needUpstream(t)
+func TestRealMigrateConsumers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	file := oldDatabase(t, 5)
 	theirs, owned := copyFile(t, file), copyFile(t, file)
 	cfg := placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()}
@@ -368,6 +359,7 @@ func column(t *testing.T, file, query string) (out []string) {
 // TestUpgradeDatabase: from nothing, and from OpenStack Placement's tables; a second time changes
 // nothing.
 func TestUpgradeDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cfg := placement.Config{StateDir: filepath.Join(t.TempDir(), "state")}
 	before, after, err := placement.UpgradeDatabase(t.Context(), cfg)
 	if err != nil || before.Exists || !after.Exists || after.Schema.NeedsUpgrade() || after.Schema.Migration != after.Schema.Newest || before.Schema.Newest != after.Schema.Newest {

@@ -13,12 +13,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHostsByCertificate: a certificate of a CA of hosts says which host a request without a token
 // comes from, whatever the strategy is for everybody else. One that has expired, and one of a host
 // on the deny list, are refused; one of another CA says nothing.
 func TestHostsByCertificate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ca, other := newAuthority(t, "hosts"), newAuthority(t, "other")
 	files := tlsFiles(t)
 	certificate, key := ca.sign(t, "placement", 1)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // outOfRange are columns of inventories with values that the API refuses and that Placement's
@@ -26,11 +28,12 @@ var outOfRange = []string{
 
 func oddHost(n int) string { return fmt.Sprintf("55555555-5555-4555-8555-%012d", n) }
 
-// TestInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on the
+// TestRealInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on the
 // same database, but for a step_size of 0: there OpenStack's fails with 500 at the claim that its
 // candidates do not offer, and ours answers 409.
-func TestInventoryRowsOutOfRange(t *testing.T) {
-	needUpstream(t)
+func TestRealInventoryRowsOutOfRange(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	file := filepath.Join(t.TempDir(), "placement.db")
 	var calls []upstreamCall
 	for i := range outOfRange {
@@ -92,6 +95,7 @@ func TestInventoryRowsOutOfRange(t *testing.T) {
 // TestInventoryRowsOutOfRangeAgree: what fits such a row is the same wherever it is asked, and
 // nowhere an error.
 func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "placement.db")
 	var calls []upstreamCall
 	add := func(method, version, body, path string, args ...any) {

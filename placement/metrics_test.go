@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // metricSamples are the lines of /metrics that begin with one of the names and are no buckets.
@@ -42,6 +43,7 @@ func metricSamples(t *testing.T, m *metrics, names ...string) []string {
 }
 
 func TestMetricsCountRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := newMetrics()
 	const inventories = "/resource_providers/{uuid}/inventories"
 	for range 2 {
@@ -71,6 +73,7 @@ func TestMetricsCountRequests(t *testing.T) {
 }
 
 func TestMetricsCountCommitsAndSearches(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := newMetrics()
 	m.Committed(ledger.Commit{Outcome: ledger.Conflict, Writes: 3, Changes: 9, Duration: time.Second})
 	m.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Refused: 1, Changes: 10, Duration: time.Second})
@@ -107,6 +110,7 @@ func TestMetricsCountCommitsAndSearches(t *testing.T) {
 // TestExposition compares the whole page of a service, which docs/metrics.md is made of, except for
 // the metrics of the Go runtime and the process. Time stands still.
 func TestExposition(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})

@@ -5,7 +5,6 @@ package placement_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +13,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The databases of TestNamesThatDifferInCase on which OpenStack's Placement answers something else.
+// The databases of TestRealNamesThatDifferInCase on which OpenStack's Placement answers something else.
 const (
 	own     = "tables on MariaDB that this program made" // which tell case apart in names
 	adopted = "tables on MariaDB that OpenStack's Placement made"
@@ -29,11 +29,12 @@ type caseCall struct {
 	differs []string
 }
 
-// TestNamesThatDifferInCase: ids and names that differ only in case mean to this Placement what
+// TestRealNamesThatDifferInCase: ids and names that differ only in case mean to this Placement what
 // they mean to OpenStack's on the same engine: on MariaDB one project and one user, on PostgreSQL
 // and in SQLite each its own. The exceptions are in the table.
-func TestNamesThatDifferInCase(t *testing.T) {
-	needUpstream(t)
+func TestRealNamesThatDifferInCase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	all := caseCalls()
 	var calls []upstreamCall
 	for _, c := range all {
@@ -51,22 +52,20 @@ func TestNamesThatDifferInCase(t *testing.T) {
 			}
 		}
 	}
-	file := func(t testing.TB) string { return filepath.Join(t.TempDir(), "placement.db") }
-	for engine, fresh := range map[string]func(testing.TB) string{"sqlite": file, "mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
-		t.Run(engine, func(t *testing.T) {
-			theirs := upstream(t, fresh(t), calls)
-			on := map[string]string{"mariadb": own}[engine]
-			compare(t, on, theirs, ours(t, fresh(t), calls))
-			if engine == "sqlite" {
-				return
-			}
-			dsn := fresh(t)
-			upstream(t, dsn, []upstreamCall{{http.MethodGet, "/", "", at139}}) // makes the tables
-			adoptDatabase(t, dsn)
-			on = map[string]string{"mariadb": adopted}[engine]
-			compare(t, on, theirs, ours(t, dsn, calls))
-		})
-	}
+	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
+		engine := dbservers.Engine(t)
+		theirs := upstream(t, fresh(t), calls)
+		on := map[string]string{"mariadb": own}[engine]
+		compare(t, on, theirs, ours(t, fresh(t), calls))
+		if engine == "sqlite" {
+			return
+		}
+		dsn := fresh(t)
+		upstream(t, dsn, []upstreamCall{{http.MethodGet, "/", "", at139}}) // makes the tables
+		adoptDatabase(t, dsn)
+		on = map[string]string{"mariadb": adopted}[engine]
+		compare(t, on, theirs, ours(t, dsn, calls))
+	})
 }
 
 func caseCalls() (calls []caseCall) {

@@ -90,6 +90,7 @@ func listen(t *testing.T) (l net.Listener, url string) {
 }
 
 func TestServeUntilTheContextEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +119,7 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 
 // TestLogOfStopping: what the log says of a stop is what happens.
 func TestLogOfStopping(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for says, delay := range map[string]time.Duration{"/readyz answers 503 now": time.Millisecond, "no new connections are taken": 0} {
 		var log bytes.Buffer
 		cfg := config(t)
@@ -139,6 +141,7 @@ func TestLogOfStopping(t *testing.T) {
 }
 
 func TestARequestUnderWayIsFinished(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	held := &holding{entered: make(chan struct{}), leave: make(chan struct{})}
 	cfg := config(t)
 	cfg.Auth, cfg.ShutdownGrace = placement.Auth{Authenticator: held}, testproc.Patience
@@ -214,6 +217,7 @@ func (l *steps) Close() error {
 // TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its
 // request answered, also when that arrives after.
 func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	cfg.ShutdownGrace = testproc.Patience
 	server, err := placement.New(t.Context(), cfg)
@@ -252,6 +256,7 @@ func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
 }
 
 func TestConfigurationsThatCannotWork(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("not a token file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -289,6 +294,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 }
 
 func TestNoAuthServesLoopbackOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server, err := placement.New(t.Context(), config(t))
 	if err != nil {
 		t.Fatal(err)
@@ -329,6 +335,7 @@ func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
 }
 
 func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	state := filepath.Join(t.TempDir(), "state")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	var want []string
@@ -360,6 +367,7 @@ func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {
 }
 
 func TestDirect(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	cfg.Auth, cfg.Policy = placement.Auth{}, api.Secure
 	cfg.Database = "sqlite://" + filepath.Join(t.TempDir(), "placement.db")

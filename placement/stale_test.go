@@ -11,18 +11,16 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestStaleReads: a server that loses its database shows what it knows, says how old that is, and
+// TestRealStaleReads: a server that loses its database shows what it knows, says how old that is, and
 // stops when it is older than the configuration allows. Without the option, and in process, it
 // stops at once.
-func TestStaleReads(t *testing.T) {
-	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
-		dsn := fresh(t)
-		if strings.HasPrefix(dsn, "sqlite:") {
-			return // one process has it, and cannot be cut off from it
-		}
-		proxy := dbservers.NewProxy(t, dsn)
+func TestRealStaleReads(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		proxy := dbservers.NewProxy(t, fresh(t))
 		began := time.Now()
 		var passed time.Duration
 		start := func(stale time.Duration) http.Handler {

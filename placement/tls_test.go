@@ -128,6 +128,7 @@ func ask(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 }
 
 func TestTLS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server, clients, nextClients := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "next clients")
 	cfg := config(t)
 	cfg.TLS = tlsFiles(t)
@@ -214,6 +215,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSFilesThatAreNotRight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ca := newAuthority(t, "servers")
 	certificate, key := ca.sign(t, "one", 100)
 	other, _ := ca.sign(t, "other", 100)
@@ -255,6 +257,7 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 }
 
 func TestCertificatesThatEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ca := newAuthority(t, "servers")
 	for days, want := range map[int]string{-1: `"level":"error"`, 3: `"level":"warn"`, 100: "", 2000: `"level":"error"`} {
 		cfg := config(t)

@@ -241,6 +241,7 @@ func TestAddresses(t *testing.T) {
 // TestPasswordFiles: an error about one that cannot be read has its path. It is read again for each
 // connection.
 func TestPasswordFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "password")
 	a, err := ParseAddress("mysql://u@127.0.0.1:1/d?password_file=" + file)
 	testproc.Check(t, err)

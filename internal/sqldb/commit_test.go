@@ -18,16 +18,6 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// servers are the engines that several processes share.
-var servers = map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}
-
-func eachServer(t *testing.T, f func(t *testing.T, fresh func(testing.TB) string)) {
-	t.Helper()
-	for name, fresh := range servers {
-		t.Run(name, func(t *testing.T) { f(t, fresh) })
-	}
-}
-
 // summed is a schema with a sum, and a row for each number that was added to it.
 func summed() sqldb.Options {
 	steps := fstest.MapFS{}
@@ -100,7 +90,8 @@ func parts(t *testing.T, db *sqldb.DB) (out []int64) {
 // TestLostCommit loses the connection around a COMMIT in each way. The caller learns what
 // happened, and it happened once, also when others write before it is looked for.
 func TestLostCommit(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		for _, c := range []struct {
 			name   string
 			fault  dbservers.Fault
@@ -151,7 +142,8 @@ func TestLostCommit(t *testing.T) {
 // TestSilentServer: a server that does not answer a COMMIT is given up after a while, and what
 // happened is found out.
 func TestSilentServer(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		direct := openSummed(t, name)
 		proxy := dbservers.NewProxy(t, name)
@@ -166,10 +158,11 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, nor has the commit.
+// TestRealCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, nor has the commit.
 // A client that gives up must not make PostgreSQL give up, too: it would show the change, which is
 // lost when the standby is promoted.
-func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
+func TestRealCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "summed")
 	other := openSummed(t, p.DSN("summed"))
@@ -194,9 +187,10 @@ func TestCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	}
 }
 
-// TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt: a primary that is killed during such a wait
+// TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt: a primary that is killed during such a wait
 // shows the change when it is back, which is no proof that the standby has it.
-func TestCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
+func TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "summed")
 	admin := dbservers.Open(t, p.Primary.AdminDSN("postgres"))
@@ -235,8 +229,9 @@ func withOption(dsn, option string) string {
 // TestStormOfLostCommits: of many writes by several processes, whose connections are cut around
 // COMMIT all the time, those that were acknowledged are there, each once.
 func TestStormOfLostCommits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const clients, writes = 3, 40
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		direct := openSummed(t, name)
 		var running sync.WaitGroup

@@ -7,11 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConflictsAreTriedAgain: a change that other transactions undo is tried for conflictPatience,
 // and maxTries times at least.
 func TestConflictsAreTriedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		conflict := errors.New("deadlock")
 		d := &Dialect{Retry: func(err error) bool { return errors.Is(err, conflict) }, Kind: mysqlKind}

@@ -8,12 +8,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDiagnose: what is seen of an empty database, of one with tables, of another program's, and of
 // one that does not let its user in. Nothing is made.
 func TestDiagnose(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		look := func() sqldb.Diagnosis {
 			t.Helper()

@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestExplain: an error of the database says once what was being done to which file, and is what
 // its kind means to the callers; what callers decide on passes as it is.
 func TestExplain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	busy := errors.New("try again later")
 	o := options()
@@ -74,6 +76,7 @@ func TestExplain(t *testing.T) {
 // TestConflictAndFull: a row that conflicts with another is no fault of the database, and one that
 // the file has no pages left for names the directory to make space in.
 func TestConflictAndFull(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	o := options()
 	o.MaxPages = 20

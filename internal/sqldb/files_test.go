@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // database is an SQLite file in use.
@@ -79,6 +81,7 @@ func rename(t *testing.T, from, to string) {
 // TestWriteToReplacedFileFails: whichever of the files goes away or is another one, writes are
 // refused and no connection is opened until it is back.
 func TestWriteToReplacedFileFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, suffix := range []string{"", "-wal"} {
 		for _, replaced := range []bool{false, true} {
 			d := open(t)
@@ -114,6 +117,7 @@ func TestWriteToReplacedFileFails(t *testing.T) {
 }
 
 func TestDirectoryRenamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := open(t)
 	dir := filepath.Dir(d.path)
 	rename(t, dir, dir+"-old")
@@ -130,6 +134,7 @@ func TestDirectoryRenamed(t *testing.T) {
 
 // TestRemovedDuringCommit: the commit succeeds, in a file that is no longer there.
 func TestRemovedDuringCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := open(t)
 	err := d.transaction(t.Context(), func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(t.Context(), "INSERT INTO t (x) VALUES ('lost')"); err != nil {
@@ -145,6 +150,7 @@ func TestRemovedDuringCommit(t *testing.T) {
 // TestProblemLastsUntilProbeSucceeds: a write for which there is no space makes the database
 // unwritable until a probe succeeds; a write that violates a constraint does not.
 func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := open(t, "max_page_count(4)")
 	if _, err := d.db.ExecContext(t.Context(), "CREATE UNIQUE INDEX one ON t (x)"); err != nil {
 		t.Fatal(err)

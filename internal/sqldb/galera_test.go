@@ -102,10 +102,10 @@ func startAtOnce(t *testing.T, c *dbservers.Cluster, database string) (dbs [3]*s
 // back. None sees an error, every move that was acknowledged was made, once, the sum stays, and one
 // at a time holds the lease.
 func TestDatabasesThreeWritersOnGalera(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	t.Parallel()
 	c := dbservers.StartGalera(t, 3, dbservers.Options{Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"}})
 	for n := range 5 {
 		for _, db := range startAtOnce(t, c, fmt.Sprint("empty", n)) {

@@ -97,6 +97,7 @@ const often = 100 * time.Millisecond
 // TestLeaseIsTakenFromAStoppedHolder: a process that shows no sign of life loses the lease, and
 // when it continues its writes fail. The one that follows gives the lease up at its end.
 func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
 		name := empty(t)
 		one := leaseProcess(t, name)
@@ -144,6 +145,7 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 // TestLeaseIsHeldByOne: of many processes one is active; when its row is taken it finds out, stops,
 // and stands by.
 func TestLeaseIsHeldByOne(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
 		name := empty(t)
 		db := leaseProcess(t, name)

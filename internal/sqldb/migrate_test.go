@@ -56,11 +56,11 @@ func growing(asleep int) sqldb.Options {
 // that starts then waits until it is sure that no sign of life comes any more, and makes what is
 // missing.
 func TestDatabasesMigrationIsTakenOver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	t.Parallel()
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		var names []string
 		for n := range grown("") {
@@ -118,7 +118,8 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 // TestManyStartAtOnce: processes that open an empty database at the same time make its tables once,
 // with what is run once in its life.
 func TestManyStartAtOnce(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		o := growing(-1)
 		o.Schema.New = func(ctx context.Context, tx *sql.Tx) error {

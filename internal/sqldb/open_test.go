@@ -104,6 +104,7 @@ func child(t *testing.T, how, path, says string) {
 // TestOpenWaitsForACommand: a process that starts while a command has the file, such as a backup,
 // opens it as soon as that has ended. One that does not end is an error.
 func TestOpenWaitsForACommand(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "kit.db")
 	must(t, open(t, path).Close())
 	synctest.Test(t, func(t *testing.T) {
@@ -139,6 +140,7 @@ func TestOpenWaitsForACommand(t *testing.T) {
 // second one of this process, by whatever name; and no refused attempt takes the locks away. POSIX
 // would do so if this process opened and closed the file.
 func TestOneProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	db := open(t, path)
 	must(t, insert(t, db))
@@ -168,6 +170,7 @@ func TestOneProcess(t *testing.T) {
 // TestOpenedFileDropsLocks is why: a file that is opened and closed beside SQLite is not locked any
 // more.
 func TestOpenedFileDropsLocks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	db := open(t, path)
 	defer func() { must(t, db.Close()) }()
@@ -182,6 +185,7 @@ func TestOpenedFileDropsLocks(t *testing.T) {
 // TestPlantedLock: a symbolic link in the place of the lock is not followed, since root's commands
 // give the lock to the owner of the database.
 func TestPlantedLock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	must(t, open(t, path).Close())
 	must(t, os.Remove(path+"-lock"))
@@ -194,6 +198,7 @@ func TestPlantedLock(t *testing.T) {
 // TestBackup: a copy of a database in use, by its process and through the socket of that, is whole
 // and private, and replaces nothing.
 func TestBackup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.db")
 	db := open(t, path)
@@ -255,6 +260,7 @@ func TestBackup(t *testing.T) {
 
 // TestLostDatabase: where there was a database, a new one is not made until that is meant.
 func TestLostDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, lose := range map[string]func(t *testing.T, path string){
 		"removed": func(t *testing.T, path string) { must(t, os.Remove(path)) },
 		"emptied": func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) },
@@ -291,6 +297,7 @@ func TestLostDatabase(t *testing.T) {
 // TestSchemaSteps: older files are upgraded, or refused where that is not wanted; newer ones are
 // refused.
 func TestSchemaSteps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	o := options()
 	o.Steps = 1
@@ -318,6 +325,7 @@ func TestSchemaSteps(t *testing.T) {
 }
 
 func TestPathOf(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for dsn, want := range map[string]string{
 		"sqlite:///var/lib/api.db": "/var/lib/api.db", "sqlite:////var//lib/api.db": "/var/lib/api.db", "sqlite:///a%20b%3Fc": "/a b?c",
 		"sqlite://": "", "sqlite:///": "", "sqlite://host/api.db": "", "/var/lib/api.db": "", "mysql://a/b": "", "sqlite:///a?mode=ro": "",

@@ -12,6 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // aSecond is the address with an answer from the server bounded to a second.
@@ -29,7 +31,8 @@ var slowly = map[string]string{"mysql": "DO SLEEP(3)", "postgres": "SELECT pg_sl
 // large table does. Other processes see meanwhile that the one that runs it lives, and the log has
 // a line.
 func TestStepsMayTakeLong(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
 		steps := fstest.MapFS{}
 		for dialect, statement := range slowly {
@@ -60,7 +63,8 @@ func TestStepsMayTakeLong(t *testing.T) {
 // TestAdministrationMayTakeLong: so do the statements of adoptions, and those of a copy or a check
 // of everything.
 func TestAdministrationMayTakeLong(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
 		must(t, sqldb.Administer(t.Context(), name, "testing", sqldb.Options{}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 			_, err := db.ExecContext(ctx, slowly[d.Name])

@@ -18,6 +18,7 @@ import (
 // TestDatabasesServerIsStopped stops a server (SIGSTOP) in the middle of what it does, and kills it
 // or lets it go on: what each writer got as its answer is true.
 func TestDatabasesServerIsStopped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

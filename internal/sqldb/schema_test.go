@@ -18,11 +18,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAcknowledgedVersions: a database at a lower version than was noted beside it is refused,
 // until the note is removed.
 func TestAcknowledgedVersions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "x.db")
 	reopen := func(version int64) error {
 		t.Helper()
@@ -66,6 +68,7 @@ func kept(adopt func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (in
 // TestStepsInATable: a schema beside tables of another program knows its steps by a table; what the
 // other program made is adopted or refused.
 func TestStepsInATable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	foreign := func(t *testing.T, statements string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "x.db")
@@ -134,6 +137,7 @@ func TestStepsInATable(t *testing.T) {
 
 // TestForeignFiles: a file that is not ours is refused and left as it is.
 func TestForeignFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for statements, want := range map[string]string{
 		"CREATE TABLE other (x TEXT)":                                                                `it has the table "other" and not our mark`,
 		"PRAGMA application_id = 1; CREATE TABLE other (x TEXT)":                                     `it has the table "other" and not our mark`,
@@ -168,6 +172,7 @@ func TestForeignFiles(t *testing.T) {
 
 // TestRows: rows are read until the end, until that is enough, or until one cannot be.
 func TestRows(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db := open(t, filepath.Join(t.TempDir(), "x.db"))
 	defer func() { must(t, db.Close()) }()
 	const three = "SELECT value FROM json_each('[1, 2, 3]')"
@@ -234,6 +239,7 @@ func TestRows(t *testing.T) {
 
 // TestCommands: the process that has a database open runs commands for others.
 func TestCommands(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	l, err := net.Listen("unix", socket)
 	must(t, err)

@@ -53,8 +53,16 @@ func adverse(t *testing.T, f func(t *testing.T, s *dbservers.Server, ca string))
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	must(t, os.WriteFile(file, []byte(ca), 0o600))
 	files := map[string]string{"certificate.pem": certificate, "key.pem": secret}
-	t.Run("mariadb", func(t *testing.T) {
+	dbservers.EachServer(t, func(t *testing.T, _ func(testing.TB) string) {
 		t.Parallel()
+		if dbservers.Engine(t) == "postgresql" {
+			f(t, dbservers.StartPostgreSQL(t, dbservers.Options{Files: files, Settings: []string{
+				"ssl=on", "ssl_cert_file=FILES/certificate.pem", "ssl_key_file=FILES/key.pem",
+				"statement_timeout=30s", "default_transaction_isolation=serializable", "timezone=Asia/Kolkata", "standard_conforming_strings=off",
+				"datestyle=SQL, DMY", "bytea_output=escape", "idle_in_transaction_session_timeout=30s", "lock_timeout=1ms",
+			}}), file)
+			return
+		}
 		f(t, dbservers.StartMariaDB(t, dbservers.Options{Files: files, Settings: []string{
 			"ssl-cert=FILES/certificate.pem", "ssl-key=FILES/key.pem",
 			"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION", "autocommit=0", "completion-type=CHAIN",
@@ -63,23 +71,15 @@ func adverse(t *testing.T, f func(t *testing.T, s *dbservers.Server, ca string))
 			"max-allowed-packet=2M",
 		}}), file)
 	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		f(t, dbservers.StartPostgreSQL(t, dbservers.Options{Files: files, Settings: []string{
-			"ssl=on", "ssl_cert_file=FILES/certificate.pem", "ssl_key_file=FILES/key.pem",
-			"statement_timeout=30s", "default_transaction_isolation=serializable", "timezone=Asia/Kolkata", "standard_conforming_strings=off",
-			"datestyle=SQL, DMY", "bytea_output=escape", "idle_in_transaction_session_timeout=30s", "lock_timeout=1ms",
-		}}), file)
-	})
 }
 
 // strange are texts that a wrong quoting or a wrong character set changes.
 var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b", "$1", "%s", "`", "\x01\n\r\t", "Zürich", "🙂", "日本", " padded ", strings.Repeat("é", 200)}
 
-// TestServersWithOtherSettings: what a server's own settings are makes no difference, and TLS is
+// TestRealServersWithOtherSettings: what a server's own settings are makes no difference, and TLS is
 // verified.
-func TestServersWithOtherSettings(t *testing.T) {
-	t.Parallel()
+func TestRealServersWithOtherSettings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	adverse(t, func(t *testing.T, s *dbservers.Server, ca string) {
 		name := s.Database(t, "words")
 		if strings.HasPrefix(name, "mysql") {
@@ -314,8 +314,8 @@ func answering(t *testing.T, greeting string, silent bool) string {
 // TestServersThatCannotBeUsed: whatever is at the address, the error has its kind and says what to
 // do, with the address and without the password.
 func TestServersThatCannotBeUsed(t *testing.T) {
-	t.Parallel()
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		before, rest, _ := strings.Cut(name, "://")
 		user, rest, _ := strings.Cut(rest, ":")
@@ -368,10 +368,10 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 // TestDatabasesServersThatDoNotSuit: what a server is, or how it is set up, is in the error, with
 // what to do.
 func TestDatabasesServersThatDoNotSuit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	t.Parallel()
 	open := func(name string) error {
 		db, err := sqldb.Open(t.Context(), name, summed())
 		if err == nil {

@@ -17,6 +17,7 @@ import (
 	_ "modernc.org/sqlite" // a driver
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // counting is a driver that counts what is prepared and closed. Every question has one row: its
@@ -85,6 +86,7 @@ func ask(t *testing.T, s *sqldb.Statements, text string) {
 
 // TestATextIsPreparedOnce, and again when it had to frees capacity for those that were asked since.
 func TestATextIsPreparedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db, c := counted(t)
 	s := sqldb.NewStatements(db, 2)
 	for _, step := range []struct {
@@ -103,6 +105,7 @@ func TestATextIsPreparedOnce(t *testing.T) {
 
 // TestNonsense: what cannot be prepared is an error, and not kept.
 func TestNonsense(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db, _ := counted(t)
 	s := sqldb.NewStatements(db, 2)
 	rows, err := s.QueryContext(t.Context(), "nonsense")
@@ -120,6 +123,7 @@ func TestNonsense(t *testing.T) {
 // TestRowsOutliveTheirStatement: rows that are being read are whole although their statement was
 // dropped meanwhile.
 func TestRowsOutliveTheirStatement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := &counting{}
 	db := sql.OpenDB(c)
 	defer func() { _ = db.Close() }()
@@ -144,6 +148,7 @@ func TestRowsOutliveTheirStatement(t *testing.T) {
 // TestManyAtOnce: with SQLite, more texts than the cache holds, asked by many at the same time;
 // each gets its own answer.
 func TestManyAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db"))
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestTimeColumns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for src, want := range map[any]time.Time{
 		nil:                          {},
 		"2026-11-21 05:40:01.123456": time.Date(2026, 11, 21, 5, 40, 1, 123456000, time.UTC),

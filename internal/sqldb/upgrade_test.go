@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The steps of the schema of three releases: the second one adds a column, and takes away one that
@@ -45,6 +46,7 @@ func release(steps ...string) sqldb.Options {
 // TestReleasesOnOneDatabase: which program may start on the database that another one left or
 // uses, and what that does to the other one's writes. It is the same for all databases of servers.
 func TestReleasesOnOneDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	first, second := release("1"), release("1", "2 expand", "3 contract")
 	third := release("1", "2 expand", "3 contract", "4 expand")
 	command := func(o sqldb.Options) sqldb.Options { o.Steps = o.Schema.Newest(); return o }
@@ -55,7 +57,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 		return o
 	}
 	const newer, contract = "a newer program", "ends the use by older programs"
-	for _, c := range []struct {
+	cases := []struct {
 		name        string
 		was, starts sqldb.Options
 		has         int    // steps afterwards
@@ -74,10 +76,11 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 		{"one that adds after it", second, third, 4, "", false},
 		{"one that wants to be upgraded by command", first, strict(second), 1, "upgrade it", false},
 		{"one that lacks only what takes away", release("1", "2 expand"), strict(second), 2, "", false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	}
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
 				name := fresh(t)
 				was, err := sqldb.Open(t.Context(), name, c.was)
 				must(t, err)
@@ -104,8 +107,8 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 					t.Errorf("what the first one writes: %v, want it refused: %t", err, c.fenced)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 func write(ctx context.Context, db *sqldb.DB, n int) error {
@@ -119,7 +122,8 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 // beside one that lives, which the refusal names, also not beside one that came while the step was
 // claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
 func TestContractBesideOlder(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name, fenced := fresh(t), 0
 		older, newer := release("processes", "1", "2 expand"), release("processes", "1", "2 expand", "3 contract")
@@ -193,7 +197,8 @@ func comesLate(t *testing.T, name string) (stop func()) {
 // TestContractAfterKill: an older process that was killed holds a step up until it is known that it
 // shows no sign of life, and its row is removed.
 func TestContractAfterKill(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		t.Parallel()
 		name := fresh(t)
 		was, err := sqldb.Open(t.Context(), name, release("processes", "1"))
@@ -215,7 +220,8 @@ func TestContractAfterKill(t *testing.T) {
 // TestBackupBeforeContract: a program that has not taken away yet what it does not use can back the
 // database up; an older one, which does not know what was added, does not leave that out.
 func TestBackupBeforeContract(t *testing.T) {
-	eachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		first, second := release("1"), release("1", "2 expand", "3 contract")
 		for _, o := range []sqldb.Options{first, second} {

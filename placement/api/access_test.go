@@ -20,9 +20,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestNoAuthBelievesTheRequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		headers []string
 		want    osapi.Principal
@@ -54,6 +56,7 @@ func TestNoAuthBelievesTheRequest(t *testing.T) {
 }
 
 func TestPolicy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	who := map[string]osapi.Principal{
 		"admin":        {User: "u", Project: "p", Roles: []string{"admin"}},
 		"service":      {User: "u", Project: "p", Roles: []string{"service"}},
@@ -104,6 +107,7 @@ func TestPolicy(t *testing.T) {
 // TestPolicyGuardsEveryEndpoint sends each request as a user without roles: all but GET / must be
 // refused.
 func TestPolicyGuardsEveryEndpoint(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, path := range []string{
 		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/x", "PUT /resource_providers/x", "DELETE /resource_providers/x",
@@ -133,6 +137,7 @@ func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 // service is refused, and both the answer and the server's log say how it can be allowed. What
 // legacy defaults would not allow has no such hint.
 func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const setting = `[policy] defaults = "legacy"`
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte(`"placement:reshaper:reshape": "role:service"`), 0o600); err != nil {
@@ -180,6 +185,7 @@ func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 }
 
 func TestAnAuthenticatorThatCannotTell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Authenticator = unsure{} })
 	calls(t, h,
 		call{method: "GET", path: "/traits", version: "1.39", status: 503},
@@ -199,6 +205,7 @@ func sum(token string) string {
 }
 
 func TestTokens(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := "# who may come in\n\n" + sum("s3cret") + " service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
 	auth, err := osapi.ReadTokens(strings.NewReader(file), "tokens")
 	if err != nil {
@@ -223,6 +230,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestTokenFilesThatAreNotRight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, file := range map[string]string{
 		"empty":         "# nothing\n",
 		"a plain token": "s3cret service me\n",
@@ -244,6 +252,7 @@ func TestTokenFilesThatAreNotRight(t *testing.T) {
 }
 
 func TestCORS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const good, bad = "http://valid.example.com", "http://invalid.example.com"
 	h := newAPI(t, func(c *api.Config) {
 		c.CORS = api.CORS{AllowedOrigins: []string{good}, AllowHeaders: []string{"openstack-api-version"}}

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // consumerAnswer is all that an answer about a consumer has.
@@ -28,6 +29,7 @@ type providerAnswer struct {
 }
 
 func TestAllocationsByMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	generation := func(n int64) *int64 { return &n }
 	h := newAPI(t, func(c *api.Config) { c.Options = api.Options{IncompleteProjectID: "no-project"} })
 	host(t, h)
@@ -61,6 +63,7 @@ func TestAllocationsByMicroversion(t *testing.T) {
 }
 
 func TestWritingAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	const mine = "/allocations/" + inst1
@@ -97,6 +100,7 @@ func TestWritingAllocations(t *testing.T) {
 }
 
 func TestUsages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h,
@@ -133,6 +137,7 @@ func TestUsages(t *testing.T) {
 }
 
 func TestReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 2), status: 204})

@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // auditedAPI is an API with an audit log, and how to read what the log has.
@@ -56,6 +57,7 @@ func auditedAPI(t testing.TB, opts auditlog.Options, change ...func(*api.Config)
 // TestAuditRecordsWhoChangedWhat: each write that changed something has one record, with the id of
 // its answer, its sender, and what was before and after; those that changed nothing have none.
 func TestAuditRecordsWhoChangedWhat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, records := auditedAPI(t, auditlog.Options{})
 	host(t, h)
 	global := "req-11111111-2222-4333-8444-555555555555"
@@ -148,6 +150,7 @@ func replay(t testing.TB, list []auditlog.Record) map[string]map[string]map[stri
 // many are refused, while the file is rotated often: what each record says was before is what the
 // records until then say, and all of them together are the allocations of the ledger.
 func TestAuditReplaysToTheLedger(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var l *ledger.Ledger
 	h, records := auditedAPI(t, auditlog.Options{MaxSize: 32 << 10, Keep: 1000}, func(c *api.Config) {
 		l = openLedger(t)
@@ -222,6 +225,7 @@ func TestAuditReplaysToTheLedger(t *testing.T) {
 // TestAuditNamesAllOfAReshape: a reshape of a thousand providers and consumers is recorded whole,
 // in several records of bounded size with the id of the request.
 func TestAuditNamesAllOfAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, records := auditedAPI(t, auditlog.Options{})
 	host(t, h)
 	var inventories, allocations []string
@@ -256,6 +260,7 @@ func TestAuditNamesAllOfAReshape(t *testing.T) {
 // TestAuditThatCannotBeWritten: with a log that is not required writes go on, and their records are
 // written when that is possible again. One that is required has them refused, and /readyz says why.
 func TestAuditThatCannotBeWritten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, required := range []bool{false, true} {
 		t.Run(fmt.Sprint("required ", required), func(t *testing.T) {
 			dir := t.TempDir()

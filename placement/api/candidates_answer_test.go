@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // oneHost is an API on a ledger with one provider of 8 VCPU.
@@ -60,6 +61,7 @@ func getCandidates(ctx context.Context, a *API) *httptest.ResponseRecorder {
 // TestCandidateAnswersAreBounded: when all answers together take what they may, the next is a 503
 // that says when to come back; afterwards, nothing is counted any more.
 func TestCandidateAnswersAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := oneHost(t, zerolog.Nop())
 	a.answers.bytes.Store(maxAnswers)
 	w := getCandidates(t.Context(), a)
@@ -77,6 +79,7 @@ func TestCandidateAnswersAreBounded(t *testing.T) {
 
 // TestCandidatesOfAGoneClient: the search ends with the context of the request.
 func TestCandidatesOfAGoneClient(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := oneHost(t, zerolog.Nop())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -108,6 +111,7 @@ func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candid
 // TestCandidatesAnswerEndsWhenItIsFull: what was added until then is a whole answer, and the log
 // says why there is no more.
 func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log bytes.Buffer
 	a := oneHost(t, zerolog.New(&log).Level(zerolog.WarnLevel))
 	answer, c := answering(t, a, wire.MaxVersion)
@@ -185,6 +189,7 @@ func TestCandidatesAnswerReusesMemory(t *testing.T) {
 // TestKeptAnswersAreEmpty: what waits for the next requests keeps no snapshot alive, and memory
 // that grew for a large candidate is not kept.
 func TestKeptAnswersAreEmpty(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := oneHost(t, zerolog.Nop())
 	for _, v := range []wire.Version{28, 39} {
 		answer, c := answering(t, a, v)
@@ -217,6 +222,7 @@ func TestKeptAnswersAreEmpty(t *testing.T) {
 // TestCapacityBeyondAllNumbers: capacities are shown in full, as Placement does, whose integers
 // have no end.
 func TestCapacityBeyondAllNumbers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		inv  ledger.Inventory
 		want string

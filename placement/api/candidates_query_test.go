@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -27,6 +28,7 @@ func vcpu(n int64) []candidates.Resource { return []candidates.Resource{{Class: 
 
 // TestCandidatesQuery is what queries mean, each at the first microversion that has it.
 func TestCandidatesQuery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		version wire.Version
 		query   string
@@ -88,6 +90,7 @@ func TestCandidatesQuery(t *testing.T) {
 // TestCandidatesQueryFeatures is when each form of a parameter came: it is taken from one
 // microversion on, and never before.
 func TestCandidatesQueryFeatures(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		since wire.Feature
 		query string
@@ -123,6 +126,7 @@ func TestCandidatesQueryFeatures(t *testing.T) {
 // TestCandidatesQueryRefused is what is no good at any microversion from since to until, and the
 // code that is given for it.
 func TestCandidatesQueryRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		undefined = wire.CodeUndefined
 		badValue  = wire.CodeBadQueryValue
@@ -225,6 +229,7 @@ func TestCandidatesQueryRefused(t *testing.T) {
 }
 
 func TestCandidatesQueryExtensions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all := readExtensions([]string{"root_member_of, Group_Policy", "cows,isolate", "Resourceless"})
 	if all.String() != "root_member_of, group_policy, isolate, resourceless" {
 		t.Fatalf("the extensions are %s", all)

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // usedHost is host where rp1 has a trait, and an instance holds 2 VCPU of it.
@@ -30,6 +31,7 @@ func usedHost(t testing.TB, h http.Handler) {
 // TestCandidatesBody is the whole answer of one request, byte for byte, where a microversion
 // changed it.
 func TestCandidatesBody(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	usedHost(t, h)
 	const (
@@ -80,6 +82,7 @@ func TestCandidatesBody(t *testing.T) {
 // TestCandidatesBodyOfGroups is an answer with several providers and groups, one of them without
 // resources: allocations of a provider are together, and each group is mapped.
 func TestCandidatesBodyOfGroups(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h,
@@ -106,6 +109,7 @@ func TestCandidatesBodyOfGroups(t *testing.T) {
 
 // TestCandidatesShowEachChange shows that what is kept of a tree never outlives a change in it.
 func TestCandidatesShowEachChange(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	show := func() string {
@@ -131,6 +135,7 @@ func TestCandidatesShowEachChange(t *testing.T) {
 }
 
 func TestCandidatesRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h,
@@ -152,6 +157,7 @@ func TestCandidatesRefused(t *testing.T) {
 // TestCandidatesExtensions is when the extensions are there, and what the headers of the answer say
 // of it.
 func TestCandidatesExtensions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/resource_providers/" + rp1 + "/aggregates", version: "1.39",
@@ -252,6 +258,7 @@ func (*counted) HostLimited() {}
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with
 // four places each.
 func TestCandidatesOptions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const nodes, places = 3, 4
 	forest := func(o api.Options, seen *counted) http.Handler {
 		h := newAPI(t, func(c *api.Config) { c.Options, c.Observer = o, seen })
@@ -327,6 +334,7 @@ func TestCandidatesOptions(t *testing.T) {
 // TestCandidatesOfSeveralTrees: the summaries have each tree that gives anything once, whole, and
 // no other.
 func TestCandidatesOfSeveralTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	const shared, other = "cccccccc-0000-4000-8000-000000000001", "cccccccc-0000-4000-8000-000000000002"

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // exchangeOnce sends a request as the admin at 1.39 and gives the status. It may be called from any
@@ -28,6 +29,7 @@ func exchangeOnce(h http.Handler, method, path, body string) int {
 // TestClaimsAtOnceDoNotOverCommit sends 40 claims of one VCPU each, from 8 goroutines, at a host
 // that has 8.
 func TestClaimsAtOnceDoNotOverCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	var wg sync.WaitGroup
@@ -58,6 +60,7 @@ func TestClaimsAtOnceDoNotOverCommit(t *testing.T) {
 
 // TestOneOfManyWritersOfAGenerationWins sends the same generation from 8 goroutines.
 func TestOneOfManyWritersOfAGenerationWins(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	var wg sync.WaitGroup

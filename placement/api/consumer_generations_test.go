@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The tests of this file follow the specification "Add Generation to Consumers" of OpenStack Nova,
@@ -107,6 +108,7 @@ func expectConsumer(t *testing.T, h http.Handler, project, user string, generati
 // three cases (nothing is there; allocations without a record; both) and each range of
 // microversions.
 func TestWritingAConsumer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		nothing = "no allocations"
 		stray   = "allocations without a consumer record"
@@ -194,6 +196,7 @@ func TestWritingAConsumer(t *testing.T) {
 // generation", whatever writes them, and the old one is refused from then on. The record goes with
 // its last allocation, and begins again.
 func TestEveryWriteMovesTheGeneration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Options = incomplete })
 	host(t, h)
 	const mine = "/allocations/" + inst1
@@ -238,6 +241,7 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 // TestWhereGenerationsShow: the two GETs that show allocations have the generation from 1.28 on,
 // and not before.
 func TestWhereGenerationsShow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.28", body: consumerBody(version(t, "1.28"), "null", 1), status: 204})
@@ -254,6 +258,7 @@ func TestWhereGenerationsShow(t *testing.T) {
 // TestOneOfManyWritersOfAConsumerWins: "if another process modifies the allocations of the same
 // consumer at the same time", one wins, and the others get a conflict.
 func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	generation := "null"
@@ -286,6 +291,7 @@ func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
 // TestPostRefusesAllForOne: POST checks the generation of each consumer, and one that is wrong is
 // enough.
 func TestPostRefusesAllForOne(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 1), status: 204})
@@ -307,6 +313,7 @@ func TestPostRefusesAllForOne(t *testing.T) {
 // /allocations/{consumer} shows can be sent back, and is not compared with anything. Only a reshape
 // names generations of providers that must hold, of those whose inventories it replaces.
 func TestAllocationsIgnoreTheProvidersGeneration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	with := func(generation string) string {

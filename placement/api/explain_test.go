@@ -13,10 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestExplain: the call explains what the same query finds, at any microversion that has it.
 func TestExplain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := newAPI(t)
 	host(t, a)
 	for _, version := range []string{"1.10", "1.39"} {
@@ -61,6 +63,7 @@ func TestExplain(t *testing.T) {
 // TestExplainNamesWhatIsMissing: a request that is refused or finds nothing for the way it is
 // written is explained as that.
 func TestExplainNamesWhatIsMissing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a, granting := newAPI(t), newAPI(t, func(c *api.Config) { c.Options.Extensions = []string{"group_policy"} })
 	host(t, a)
 	host(t, granting)

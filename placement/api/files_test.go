@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func file(t testing.TB, path, text string) {
@@ -29,6 +30,7 @@ func file(t testing.TB, path, text string) {
 }
 
 func TestATokenFileThatChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "tokens")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -75,6 +77,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 // TestATokenFileOfOthers: one that other users can read, or that is another user's, is refused at
 // the start, and leaves the former tokens in force when it becomes so.
 func TestATokenFileOfOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "tokens")
 	file(t, path, sum("one")+" service me\n")
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: true, 0o640: true, 0o644: false, 0o604: false, 0o660: false, 0o620: false, 0o601: false} {
@@ -139,6 +142,7 @@ func allowedBy(policy api.Policy, action api.Action) string {
 }
 
 func TestPolicyFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	for _, c := range []struct {
 		defaults api.Defaults
@@ -179,6 +183,7 @@ func TestPolicyFile(t *testing.T) {
 }
 
 func TestPolicyFilesThatAreNotRight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	for _, c := range []struct{ file, says string }{
 		{`"placement:allocation:update": "role:admin"`, `Placement has no rule "placement:allocation:update", and no rule of the file refers to it; did you mean "placement:allocations:update"?`},
@@ -203,6 +208,7 @@ func TestPolicyFilesThatAreNotRight(t *testing.T) {
 }
 
 func TestAPolicyFileThatChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		file(t, path, "placement:traits:list: role:reader")
@@ -225,6 +231,7 @@ func TestAPolicyFileThatChanges(t *testing.T) {
 }
 
 func TestCORSOptions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const origin = "https://dashboard.example"
 	ask := []string{"Origin: " + origin, "Access-Control-Request-Method: PUT"}
 	for name, c := range map[string]struct {

@@ -5,12 +5,15 @@ package api_test
 import (
 	"fmt"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestANameIsNotEnoughForAHost: the host h3 has no tree of the host h3.site2, whose name is that of
 // h3 with a domain, if its certificate says which compute nodes it has. Without nodes the name
 // decides.
 func TestANameIsNotEnoughForAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const theirs, below, own = "90000000-0000-4000-8000-000000000001", "90000000-0000-4000-8000-000000000002", "90000000-0000-4000-8000-000000000003"
 	for as, want := range map[string]struct{ own, others int }{"h3": {200, 200}, "h3 with nodes": {200, 403}} {
 		h, l := hostsWorld(t)
@@ -35,6 +38,7 @@ func TestANameIsNotEnoughForAHost(t *testing.T) {
 // has left, which classes it has, and whatever its generation is; and that about a consumer of
 // others whatever it holds.
 func TestAHostLearnsNothingByNaming(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, _ := hostsWorld(t)
 	same := func(what string, asked []call) {
 		t.Helper()
@@ -73,6 +77,7 @@ func TestAHostLearnsNothingByNaming(t *testing.T) {
 
 // TestAListTellsAHostNothingOfOthers: an unknown name is an error, whatever other providers have.
 func TestAListTellsAHostNothingOfOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, _ := hostsWorld(t)
 	for _, condition := range []string{"required=COMPUTE_NODE", "required=HW_CPU_X86_AVX", "member_of=" + agg2, "member_of=" + nowhere} {
 		call{method: "GET", path: "/resource_providers?uuid=" + root1 + "&" + condition + "&resources=CUSTOM_NO:1", status: 400}.as("h1").do(t, h)

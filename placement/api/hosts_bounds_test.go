@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // generations are those of what others than h1 rely on.
@@ -39,6 +40,7 @@ func generationsOf(t *testing.T, l *ledger.Ledger, consumer string) generations 
 // writes of these, which name it, do not conflict. The consumer changes only when the host's part
 // of it does.
 func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, l := hostsWorld(t)
 	before := generationsOf(t, l, onBoth)
 	same := allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1)
@@ -89,6 +91,7 @@ func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
 // rely on, it must not do forever: in a reshape, the providers and the consumer; in other writes,
 // the consumer.
 func TestChangesBesideOthersAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	now := clock
 	h, l := hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
 	same := allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1)
@@ -135,6 +138,7 @@ func (l *limited) HostLimited() { l.writes++ }
 // TestWritesOfAHostAreBounded: writes that succeed and writes that are refused count, long bodies
 // more than once. The answer to more is 429 with the time to wait, and the writes of others go on.
 func TestWritesOfAHostAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	now, seen, log := clock, &limited{}, &bytes.Buffer{}
 	h, l := hostsWorld(t, func(c *api.Config) {
 		c.Now, c.Observer, c.Logger = func() time.Time { return now }, seen, zerolog.New(log).Level(zerolog.WarnLevel)
@@ -209,6 +213,7 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 // aggregates, and a consumer only so many allocations in it. What a user gave it may stay, and
 // shrink.
 func TestSizeOfATree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte("\"placement:hosts:aggregates\": \"role:host\"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // What random writes are about: what is there, and what is not.
@@ -266,6 +267,7 @@ func add(to map[string]int64, amounts providertree.Resources) {
 // nothing of others; and what was refused changed nothing. An admin writes meanwhile, so that the
 // states are those of a cloud with many owners.
 func TestRandomWritesOfAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	allowed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		h, l := hostsWorld(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // What is in Placement in the tests of hosts: a tree of h1 with a provider below its root, one of
@@ -136,6 +137,7 @@ func dumpOf(t testing.TB, l *ledger.Ledger) placementtest.Dump {
 // TestWhatEachPrincipalMayDo: every call of the API, with what is in it a host's own and another
 // host's. The table has a row for each call, and a call without one fails the test.
 func TestWhatEachPrincipalMayDo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const inventories = `{"resource_provider_generation":%GEN,"inventories":{"VCPU":{"total":100},"MEMORY_MB":{"total":100}}}`
 	type row struct {
 		body       string
@@ -235,6 +237,7 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 // TestHostsInTheDocumentation: the page has each call with what a host may do with it, and the
 // rules with their defaults.
 func TestHostsInTheDocumentation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	text := "| call | for a host |\n|---|---|\n"
 	for _, c := range api.Calls() {
 		hosts := c.Hosts
@@ -257,6 +260,7 @@ func TestHostsInTheDocumentation(t *testing.T) {
 
 // TestWhatAHostReads: lists that can only hold what the host may read, and no others.
 func TestWhatAHostReads(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, _ := hostsWorld(t)
 	for path, want := range map[string]int{
 		"":                       403,
@@ -314,6 +318,7 @@ func TestWhatAHostReads(t *testing.T) {
 // TestWhatAHostWrites: each write that a host must not make, beside the one that it may, changes
 // nothing.
 func TestWhatAHostWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type write struct {
 		name, method, path, body string
 		status                   int
@@ -422,6 +427,7 @@ func TestWhatAHostWrites(t *testing.T) {
 // TestRulesForHosts: a policy file opens and closes what hosts may do. Rules for users say nothing
 // of hosts, and rules for hosts nothing of users, whatever roles they name.
 func TestRulesForHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		join = `{"resource_provider_generation":5,"aggregates":["` + agg1 + `","` + agg2 + `"]}`
 		all  = "\"placement:hosts:own_tree\": \"role:host\"\n\"placement:resource_providers:list\": \"role:host or role:admin\"\n"
@@ -465,6 +471,7 @@ func TestRulesForHosts(t *testing.T) {
 // TestBoundsOfAHost: a host cannot fill Placement. What it has used up comes back with time, and is
 // its own: another host is not affected.
 func TestBoundsOfAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	now := clock
 	h, _ := hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
 	name := func(i int) call { return call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", i), status: 201} }
@@ -503,6 +510,7 @@ func TestBoundsOfAHost(t *testing.T) {
 
 // TestHealingIsBounded: so is the number of consumers that a host gives allocations.
 func TestHealingIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, _ := hostsWorld(t)
 	batch := func(from, n int) string {
 		parts := make([]string, n)
@@ -521,6 +529,7 @@ func TestHealingIsBounded(t *testing.T) {
 
 // TestAHostRenamesNoClass: in the form that the call had before 1.7, either.
 func TestAHostRenamesNoClass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, _ := hostsWorld(t)
 	calls(t, h,
 		call{method: "PUT", path: "/resource_classes/CUSTOM_A", status: 201}.as("h1"),

@@ -19,11 +19,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestEndpointsByMicroversion is the matrix of all endpoints: each is there from one microversion
 // on, and before answers with the status in absent.
 func TestEndpointsByMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	for _, c := range []struct {
@@ -117,6 +119,7 @@ func checkCommonHeaders(t *testing.T, w *httptest.ResponseRecorder, v wire.Versi
 }
 
 func TestMethodsThatAreNotThere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, c := range []struct{ method, path, version, allow string }{
 		{"DELETE", "/", "1.39", "GET"},
@@ -135,6 +138,7 @@ func TestMethodsThatAreNotThere(t *testing.T) {
 }
 
 func TestPathsThatAreNotThere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, path := range []string{
 		"/x", "/resource_providers/", "/resource_providers//", "//resource_providers", "/resource_providers/a/", "/resource_providers/a/cows",
@@ -152,6 +156,7 @@ func TestPathsThatAreNotThere(t *testing.T) {
 }
 
 func TestHeadersOfRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, c := range []call{
 		{method: "GET", path: "/resource_providers", headers: []string{"Accept: text/plain"}, status: 406},
@@ -176,6 +181,7 @@ func TestHeadersOfRequests(t *testing.T) {
 }
 
 func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for accept, want := range map[string]string{
 		"":                                  "application/json",
@@ -205,6 +211,7 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Limits = osapi.Limits{Body: 100, Query: 50} })
 	calls(t, h,
 		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` + strings.Repeat("a", 100) + `"}`, status: 413, code: wire.CodeUndefined},
@@ -244,6 +251,7 @@ func (l oddLedger) Update(ctx context.Context, _ func(*ledger.Tx) error) (*ledge
 }
 
 func TestTroubleInsideTheServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -273,6 +281,7 @@ func TestTroubleInsideTheServer(t *testing.T) {
 }
 
 func TestAPanicIsOneAnswerOf500(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log strings.Builder
 	h := newAPI(t, func(cfg *api.Config) {
 		cfg.Ledger = oddLedger{func(context.Context) (*ledger.Snapshot, error) { panic("a bug") }}
@@ -286,6 +295,7 @@ func TestAPanicIsOneAnswerOf500(t *testing.T) {
 }
 
 func TestRequestsInFlightAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	empty := openLedger(t)
 	h := newAPI(t, func(cfg *api.Config) {
@@ -318,6 +328,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	calls(t, h,
 		call{method: "GET", path: "/healthz", headers: []string{"-X-Auth-Token"}, status: 200},
@@ -331,6 +342,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestTheLogTellsOfEachRequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log strings.Builder
 	h := newAPI(t, func(cfg *api.Config) { cfg.Logger = zerolog.New(&log) })
 	const global = "req-4e8e5957-649f-477b-9e5b-f1f75b21c03c"

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pipes is a listener whose connections are made in this process, so that time can be a test's own.
@@ -54,6 +55,7 @@ const putHead = "PUT /resource_providers/" + rp1 + "/inventories HTTP/1.1\r\nHos
 // TestABodyThatDoesNotArrive: a client that announces a body and does not send it gets a 408 that
 // says so when the time is over, not a cut connection.
 func TestABodyThatDoesNotArrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, head := range map[string]string{
 		"nothing of it":   "Content-Length: 100\r\n\r\n",
 		"a part of it":    "Content-Length: 100\r\n\r\n{\"resource_provider_generation\":",
@@ -104,6 +106,7 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 // TestABodyThatDoesNotArriveOverHTTP2: there, the deadline is that of one stream; the others on its
 // connection go on.
 func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Limits.BodyTime = 10 * time.Millisecond })
 	host(t, h)
 	server := httptest.NewUnstartedServer(h)
@@ -135,6 +138,7 @@ func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 // TestASlowAnswerIsNoSlowBody: the time for the body does not count against the work that follows
 // it.
 func TestASlowAnswerIsNoSlowBody(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		l := openLedger(t)
 		host(t, newAPI(t, func(c *api.Config) { c.Ledger = l }))
@@ -185,6 +189,7 @@ func (b breaking) Read([]byte) (int, error) { return 0, b.end() }
 // TestABodyThatBreaksOff: chunks that are none and cut connections are the client's, and no error
 // of the server. Nothing stays counted, even where reading the body panics.
 func TestABodyThatBreaksOff(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	for name, c := range map[string]struct {
@@ -214,6 +219,7 @@ func TestABodyThatBreaksOff(t *testing.T) {
 // TestMemoryForBodies: a body that does not fit into what is left for all of them is refused, and
 // what bodies held is given back.
 func TestMemoryForBodies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Limits.Bodies = 300 << 10; c.Limits.Body = 1 << 20 })
 	host(t, h)
 	padded := func(n int) string {
@@ -267,6 +273,7 @@ func TestMemoryForBodies(t *testing.T) {
 // TestSlowBodiesDoNotCountAsInFlight: requests whose bodies are awaited take no place from others,
 // and find out when there is none left for them.
 func TestSlowBodiesDoNotCountAsInFlight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := openLedger(t)
 	leave := make(chan struct{})
 	held := &heldLedger{Ledger: l, entered: make(chan struct{}), leave: leave}
@@ -332,6 +339,7 @@ func (l *heldLedger) Update(ctx context.Context, fn func(*ledger.Tx) error) (*le
 // TestBodiesOfAllLengths: bodies around the sizes at which memory grows, with and without a length,
 // arrive whole.
 func TestBodiesOfAllLengths(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const limit = 256<<10 + 5
 	h := newAPI(t, func(c *api.Config) { c.Limits.Body = limit })
 	for _, n := range []int{2, 3, 4096, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 128<<10 + 1, limit - 1, limit, limit + 1, 2 * limit} {
@@ -377,6 +385,7 @@ func (*answers) HostLimited() {}
 
 // TestObserver: one line for each request, of words that no client can make up.
 func TestObserver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var seen answers
 	h := newAPI(t, func(c *api.Config) { c.Observer = &seen })
 	stale := `{"resource_provider_generation":7,"inventories":{}}`

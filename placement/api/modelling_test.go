@@ -15,11 +15,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestModellingGuide: docs/modelling.md has the candidates that its example gives, each block of
 // them after its request.
 func TestModellingGuide(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	page, err := os.ReadFile("../../docs/modelling.md")
 	if err != nil {
 		t.Fatal(err)

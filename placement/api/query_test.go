@@ -14,9 +14,11 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestReadQuery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for raw, want := range map[string]parameters{
 		"":                    nil,
 		"a=1":                 {{"a", "1"}},
@@ -72,6 +74,7 @@ func FuzzProviderQuery(f *testing.F) {
 }
 
 func TestReadAccept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for header, want := range map[string]accepted{
 		"":                                   {1, 0.5},
 		"application/json":                   {1, 0.5},
@@ -101,6 +104,7 @@ func FuzzAccept(f *testing.F) {
 }
 
 func TestVersionDocumentIsOfThisAPI(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const want = `{"versions":[{"id":"v1.0","max_version":"1.39","min_version":"1.0","status":"CURRENT","links":[{"rel":"self","href":""}]}]}`
 	if string(versionDocument) != want {
 		t.Errorf("got  %s\nwant %s", versionDocument, want)
@@ -109,6 +113,7 @@ func TestVersionDocumentIsOfThisAPI(t *testing.T) {
 
 // TestRepeatedConditions: what a client repeats is asked of each provider once.
 func TestRepeatedConditions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	in := "in:" + strings.Repeat("9a1a5b4c-2b4c-4b5e-8d8a-000000000001,", 2) + "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"
 	raw := "required=A,A,!B,!B&required=in:C,C&required=in:C&member_of=" + in + "&member_of=" + in + "&member_of=!" + in
 	got, err := readProviderQuery(raw, wire.MaxVersion, nil)

@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/openapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestReferenceIsCurrent compares docs/api-placement.md and the OpenAPI document with the route
 // table.
 func TestReferenceIsCurrent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	reference := api.Reference()
 	golden.Text(t, "../../docs/api-placement.md", string(reference.Markdown()))
 	document, err := reference.OpenAPI()

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // object is a JSON object in the making.
@@ -96,6 +97,7 @@ func (s *site) reshape(t *testing.T, inventories, allocations object, status int
 // TestReshapeConflicts: whichever provider or consumer of a large reshape is not as the caller knew
 // it, the answer is 409 placement.concurrent_update, and nothing happens.
 func TestReshapeConflicts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t, 6, 12)
 	inventories, allocations := s.downwards()
 	for uuid, inv := range inventories {
@@ -132,6 +134,7 @@ func TestReshapeConflicts(t *testing.T) {
 // TestReshapeIsWhole: the last of 200 consumers, or of 100 providers, asks for what cannot be:
 // nothing happens, whatever the reason is. Without it all happens.
 func TestReshapeIsWhole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t, 50, 200)
 	inventories, allocations := s.downwards()
 	last, lastChild := guestUUID(199), childUUID(49)
@@ -184,6 +187,7 @@ func TestReshapeIsWhole(t *testing.T) {
 // TestOverCommitted: a provider whose inventory shrank below what is used takes allocations as long
 // as they do not make it worse (LP#2104040), by each of the calls that write allocations.
 func TestOverCommitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	shrink := `{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":4},"MEMORY_MB":{"total":1024,"step_size":64}}}`

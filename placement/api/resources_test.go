@@ -12,9 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestProviders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	const node = "/resource_providers/" + rp1
 	w := call{method: "POST", path: "/resource_providers", version: "1.19", body: `{"name":"node","uuid":"` + rp1 + `"}`, status: 201}.do(t, h)
@@ -54,6 +56,7 @@ func TestProviders(t *testing.T) {
 }
 
 func TestListingProviders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h,
@@ -142,6 +145,7 @@ func TestListingProviders(t *testing.T) {
 }
 
 func TestInventories(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	const inventories = "/resource_providers/" + rp1 + "/inventories"
@@ -185,6 +189,7 @@ func TestInventories(t *testing.T) {
 }
 
 func TestAggregatesAndTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
 	const node = "/resource_providers/" + rp1
@@ -237,6 +242,7 @@ func TestAggregatesAndTraits(t *testing.T) {
 }
 
 func TestResourceClasses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	calls(t, h,
 		call{method: "POST", path: "/resource_classes", version: "1.2", body: `{"name":"CUSTOM_A"}`, status: 201},
@@ -262,6 +268,7 @@ func TestResourceClasses(t *testing.T) {
 // membership", for GET /resource_providers: each provider counts by itself, and the aggregates of a
 // root do not span its tree.
 func TestForbiddenAggregatesOfProviders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	const agg3 = "aaaaaaaa-0000-4000-8000-000000000003"
 	uuids := map[string]string{}

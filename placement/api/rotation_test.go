@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func hostID(n int) string { return fmt.Sprintf("66666666-6666-4666-8666-%012d", n) }
@@ -59,6 +60,7 @@ func asked(t *testing.T, h http.Handler, query string) (hosts []string) {
 // of them, whatever the limit and the strategy; and what a limit leaves out of one answer is in the
 // next ones.
 func TestSuccessiveRequestsBeginAtDifferentHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const hosts = 60
 	for name, change := range map[string]func(*api.Config){
 		"breadth first":             func(*api.Config) {},
@@ -91,6 +93,7 @@ func TestSuccessiveRequestsBeginAtDifferentHosts(t *testing.T) {
 
 // TestRandomOrderStays: randomize_allocation_candidates goes before the rotation.
 func TestRandomOrderStays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := equalHosts(t, 50, 1, func(c *api.Config) { c.Options.Randomize = true })
 	first, again := asked(t, h, ""), asked(t, h, "")
 	if slices.Equal(first, again) || len(first) != 50 || !slices.Equal(slices.Sorted(slices.Values(first)), slices.Sorted(slices.Values(again))) {
@@ -101,6 +104,7 @@ func TestRandomOrderStays(t *testing.T) {
 // TestClientsInStepClaimDifferentHosts: clients that all ask before any of them claims take the
 // first candidate, and still get hosts of their own, until few are left.
 func TestClientsInStepClaimDifferentHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const hosts = 256
 	for _, clients := range []int{1, 4, 16} {
 		for _, limit := range []int{1, 10, 100} {
@@ -134,6 +138,7 @@ func TestClientsInStepClaimDifferentHosts(t *testing.T) {
 // TestConcurrentClientsBeginAtDifferentHosts: the requests of concurrent clients share the counter
 // of their query.
 func TestConcurrentClientsBeginAtDifferentHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const clients, each = 16, 20
 	h := equalHosts(t, clients*each, 1)
 	begun := make([][]string, clients)

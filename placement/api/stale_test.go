@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cutOff is a ledger that has lost its database. Its state in memory has an age, if reads may show
@@ -60,6 +61,7 @@ func (*staleSeen) HostLimited() {}
 // TestStaleAnswers: every GET may be stale and says so; nothing else is answered without the
 // database, /readyz neither. The log has one line when it begins and one when it ends.
 func TestStaleAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log strings.Builder
 	var seen staleSeen
 	l := &cutOff{Ledger: openLedger(t)}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // failingLedger reads as ever, and cannot write.
@@ -27,6 +28,7 @@ func (l *failingLedger) Update(context.Context, func(*ledger.Tx) error) (*ledger
 // write with an unknown outcome is a 500 that says to read first. Reads go on, and no
 // answer shows a path or what SQLite said.
 func TestStorageThatFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cause := errors.New("disk I/O error in /var/lib/secret/placement.db")
 	for _, c := range []struct {
 		err    error

@@ -16,11 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
-// TestOnServers: some of what writes, on database servers. Everything runs there with -database.
-func TestOnServers(t *testing.T) {
-	dbservers.Brief(t, TestReshape, TestProviders, TestOneOfManyWritersOfAConsumerWins)
-}
-
 // openStored is a ledger on an empty database on the engine of the test. When the test has ended,
 // the database has what the ledger had.
 func openStored(t testing.TB) *ledger.Ledger {

@@ -18,6 +18,7 @@ import (
 // TestSpans: a write has spans of its transaction and its commit, a refused write has no commit,
 // and a read has neither. A client that is not authenticated has no span.
 func TestSpans(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := testproc.NewCollector(t)
 	traced, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, SampleRatio: 1, Service: "placement", Logger: zerolog.Nop()})
 	testproc.Check(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // crowd is a host of ten providers and a request for n groups that must all be served by one of
@@ -47,6 +48,7 @@ func (c *leaving) Err() error {
 // TestLongSubtreesAreBounded: providers that are compared for a long same_subtree count as steps,
 // so that the search ends when it should, and when no client waits for it any more.
 func TestLongSubtreesAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f, r := crowd(200)
 	s := plant(t, ground(t), f)
 	stats, err := candidates.Search(ctx, s, &r, candidates.Options{Steps: 50_000}, func(*candidates.Candidate) bool { return true })
@@ -62,6 +64,7 @@ func TestLongSubtreesAreBounded(t *testing.T) {
 // TestUnknownNamesAreBounded: whether the groups before an unknown name can be served is found out
 // with the steps of one search.
 func TestUnknownNamesAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var f placementtest.Forest
 	for i := range 50 {
 		f = append(f, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 4, Used: 4}}})
@@ -87,6 +90,7 @@ func TestUnknownNamesAreBounded(t *testing.T) {
 
 // TestExplainIsBounded: trees that there are no steps left for are undecided, and not filled.
 func TestExplainIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f, r := crowd(100)
 	var many placementtest.Forest
 	for i := range 20 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const numaRoot = "HW_NUMA_ROOT"
@@ -31,6 +32,7 @@ func cell(name, host string, vcpu, memory int64, devices ...placementtest.Provid
 
 // TestExplainByCells: which host fails for which NUMA cell, and what that lacks.
 func TestExplainByCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	gpu := func(name string, used int64) placementtest.Provider {
 		return placementtest.Provider{Name: name, Inventories: []placementtest.Inventory{{Class: "VGPU", Total: 2, Used: used}}}
 	}
@@ -97,6 +99,7 @@ func TestExplainByCells(t *testing.T) {
 // TestNearestHosts: of many hosts, those are explained that lack the least, the first of them, and
 // of many cells the first; a host of nothing but cells is left out.
 func TestNearestHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var f placementtest.Forest
 	for i, lacking := range []int{2, 1, 2, 0, 1, 2, 1} {
 		name := fmt.Sprint("h", i)
@@ -142,6 +145,7 @@ func TestNearestHosts(t *testing.T) {
 // TestCellsAgree: what cells lack is what the exhaustive reference does not find there, and what is
 // free is the sum.
 func TestCellsAgree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
 		f := placementtest.Forests().Draw(t, "forest")

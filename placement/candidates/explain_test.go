@@ -15,11 +15,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestExplainAgrees: an explanation counts the candidates and the trees that have some as they are,
 // and its steps add up.
 func TestExplainAgrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
 		f := placementtest.Forests().Draw(t, "forest")
@@ -93,6 +95,7 @@ func part(r *candidates.Request, i int) *candidates.Request {
 
 // TestVerdicts: the explanations of typical cases.
 func TestVerdicts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	host := func(name string, free int64, traits ...string) placementtest.Forest {
 		return placementtest.Forest{
 			{Name: name, Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 8, MaxUnit: 8, Used: 8 - free}}},
@@ -153,6 +156,7 @@ func TestVerdicts(t *testing.T) {
 // TestExplainStops: an explanation that takes too many steps says so, and a context that has ended
 // ends the work.
 func TestExplainStops(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), wide(2, 21, 1))
 	r := &candidates.Request{Groups: devices(21)}
 	e, err := candidates.Explain(ctx, s, r, candidates.Options{Steps: 400})
@@ -194,6 +198,7 @@ func inLines(e *candidates.Explanation) string {
 
 // TestExplanations compares explanations as a whole with testdata/explanations.txt.
 func TestExplanations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := placementtest.Forest{
 		{Name: "a", Inventories: has("VCPU", 4), Traits: []string{"CUSTOM_R"}, Aggregates: []string{"aggA"}},
 		{Name: "a_f", Parent: "a", Inventories: has(fpga, 1), Traits: []string{"CUSTOM_X"}},
@@ -260,6 +265,7 @@ func TestExplanations(t *testing.T) {
 // TestExplainIsLimited: the conditions and names of a request are counted, and each rule with all
 // groups, before any of them is looked at.
 func TestExplainIsLimited(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), nil)
 	many := func(n int) []string { return slices.Repeat([]string{"CUSTOM_A"}, n) }
 	group := func(suffix string, classes, forbidden, not, required, in int) candidates.Group {
@@ -295,6 +301,7 @@ func TestExplainIsLimited(t *testing.T) {
 // TestExplainCountsItsWork: eight conditions, or names of them, that a provider is checked for are
 // a step, and the work ends with the context.
 func TestExplainCountsItsWork(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var f placementtest.Forest
 	for i := range 2 {
 		f = append(f, wide(1, 3, 0).Copy(fmt.Sprint("x", i))...)

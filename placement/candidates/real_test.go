@@ -23,16 +23,21 @@ import (
 )
 
 var (
-	realForests = flag.Int("real.forests", 3, "how many forests TestReferenceIsPlacement compares")
-	realSeed    = flag.Int("real.seed", 1, "which forests TestReferenceIsPlacement compares")
+	realForests = flag.Int("real.forests", 3, "how many forests TestRealReferenceIsPlacement compares")
+	realSeed    = flag.Int("real.seed", 1, "which forests TestRealReferenceIsPlacement compares")
 )
 
-// TestReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement
+// TestRealReferenceIsPlacement: what the exhaustive reference finds is what OpenStack's Placement
 // finds, apart from what Placement is known to get wrong; see excused.
-func TestReferenceIsPlacement(t *testing.T) {
+func TestRealReferenceIsPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	g := ground(t)
-	random := rand.New(rand.NewPCG(uint64(*realSeed), 0))
+	seed := uint64(*realSeed)
+	if testproc.Nightly() {
+		seed = testproc.Seed(t)
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
 	counts := map[string]int{}
 	for range *realForests {
 		f := placementtest.Forests().Example(int(random.Int64N(1 << 40)))
@@ -88,9 +93,10 @@ func TestReferenceIsPlacement(t *testing.T) {
 	t.Log("compared:", counts)
 }
 
-// TestResourcelessInPlacement: what OpenStack's Placement makes of groups without resources, which
+// TestRealResourcelessInPlacement: what OpenStack's Placement makes of groups without resources, which
 // is what the extension resourceless is for.
-func TestResourcelessInPlacement(t *testing.T) {
+func TestRealResourcelessInPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	real := &realClient{t: t, url: server.URL}
 	f := append(nics(), placementtest.Provider{Name: "other", Traits: []string{nicRoot}})

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // hosts are n hosts that are equal, but that the unsuitable ones cannot serve twoCPUs.
@@ -67,6 +68,7 @@ var phases = []uint64{0, 1, 1 << 63, 0x9e3779b97f4a7c15, 1<<64 - 1}
 // when they ask for one candidate or for all, wherever on the ring they begin and whatever stands
 // between the trees.
 func TestSuccessiveSearchesBeginAtDifferentTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, n := range []int{1, 2, 3, 4, 6, 10, 16, 50, 89} {
 		for name, unsuitable := range map[string]func(int) bool{
 			"none":             nil,
@@ -98,6 +100,7 @@ func TestSuccessiveSearchesBeginAtDifferentTrees(t *testing.T) {
 // TestLimitedSearchesReachAllTrees: as many searches as it takes answers of that size to hold all
 // trees do hold them, also where some trees serve nothing; and they begin at more and more trees.
 func TestLimitedSearchesReachAllTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, e := range []struct {
 		hosts, limit, searches int
 		unsuitable             func(int) bool
@@ -136,6 +139,7 @@ func TestLimitedSearchesReachAllTrees(t *testing.T) {
 // TestConcurrentSearchesRarelyMeet: of 4 or 16 searches in a row, two at most begin at the same
 // tree where most trees serve nothing, however these stand among the others.
 func TestConcurrentSearchesRarelyMeet(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	for name, unsuitable := range map[string]func(int) bool{
 		"the first are full":          func(i int) bool { return i < 900 },
@@ -161,6 +165,7 @@ func TestConcurrentSearchesRarelyMeet(t *testing.T) {
 // TestSuccessiveSearchesBeginAtDifferentDevices: where only one tree serves a request, each of its
 // providers comes first in turn.
 func TestSuccessiveSearchesBeginAtDifferentDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, devicesOf := range []int{1, 2, 5, 21} {
 		s := plant(t, ground(t), wide(1, devicesOf, 0))
 		for _, limit := range []int{1, 10} {
@@ -175,6 +180,7 @@ func TestSuccessiveSearchesBeginAtDifferentDevices(t *testing.T) {
 // or behind the first tree with one where there were not as many; in later laps, a prime number of
 // candidates further.
 func TestPassed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), hosts(100, nil))
 	passed := func(limit int, r candidates.Rotation) int {
 		t.Helper()
@@ -211,6 +217,7 @@ func TestPassed(t *testing.T) {
 // TestLapsBeginApart: with each lap, the first option of a slot moves on by the number nearest to a
 // golden section of all of them that leads through all.
 func TestLapsBeginApart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const trees = 3
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 10, 15, 21, 30, 60, 64, 65, 66, 70} {
 		middle := int(math.Round(float64(n) / math.Phi))
@@ -235,6 +242,7 @@ func TestLapsBeginApart(t *testing.T) {
 // TestPhasesHaveRingsOfTheirOwn: searches of different phases that meet at a tree go on to
 // different ones.
 func TestPhasesHaveRingsOfTheirOwn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), hosts(101, nil))
 	next := map[int]bool{}
 	for phase := range uint64(20) {

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var ctx = context.Background()
@@ -180,6 +181,7 @@ func sameError(a, b error) bool {
 // TestSearchFindsAll: on small random forests, Search finds exactly what an exhaustive look at all
 // combinations finds, in any order that can be asked for, and with a limit the first of them.
 func TestSearchFindsAll(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	rapid.Check(t, func(t *rapid.T) {
 		f := placementtest.Forests().Draw(t, "forest")
@@ -194,6 +196,7 @@ func TestSearchFindsAll(t *testing.T) {
 // TestRareSharing: where the rarest that is asked for is shared, the trees that it is shared with
 // are found, of many.
 func TestRareSharing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := placementtest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA"}}}
 	for i := range 40 {
 		p := placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: has("VCPU", 4)}
@@ -218,6 +221,7 @@ func TestRareSharing(t *testing.T) {
 // TestSearchOfManyTrees: the same where many trees have several candidates each. The examples are
 // always the same ones.
 func TestSearchOfManyTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	tried := 0
 	for seed := 0; tried < 40; seed++ {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The names of the specifications' figures that are theirs alone.
@@ -69,6 +70,7 @@ func tryExamples(t *testing.T, f placementtest.Forest, examples []example) {
 // forbidden aggregate membership": an aggregate of a root spans its tree for the unsuffixed group,
 // and not for suffixed ones.
 func TestForbiddenAggregates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	// Each has the same, so that the candidates show who is excluded.
 	disk := has("DISK_GB", 100)
 	f := placementtest.Forest{
@@ -115,6 +117,7 @@ func TestForbiddenAggregates(t *testing.T) {
 // TestSameSubtree is the first worked example of "Getting On The Nested Magic Train 1": processors,
 // memory and an FPGA of the same NUMA node.
 func TestSameSubtree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	numa := func(name string, used int64) placementtest.Provider {
 		return placementtest.Provider{Name: name, Parent: "cn", Inventories: []placementtest.Inventory{
 			{Class: "VCPU", Total: 4, Used: used}, {Class: "MEMORY_MB", Total: 2048}}}
@@ -143,6 +146,7 @@ func TestSameSubtree(t *testing.T) {
 // TestSubtreesAreIndependent: same_subtree may be repeated, and each set of groups has a subtree of
 // its own: functions below two NICs, or both below the same one where the sets share a group.
 func TestSubtreesAreIndependent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	groups := []candidates.Group{
 		requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2),
 		requiring(asks("_NIC1", "", 0), nicRoot), requiring(asks("_NIC2", "", 0), nicRoot),
@@ -164,6 +168,7 @@ func TestSubtreesAreIndependent(t *testing.T) {
 // TestTraitsDoNotFlowDown: a provider does not have the traits of its parent, required or
 // forbidden, with a suffix or without.
 func TestTraitsDoNotFlowDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const multiAttach = "COMPUTE_VOLUME_MULTI_ATTACH"
 	f := placementtest.Forest{
 		{Name: "cn", Inventories: has("VCPU", 4), Traits: []string{multiAttach}},
@@ -187,6 +192,7 @@ func TestTraitsDoNotFlowDown(t *testing.T) {
 
 // TestSameSubtreeAndSharing: a provider of another tree is not below the root of this one.
 func TestSameSubtreeAndSharing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := placementtest.Forest{
 		{Name: "cn", Inventories: has("VCPU", 4), Aggregates: []string{"aggA"}},
 		{Name: "ss", Inventories: has("VCPU", 4), Traits: []string{shares}, Aggregates: []string{"aggA"}},
@@ -210,6 +216,7 @@ func nics() placementtest.Forest {
 // TestWithoutResources is the second: two functions of the same NIC, one on each network, where the
 // NIC itself is found by a group that asks for no resources.
 func TestWithoutResources(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	groups := []candidates.Group{
 		requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2),
 		requiring(asks("_NIC_AFFINITY", "", 0), nicRoot),
@@ -243,6 +250,7 @@ func TestWithoutResources(t *testing.T) {
 // provider that has none of it, in_tree is heeded, and the group without a suffix is a condition on
 // the tree.
 func TestResourceless(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := append(nics(), placementtest.Provider{Name: "other", Traits: []string{nicRoot}, Aggregates: []string{"aggA"}})
 	f[0].Aggregates = []string{"aggB"}
 	vifs := []candidates.Group{requiring(asks("_VIF_NET1", vf, 1), net1), requiring(asks("_VIF_NET2", vf, 1), net2)}
@@ -304,6 +312,7 @@ func TestResourceless(t *testing.T) {
 
 // TestGroupPolicyAndSameSubtree: isolation keeps the functions of the same NIC apart.
 func TestGroupPolicyAndSameSubtree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one := nics()[:4]
 	groups := []candidates.Group{asks("_VIF1", vf, 1), asks("_VIF2", vf, 1), requiring(asks("_NIC_AFFINITY", "", 0), nicRoot)}
 	same := [][]string{{"_VIF1", "_VIF2", "_NIC_AFFINITY"}}
@@ -331,6 +340,7 @@ func TestGroupPolicyAndSameSubtree(t *testing.T) {
 // TestIsolate: the providers of a group that is named serve no other group, with resources or
 // without.
 func TestIsolate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := placementtest.Forest{
 		{Name: "cn", Inventories: has("VCPU", 8), Traits: []string{nicRoot}},
 		{Name: "numa", Parent: "cn", Inventories: has("VCPU", 8), Traits: []string{nicRoot}},
@@ -361,6 +371,7 @@ func TestIsolate(t *testing.T) {
 // TestRootConditions: root_required and root_member_of look at the root, whichever provider serves,
 // and at nothing else.
 func TestRootConditions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const multiAttach, windows = "COMPUTE_VOLUME_MULTI_ATTACH", "CUSTOM_WINDOWS_LICENSED"
 	host := func(name string, traits, aggregates []string) placementtest.Forest {
 		return placementtest.Forest{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // numbered are n names.
@@ -24,6 +25,7 @@ func numbered(prefix string, n int) []string {
 // TestConditionsCountAsSteps: eight checked providers, conditions or compared pairs are a step, so
 // that a request with thousands of conditions ends when it should.
 func TestConditionsCountAsSteps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	// Eight providers, and another tree that has all traits.
 	traits := numbered("CUSTOM_T", 200)
 	conditions := append(wide(1, 7, 0), placementtest.Provider{Name: "z", Traits: traits})
@@ -85,6 +87,7 @@ func devicesOf(class string, n int) []candidates.Group {
 // TestRoundsOfManyTrees: the candidates of many trees are found by searching each tree again, for
 // three rounds, and those of few by keeping the searches.
 func TestRoundsOfManyTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for trees, want := range map[int]int{
 		64: 64 * (1 + 2 + 4),
 		65: 65 * (1 + 3 + 4 + 5 + 5 + 1),
@@ -99,6 +102,7 @@ func TestRoundsOfManyTrees(t *testing.T) {
 // TestStepsEnd: a tree that there are no steps left for is not visited, and an unknown name is an
 // error where there are none left to find out whether Placement would get there.
 func TestStepsEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	// Looking at the eight providers of a host takes the only step.
 	stats, err := candidates.Search(ctx, plant(t, g, wide(2, 7, 7)), &candidates.Request{Groups: devices(1)}, candidates.Options{Steps: 1},
@@ -119,6 +123,7 @@ func TestStepsEnd(t *testing.T) {
 // TestUnknownNames: the texts are Placement's. Where there is no provider at all, the first group
 // is looked at.
 func TestUnknownNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), nil)
 	for _, c := range []struct {
 		r    candidates.Request
@@ -157,6 +162,7 @@ const nicRootStandard = "HW_NIC_SRIOV"
 // TestRareConditions: where the rarest condition is that of an eighth of the trees at most, these
 // are visited; and alternatives are not rarer than all of them together.
 func TestRareConditions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := hosts(16, nil)
 	for i := range f {
 		switch i {
@@ -200,6 +206,7 @@ func TestRareConditions(t *testing.T) {
 
 // TestManyRequiredTraits: the providers of the unsuffixed group have many traits together.
 func TestManyRequiredTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, n := range []int{63, 64, 65, 128, 129} {
 		traits := numbered("CUSTOM_T", n)
 		// Each provider lacks some of them.

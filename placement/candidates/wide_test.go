@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // wide is a number of hosts with devices of one unit each. The first taken devices of each host are
@@ -57,6 +58,7 @@ func numa() placementtest.Forest {
 // hosts with many equal devices, asked for as many, or for more than there are. The steps are
 // counted, so that they do not become more unnoticed.
 func TestWideTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	marked := func(f placementtest.Forest, class string, names ...string) placementtest.Forest {
 		for i := range f {
 			for _, name := range names {
@@ -239,6 +241,7 @@ func suffixesOf(groups []candidates.Group) []string {
 // TestOrder: depth first gives the candidates of one tree after the other; breadth first takes one
 // of each tree in each round.
 func TestOrder(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), wide(3, 2, 0))
 	r := &candidates.Request{Groups: devices(1)}
 	for _, e := range []struct {
@@ -263,6 +266,7 @@ func TestOrder(t *testing.T) {
 
 // TestOrderOfGroups: of equal groups, the first takes the first provider.
 func TestOrderOfGroups(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	keys, _, err := find(t, plant(t, ground(t), wide(1, 3, 0)), &candidates.Request{Groups: devices(3)}, candidates.Options{Limit: 1})
 	if diff := cmp.Diff([]string{"h0_d0:FPGA=1 h0_d1:FPGA=1 h0_d2:FPGA=1 | _D0=h0_d0 _D1=h0_d1 _D2=h0_d2"}, keys); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -272,6 +276,7 @@ func TestOrderOfGroups(t *testing.T) {
 // TestStops: a search ends when the caller wants no more, when its steps are used up, and with its
 // context.
 func TestStops(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), wide(2, 21, 0))
 	r := &candidates.Request{Groups: devices(21)}
 	given := 0

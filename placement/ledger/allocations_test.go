@@ -14,11 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAllocationAmounts: the bounds of one amount, and new consumers of one write with IDs of their
 // own.
 func TestAllocationAmounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	most := int64(providertree.MaxUnit)
 	update := func(fn func(tx *ledger.Tx) error) (*ledger.Snapshot, error) { return l.Update(t.Context(), fn) }
@@ -61,6 +63,7 @@ func TestAllocationAmounts(t *testing.T) {
 
 // TestCapacity: of 10 VCPU, c has 3 and d has 2.
 func TestCapacity(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	must(t, l, func(tx *ledger.Tx) error {
 		if err := create("a")(tx); err != nil {
@@ -86,6 +89,7 @@ var errUndo = errors.New("undo")
 // count as used and are not shown, and records without allocations. Each write makes what is left
 // of them whole, for the server that did it, for another one and in the database.
 func TestOldRecords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	state := func() ledger.State {
 		named := func(name string) []ledger.NamedRow { return []ledger.NamedRow{{ID: 1, Name: name}} }
 		return ledger.State{
@@ -168,6 +172,7 @@ func TestOldRecords(t *testing.T) {
 // TestRenameClassOfOldRecords: allocations without a consumer record get the new name of their
 // class as well, and another one in the same transaction.
 func TestRenameClassOfOldRecords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	state := ledger.State{Classes: []ledger.NamedRow{{ID: 10000, Name: "CUSTOM_A"}}, Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
 		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000, Total: 100}}}
 	for i := range 100 {
@@ -186,6 +191,7 @@ func TestRenameClassOfOldRecords(t *testing.T) {
 // TestChangesOfConsumers: a write that moves only the generation of a consumer does not write its
 // owners and type, whose indexes a database would have to change.
 func TestChangesOfConsumers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db := newRows(ledger.State{})
 	l := open(t, db)
 	vm := "VM"
@@ -235,6 +241,7 @@ func TestChangesOfConsumers(t *testing.T) {
 // of one of which an amount changes; a consumer that stays as it is keeps its generation, too. What
 // is checked is checked all the same, and a reshape is as always.
 func TestLeaveUnchanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	two, vm := int64(2), "VM"
 	all := resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 2}}
 	onA := resources{"a": {"VCPU": 1}}

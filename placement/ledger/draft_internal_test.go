@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestDiffSorted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type list = []string
 	for _, c := range []struct{ a, b, onlyA, onlyB list }{
 		{nil, nil, nil, nil},

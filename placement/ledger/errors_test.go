@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestErrorsAreSentences(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		err  *ledger.Error
 		want string
@@ -28,6 +30,7 @@ func TestErrorsAreSentences(t *testing.T) {
 
 // TestErrorClasses: which kinds each sentinel matches; other kinds match none.
 func TestErrorClasses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	classes := map[error][]ledger.Kind{
 		ledger.ErrNotFound: {ledger.ProviderNotFound, ledger.ParentNotFound, ledger.ClassNotFound, ledger.TraitNotFound, ledger.ConsumerNotFound,
 			ledger.AllocationNotFound, ledger.InventoryNotFound},
@@ -47,6 +50,7 @@ func TestErrorClasses(t *testing.T) {
 
 // TestKindNames: a kind that does not exist has no name.
 func TestKindNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[ledger.Kind]string{
 		0: "kind 0", ledger.ProviderNotFound: "resource provider not found", ledger.StandardTrait: "standard traits cannot be changed", ledger.StandardTrait + 1: "kind 27",
 	} {

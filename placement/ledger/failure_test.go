@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func offerVCPU(generation int64) func(*ledger.Tx) error {
@@ -24,6 +25,7 @@ func offerVCPU(generation int64) func(*ledger.Tx) error {
 // refused for what the first did. When the commit fails, nothing happened that it could be refused
 // for, and it must not get that refusal. One that was refused before the first gets its refusal.
 func TestRefusedForWhatNeverWas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull, "outcome unknown": ledger.ErrOutcomeUnknown} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,6 +91,7 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 // read. After a commit with an unknown outcome it does, until the outcome is known: what it shows
 // and builds on is what the store holds.
 func TestUnknownOutcomeIsReadBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	store := &forgetful{}
 	l, err := ledger.Open(t.Context(), store, ledger.Options{})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var ctx = context.Background()
@@ -58,6 +59,7 @@ func openHeld(t *testing.T) *held {
 // TestGroupCommit: what waits while a commit is under way shares the next
 // one; each write keeps its own answer.
 func TestGroupCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
 		before := len(h.store.Commits)
@@ -103,6 +105,7 @@ func TestGroupCommit(t *testing.T) {
 // TestBigWriteGoesAlone: a write of more than 1000 rows, such as a reshape, does not hold up the
 // small writes that came before it, and a commit ends with the write that takes it above 1000.
 func TestBigWriteGoesAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
 		before := len(h.store.Commits)
@@ -144,6 +147,7 @@ func TestBigWriteGoesAlone(t *testing.T) {
 // TestCancel: a caller that gives up while it waits has done nothing; one that gives up later gets
 // ErrOutcomeUnknown.
 func TestCancel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
 		late, cancelLate := context.WithCancel(ctx)
@@ -177,6 +181,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestPanicDropsOnlyItsTransaction(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if err := create("half")(tx); err != nil {
@@ -200,6 +205,7 @@ func TestPanicDropsOnlyItsTransaction(t *testing.T) {
 // TestSwallowedError: a reshape that failed midway cannot be applied by a
 // function that hides it.
 func TestSwallowedError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if err := create("p")(tx); err != nil {
@@ -220,6 +226,7 @@ func TestSwallowedError(t *testing.T) {
 }
 
 func TestStoreErrors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	full := errors.New("no space")
 	for name, tc := range map[string]struct {
 		fail  error // what commits answer
@@ -260,6 +267,7 @@ func TestStoreErrors(t *testing.T) {
 // TestPauseBeforeRetry: a ledger whose commits lose against another server's tries again after
 // pauses that double, up to a limit, with half of each as jitter.
 func TestPauseBeforeRetry(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		store := new(placementtest.MemoryStore)
 		l := open(t, store)
@@ -282,6 +290,7 @@ func TestPauseBeforeRetry(t *testing.T) {
 
 // TestOneBump: two changes of one provider in one commit write its generation once.
 func TestOneBump(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	store := new(placementtest.MemoryStore)
 	l := open(t, store)
 	var got []ledger.Change
@@ -314,6 +323,7 @@ func TestOneBump(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l, err := ledger.Open(ctx, new(placementtest.MemoryStore), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -329,6 +339,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestBadState(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, state := range map[string]ledger.State{
 		"missing parent":  {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}}},
 		"loop":            {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}, {ID: 2, UUID: "b", Parent: 1}}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func open(t testing.TB, store ledger.Store) *ledger.Ledger {
@@ -44,6 +45,7 @@ func snapshot(t rapid.TB, l *ledger.Ledger) *ledger.Snapshot {
 // generation and sum, and in what old snapshots show. Every change fits the
 // rows. In the end both servers show what is loaded from the rows.
 func TestAgainstModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	outcomes := map[string]int{}
 	history := func(rt *rapid.T) {
 		db := newRows(ledger.State{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // observed keeps what a ledger tells. All of it comes from the goroutines of one write after the
@@ -32,6 +33,7 @@ func (shared) Exclusive() bool { return false }
 // TestObserver: it gets every try to commit with its outcome, and every catching up with other
 // servers.
 func TestObserver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var seen observed
 	store := shared{new(placementtest.MemoryStore)}
 	now := time.Unix(0, 0)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Each container is checked against Go's own map, along a random history of
@@ -18,6 +20,7 @@ import (
 // what it held when it was made.
 
 func TestMapAgainstModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
 			m     stringMap[int]
@@ -67,6 +70,7 @@ func TestMapAgainstModel(t *testing.T) {
 // TestMapCollisions: keys whose hashes agree in every bit share a list below all levels; the last
 // of them moves up to the root.
 func TestMapCollisions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const hash = 42
 	var root *mapNode[int]
 	for i := range 5 {
@@ -111,6 +115,7 @@ func TestMapCollisions(t *testing.T) {
 }
 
 func TestIntMapAgainstModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
 			m     intMap[int]
@@ -159,6 +164,7 @@ func TestIntMapAgainstModel(t *testing.T) {
 
 // TestIDSetAgainstModel adds and removes ranges, so that chunks split and merge.
 func TestIDSetAgainstModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const most = 2000
 	rapid.Check(t, func(t *rapid.T) {
 		start := slices.Collect(steps(0, rapid.Int64Range(0, most).Draw(t, "start"), rapid.Int64Range(1, 3).Draw(t, "step")))
@@ -221,6 +227,7 @@ func sizes(s idSet) (out []int) {
 // TestIDSetChunks: chunks are full if IDs come in order, half full otherwise, and small neighbors
 // merge.
 func TestIDSetChunks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	add := func(s idSet, ids ...int64) idSet {
 		for _, id := range ids {
 			s = s.Add(id)
@@ -254,6 +261,7 @@ func TestIDSetChunks(t *testing.T) {
 
 // TestIntMapHeight: the trie is as high as its largest key needs.
 func TestIntMapHeight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for key, want := range map[int64]uint{0: 0, trieWidth - 1: 0, trieWidth: 1, trieWidth*trieWidth - 1: 1, trieWidth * trieWidth: 2} {
 		if m := (intMap[int]{}).Set(nil, key, 0); m.levels != want {
 			t.Errorf("key %d is below %d levels, want %d", key, m.levels, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // edited is a database whose deltas are changed on the way.
@@ -30,6 +31,7 @@ func (e edited) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 // that does, it has loaded nothing. Either way it shows what the database has. There is a root
 // with a child and a grandchild; another server renamed the root.
 func TestRefresh(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type delta = *ledger.Delta
 	for _, tc := range []struct {
 		name  string
@@ -116,6 +118,7 @@ func TestRefresh(t *testing.T) {
 // TestRefreshMoves: what another server moved stands where it stands in the database. There are the
 // roots a, with b and d, and e; c is below b.
 func TestRefreshMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	none := ""
 	for name, move := range map[string]func(*ledger.Tx) error{
 		"before its siblings":   moved("c", "a"),
@@ -173,6 +176,7 @@ func reparent(tx *ledger.Tx, uuid string, parent *string) error {
 // TestDeletedAndCreatedAgain: a class, a trait and a provider that were deleted are gone, and get
 // new numbers when they are created again; another server sees either.
 func TestDeletedAndCreatedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, backwards := range []bool{false, true} {
 		db := newRows(ledger.State{})
 		db.backwards = backwards
@@ -217,6 +221,7 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 
 // TestRefreshFails: a server that cannot read what others changed does not answer from old state.
 func TestRefreshFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	disk := errors.New("the disk is gone")
 	db := newRows(ledger.State{})
 	l := open(t, edited{db, func(*ledger.Delta) error { return disk }})
@@ -232,6 +237,7 @@ func TestRefreshFails(t *testing.T) {
 // TestReserve: after another server committed first, a store that can reserve the next commit is
 // asked to, and released, unless no other process commits. The first try assumes the version.
 func TestReserve(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	locked := errors.New("locked by another server")
 	for _, tc := range []struct {
 		name      string
@@ -272,6 +278,7 @@ func TestReserve(t *testing.T) {
 // TestVersionIsAssumed: a server that alone writes does not read the version before it commits,
 // except to refuse a write; after another one committed first, it reads it for a while.
 func TestVersionIsAssumed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db := newRows(ledger.State{})
 	store := &looking{rows: db}
 	l, other := open(t, store), open(t, db)

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func inventory(class string, total int64) ledger.Inventory {
@@ -28,6 +29,7 @@ type resources = providertree.ProviderResources
 // Placement 8.0.0 moves them. To begin with, provider a has generation 2 and
 // is the parent of b, with 1; consumer c holds one VCPU of a and has 1.
 func TestGenerations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one, two, root := int64(1), int64(2), ""
 	for _, tc := range []struct {
 		name    string
@@ -118,6 +120,7 @@ func TestGenerations(t *testing.T) {
 
 // TestRenameClass: the new name is in every inventory and allocation of the class, and in no other.
 func TestRenameClass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	must(t, l, func(tx *ledger.Tx) error {
 		_, _, err := tx.CreateClass("CUSTOM_A")
@@ -161,6 +164,7 @@ func must(t *testing.T, l *ledger.Ledger, fn func(*ledger.Tx) error) *ledger.Sna
 // TestOverCommitted: provider a has 10 VCPU in use, 6 by c and 4 by d, and
 // its inventory is then cut to 5.
 func TestOverCommitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cut := ledger.Inventory{Class: "VCPU", Total: 5, MinUnit: 1, MaxUnit: 6, StepSize: 1, AllocationRatio: 1}
 	for _, tc := range []struct {
 		name string

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSameID: where ids in either case mean one row, that row is found and shown by its own id; of
 // several such rows, as a restored database can have them, each is found by its own id.
 func TestSameID(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	state := &ledger.State{
 		SameID:    strings.ToLower,
 		Classes:   []ledger.NamedRow{{ID: 0, Name: "VCPU"}},

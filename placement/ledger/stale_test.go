@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cut is a database whose version cannot be read, and that takes no writes, while version says
@@ -64,6 +65,7 @@ func unreachable(context.Context) error {
 // TestStaleReadsAreBounded: while the database cannot be asked, reads show the state in memory with
 // its age, up to the bound. Writes and Snapshot fail at once, and all is current when it answers.
 func TestStaleReadsAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		db, l := openCut(t, 5*time.Second)
 		must(t, l, create("p"))
@@ -109,6 +111,7 @@ func TestStaleReadsAreBounded(t *testing.T) {
 // TestStaleReadsOfASilentDatabase: a read waits for a second, and is then answered from memory.
 // From the bound on it waits for the database as any read does.
 func TestStaleReadsOfASilentDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		db, l := openCut(t, 5*time.Second)
 		must(t, l, create("p"))
@@ -134,6 +137,7 @@ func TestStaleReadsOfASilentDatabase(t *testing.T) {
 // TestReadsThatAreNeverStale: the option is off, the caller gave up, no other process has the
 // database, or the database answered and is not believed.
 func TestReadsThatAreNeverStale(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	for name, c := range map[string]struct {
@@ -166,6 +170,7 @@ var errTrouble = errors.New("trouble")
 // TestAgeCountsTheClockThatWentFurther: the monotonic clock stands still while a machine is
 // suspended, and the wall clock may be set back.
 func TestAgeCountsTheClockThatWentFurther(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	began := time.Now()
 	now := began
 	l, err := ledger.Open(ctx, &cut{rows: newRows(ledger.State{})}, ledger.Options{Now: func() time.Time { return now }})
@@ -194,6 +199,7 @@ func TestAgeCountsTheClockThatWentFurther(t *testing.T) {
 // TestVersionThatWentBack: what a store shows that went back is not believed, and when it has the
 // version again, its history may be another one. Then the whole state is loaded.
 func TestVersionThatWentBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db, l := openCut(t, 0)
 	must(t, l, create("lost"))
 	had := l.Current().Version()

@@ -10,11 +10,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestStandardNames: opening adds the standard names that are missing, each class under its own
 // number, and takes none away that a newer list may have brought.
 func TestStandardNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	store := &placementtest.MemoryStore{State: ledger.State{
 		Classes: []ledger.NamedRow{{ID: 1, Name: "MEMORY_MB"}, {ID: 700, Name: "OF_A_NEWER_LIST"}, {ID: 10000, Name: "CUSTOM_A"}},
 		Traits:  []ledger.NamedRow{{ID: 1, Name: "HW_OF_A_NEWER_LIST"}, {ID: 9, Name: "COMPUTE_NODE"}, {ID: 10, Name: "CUSTOM_T"}},
@@ -49,6 +51,7 @@ func TestStandardNames(t *testing.T) {
 // TestStandardNumberTaken: a database where something else has the number of a standard class is
 // refused with both names.
 func TestStandardNumberTaken(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	store := &placementtest.MemoryStore{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
 	_, err := ledger.Open(ctx, store, ledger.Options{})
 	if !errors.Is(err, ledger.ErrBadState) || !strings.Contains(err.Error(), "VCPU") || !strings.Contains(err.Error(), "SOMETHING") {
@@ -58,6 +61,7 @@ func TestStandardNumberTaken(t *testing.T) {
 
 // TestListsSayTheirVersion: the data files name the releases that the constants name.
 func TestListsSayTheirVersion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for file, want := range map[string]string{
 		"data/resource_classes.txt": "os-resource-classes " + ledger.OSResourceClassesVersion,
 		"data/traits.txt":           "os-traits " + ledger.OSTraitsVersion,

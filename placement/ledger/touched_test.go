@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // replica is a copy of a ledger that only learns what transactions touched.
@@ -120,6 +121,7 @@ func (r replica) dump() placementtest.Dump {
 // again when the other was first, a replica that learns only what the committed transactions
 // touched shows the same as the ledger. What each edit says was before is what the replica has.
 func TestTouchedIsAllThatChanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		db := newRows(ledger.State{})
 		servers := []*ledger.Ledger{open(t, db), open(t, db)}
@@ -199,6 +201,7 @@ func check(t rapid.TB, r replica, touched ledger.Touched) {
 
 // TestTouchedLeavesOutWhatCameAndWent: a transaction that undoes what it did touches nothing.
 func TestTouchedLeavesOutWhatCameAndWent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	_, err := l.Update(t.Context(), func(tx *ledger.Tx) error {
 		if err := create("p")(tx); err != nil {
@@ -221,6 +224,7 @@ func TestTouchedLeavesOutWhatCameAndWent(t *testing.T) {
 // the order of the commits, and also if its caller gave up; an outcome that is not known is
 // reported as that. Writes that were refused or failed have none.
 func TestOutcomeReachesAbandonedWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := openHeld(t)
 		var got []string

@@ -7,10 +7,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDerive: what is derived from a tree is computed once, until something in the tree changes.
 func TestDerive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := open(t, new(placementtest.MemoryStore))
 	must(t, l, create("a"))
 	computed := 0

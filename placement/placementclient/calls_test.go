@@ -13,11 +13,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAllocations: a consumer that holds nothing has no generation; an answer without allocations
 // is an error.
 func TestAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const provider = "00000000-0000-4000-8000-000000000001"
 	server := &answers{list: []answer{
 		{status: 200, body: `{"allocations": {"` + provider + `": {"resources": {"VCPU": 2}}}, "consumer_generation": 3, "project_id": "p", "user_id": "u"}`,
@@ -43,6 +46,7 @@ func TestAllocations(t *testing.T) {
 
 // TestLists: an error is not an empty list, and an answer as long as an answer may be is read.
 func TestLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const id = "00000000-0000-4000-8000-000000000001"
 	server := &answers{list: []answer{
 		{status: 200, body: `{"resource_providers": [{"uuid": "` + id + `", "name": "a"}]}`}, {status: 404},
@@ -69,6 +73,7 @@ func TestLists(t *testing.T) {
 
 // TestPutAllocations: the code of a 409 decides what it means, and only 204 is success.
 func TestPutAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		answer answer
 		kind   error
@@ -104,6 +109,7 @@ func TestPutAllocations(t *testing.T) {
 // caller can act upon, and only a write that cannot have arrived, or that Placement itself turned
 // down, is reported as not done.
 func TestAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	coded := func(status int, code, detail string) answer {
 		return answer{status: status, body: fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)}
 	}
@@ -162,6 +168,7 @@ func TestAnswers(t *testing.T) {
 
 // TestDown: what is about one request is not about Placement as a whole.
 func TestDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, err := range []error{ErrUnavailable, ErrOutcomeUnknown, ErrRefused, ErrUnexpected, ErrNotFound, ErrTooOld} {
 		if !Down(fmt.Errorf("asking: %w", err)) {
 			t.Errorf("%v is about one request", err)

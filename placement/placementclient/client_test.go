@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // handler is a transport that answers by itself.
@@ -33,6 +34,7 @@ func versions(low, high string) string {
 // TestCheckVersion: a Placement without our microversion is refused in clear words. One that was
 // found good is not asked again, until it answers 406.
 func TestCheckVersion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var document string
 	var requests []string
 	status := http.StatusOK
@@ -109,6 +111,7 @@ func TestCheckVersion(t *testing.T) {
 // TestEndpoint: where Placement is comes late, and moves. The microversions of the server there are
 // checked again.
 func TestEndpoint(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var asked []string
 	where, failure := "", fmt.Errorf("reading the catalog: %w", ErrUnavailable)
 	client := newClient(t, handler(func(r *http.Request) answer {
@@ -147,6 +150,7 @@ func TestEndpoint(t *testing.T) {
 
 // TestProbe opens one connection to the endpoint, at the port of its scheme, and closes it.
 func TestProbe(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for address, c := range map[string]struct {
 		dialed string
 		err    error
@@ -191,6 +195,7 @@ func TestProbe(t *testing.T) {
 }
 
 func TestRoute(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const id = "/00000000-0000-4000-8000-000000000001"
 	for path, want := range map[string]string{
 		"/":                                 "/",
@@ -212,6 +217,7 @@ func TestRoute(t *testing.T) {
 // TestHeaders: what each request carries. One without a body says so: sent in chunks instead,
 // Apache with mod_wsgi answers 411 to it.
 func TestHeaders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		config Config
 		call   Call
@@ -252,6 +258,7 @@ func TestHeaders(t *testing.T) {
 
 // TestRequestIDOfTheCaller: Placement is given the id of the request that a request is sent for.
 func TestRequestIDOfTheCaller(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type key struct{}
 	var got string
 	client := newClient(t, handler(func(r *http.Request) answer {
@@ -274,6 +281,7 @@ func TestRequestIDOfTheCaller(t *testing.T) {
 // TestObserve: each request is seen once, with a route and what became of it, and may be given
 // headers. The log has a line for each, with both request ids and no token.
 func TestObserve(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var seen []string
 	var log strings.Builder
 	token := "first"
@@ -320,6 +328,7 @@ func TestObserve(t *testing.T) {
 
 // TestTimeout: a try never takes forever.
 func TestTimeout(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for configured, want := range map[time.Duration]time.Duration{-1: defaultTimeout, 0: defaultTimeout, 1: 1, time.Minute: time.Minute} {
 		client := newClient(t, nil, func(c *Config) { c.Timeout = configured })
 		if client.Timeout() != want || client.http.HTTPClient.Timeout != want {

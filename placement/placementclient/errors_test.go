@@ -16,11 +16,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var errKind = errors.New("it went wrong")
 
 func TestError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for want, e := range map[string]*Error{
 		"GET /usages: it went wrong":                                              {},
 		"GET /usages: it went wrong (status 500)":                                 {Status: 500},
@@ -46,6 +49,7 @@ func TestError(t *testing.T) {
 
 // TestUnanswered: only what failed before there was a connection is known not to have arrived.
 func TestUnanswered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for _, c := range []struct {
 		err    error
@@ -77,6 +81,7 @@ func TestUnanswered(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("é", 2001)
 	for _, c := range []struct{ content, code, detail string }{
 		{`{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "it\n  moved"}]}`, "placement.concurrent_update", "it moved"},
@@ -100,6 +105,7 @@ func TestRefused(t *testing.T) {
 // TestOutcomeUnknown: a read, a request that never left, and what Placement itself turned down did
 // not happen; a proxy's 404 says nothing about what Placement did with a write.
 func TestOutcomeUnknown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		status int
 		code   string
@@ -123,6 +129,7 @@ func TestOutcomeUnknown(t *testing.T) {
 
 // TestLongQuery: a query is shown up to a length, and the mark says that there was more.
 func TestLongQuery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	query := strings.Repeat("a", 500)
 	e := Error{Method: "GET", Path: "/traits?" + query, Kind: errKind}
 	if got, want := e.Error(), "GET /traits?"+query[:maxQuery]+"...: it went wrong"; got != want {

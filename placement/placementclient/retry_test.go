@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // answers is a transport that gives one answer after the other, and then the last one.
@@ -92,6 +93,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*Config
 // if it is short enough for the cap and the context; otherwise the answer is returned at once. The
 // clock is the bubble's.
 func TestRetryAfter(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	in := func(d time.Duration) func() string {
 		return func() string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
 	}
@@ -156,6 +158,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestRetries: what is tried again, and what is not.
 func TestRetries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 	for name, c := range map[string]struct {
@@ -193,6 +196,7 @@ func TestRetries(t *testing.T) {
 // TestRetriesEnd: after [Config].Retries the answer is returned, and with the context the waiting
 // ends.
 func TestRetriesEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		server := &answers{list: []answer{{status: 503, body: "busy"}}}
 		if err := newClient(t, server).Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrUnavailable) || len(server.at) != 3 {
@@ -210,6 +214,7 @@ func TestRetriesEnd(t *testing.T) {
 // TestReauthorize: a request that is answered 401 is sent once more with a new proof, a write as
 // well, and no third time.
 func TestReauthorize(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		list     []answer
 		err      error // of Reauthorize
@@ -258,6 +263,7 @@ func (temporary) Temporary() bool { return true }
 
 // TestNoCredentials: without a proof nothing is sent, and the error says whether it may work later.
 func TestNoCredentials(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct{ cause, kind error }{
 		{temporary{}, ErrUnavailable},
 		{fmt.Errorf("keystone is down: %w", ErrUnavailable), ErrUnavailable},
@@ -278,6 +284,7 @@ func TestNoCredentials(t *testing.T) {
 }
 
 func TestBadURL(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, url := range []string{"", "placement", "ftp://x", "http://", "http://a b"} {
 		if _, err := New(Config{URL: url}); err == nil {
 			t.Errorf("%q was taken", url)

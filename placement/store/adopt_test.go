@@ -4,8 +4,6 @@ package store_test
 
 import (
 	"encoding/json"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -41,18 +39,6 @@ func upstream(t *testing.T, path string, requests ...request) []reply {
 	return replies
 }
 
-func needUpstream(t *testing.T) {
-	t.Helper()
-	err := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import placement.deploy").Run()
-	if err == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("OpenStack Placement is not installed (Debian: python3-placement), and CI must not skip this")
-	}
-	t.Skip("SKIPPED, NOT TESTED: adopting a database of OpenStack Placement needs Debian's python3-placement")
-}
-
 const (
 	host  = "11111111-1111-4111-8111-111111111111"
 	numa  = "22222222-2222-4222-8222-222222222222"
@@ -65,10 +51,11 @@ func inventory(total, reserved, step int64, ratio float64) placementtest.Invento
 	return placementtest.InventoryDump{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: 1<<31 - 1, StepSize: step, Ratio: ratio}
 }
 
-// TestAdoptAndHandBack: a database goes from OpenStack Placement to us, is
+// TestRealAdoptAndHandBack: a database goes from OpenStack Placement to us, is
 // changed, and goes back; either side shows what the other wrote.
-func TestAdoptAndHandBack(t *testing.T) {
-	needUpstream(t)
+func TestRealAdoptAndHandBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.NeedPlacement(t)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	type m = map[string]any
 	upstream(t, path,
@@ -158,6 +145,7 @@ func TestAdoptAndHandBack(t *testing.T) {
 // TestOldRows: a database that an old Placement began can lack roots and
 // consumer records, and hold consumers without allocations.
 func TestOldRows(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	each(t, oldRows)
 }
 

@@ -8,12 +8,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAlone: an offline migration and servers keep each other from a shared database, whichever
 // came first; servers do not.
 func TestAlone(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		t.Parallel()
 		name := e.fresh(t)

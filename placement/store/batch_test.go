@@ -12,11 +12,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBatches: of random writes that share commits, which are written in an order of their own, the
 // database has what the server shows.
 func TestBatches(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rounds(t, func(rt *rapid.T, e engine, name string) {
 		l := open(rt, name)
 		model := placementtest.NewModel()
@@ -69,7 +71,7 @@ func TestBatches(t *testing.T) {
 
 // TestSeveralRows: each kind of change that is written for many rows at once is written for two.
 func TestSeveralRows(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	each(t, func(t *testing.T, e engine) {
 		t.Parallel()
 		name := e.fresh(t)

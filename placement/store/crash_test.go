@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // childEnv makes the test binary a server process that writes as fast as it
@@ -189,6 +190,7 @@ func checkStorm(t *testing.T, name string, acked []string) {
 // TestKill: a server is killed in a storm of writes, again and again, each
 // time with a successor on the same file.
 func TestKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	prepare(t, path)
 	var acked []string
@@ -209,6 +211,7 @@ func TestKill(t *testing.T) {
 // claim sees all that was acknowledged before it: no two of them ever see the
 // same sum.
 func TestTwoProcesses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		prepare(t, name)

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // filled makes a database with providers and claims, and closes it in good order.
@@ -49,6 +50,7 @@ func copyFile(t *testing.T, to, from string) {
 // loaded, and the error names the file and what to do; or the page holds nothing that is loaded,
 // and what is shown is true.
 func TestEveryPage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, whole)
 	l := open(t, whole)
@@ -107,6 +109,7 @@ func TestEveryPage(t *testing.T) {
 // TestLost: a database that is older than what was acknowledged from it is refused, until the
 // operator says that this is meant; one that is only newer, or was never counted, is not.
 func TestLost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)
 	lock := path + "-lock"
@@ -184,6 +187,7 @@ func TestLost(t *testing.T) {
 // TestDamageFoundLater: a page that is not needed for loading is damaged while the server runs. The
 // write that meets it fails, is not acknowledged, and reads go on.
 func TestDamageFoundLater(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -223,6 +227,7 @@ func TestDamageFoundLater(t *testing.T) {
 // writes work again when the files are back, and the next start without them does not begin with an
 // empty database.
 func TestFileRemovedWhileOpen(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(dir, "placement.db")
 	s, err := store.Open(ctx, path, store.Options{})

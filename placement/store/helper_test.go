@@ -32,17 +32,14 @@ var engines = []engine{
 // each runs f for all engines.
 func each(t *testing.T, f func(t *testing.T, e engine)) {
 	t.Helper()
-	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) { f(t, e) })
-	}
+	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
+		name := dbservers.Engine(t)
+		f(t, engine{name, fresh, name != "sqlite"})
+	})
 }
 
 // eachShared runs f for the engines that several servers can share.
 func eachShared(t *testing.T, f func(t *testing.T, e engine)) {
 	t.Helper()
-	for _, e := range engines {
-		if e.shared {
-			t.Run(e.name, func(t *testing.T) { f(t, e) })
-		}
-	}
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) { f(t, engine{dbservers.Engine(t), fresh, true}) })
 }

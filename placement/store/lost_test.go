@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // claim gives a new consumer one VCPU of the shared provider.
@@ -26,6 +27,7 @@ func claim(l *ledger.Ledger, consumer string) error {
 // TestLostCommit loses the connection around a COMMIT in each way, also while another server
 // commits. The write is acknowledged, and was made once.
 func TestLostCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		prepare(t, name)
@@ -66,6 +68,7 @@ func TestLostCommit(t *testing.T) {
 // TestStormOfLostCommits: two servers under load whose connections are cut around COMMIT all the
 // time acknowledge each write, and each is there once.
 func TestStormOfLostCommits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		prepare(t, name)
@@ -85,6 +88,7 @@ func TestStormOfLostCommits(t *testing.T) {
 // TestVersionThatWentBack: what a database shows that is older than what it has shown is not
 // believed, neither by reads nor by writes.
 func TestVersionThatWentBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		prepare(t, name)
@@ -104,9 +108,10 @@ func TestVersionThatWentBack(t *testing.T) {
 	})
 }
 
-// TestNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
+// TestRealNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
 // for equal, or lack letters. The write is refused, and those of others beside it are not.
-func TestNamesThatAreEqualInTheDatabase(t *testing.T) {
+func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	name := dbservers.MariaDB(t)
 	prepare(t, name)
 	execute(t, name, "ALTER TABLE resource_providers CONVERT TO CHARACTER SET latin1 COLLATE latin1_swedish_ci",

@@ -13,12 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRestoreUnderARunningServer: a database that a server has is not restored to. If it is made
 // again with a backup in it, a server that ran all the time neither shows what it knew, nor writes,
 // also when the restored database has reached its version. One that starts has what was restored.
 func TestRestoreUnderARunningServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		o := store.DatabaseOptions()

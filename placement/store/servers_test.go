@@ -12,12 +12,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
+// TestRealServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
 // have them, all is as the model says, and names are refused that the engine takes for equal.
-func TestServerWithOtherSettings(t *testing.T) {
-	t.Parallel()
+func TestRealServerWithOtherSettings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{
 		"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "autocommit=0", "completion-type=CHAIN", "default-storage-engine=MyISAM",
 		"innodb-force-primary-key=ON", "character-set-server=latin1", "skip-character-set-client-handshake", "default-time-zone=-11:00",
@@ -60,6 +61,7 @@ func TestServerWithOtherSettings(t *testing.T) {
 // in turns show what the model says; and of claims that all of them make at the same time, each
 // that was acknowledged is there, once.
 func TestDatabasesThreeWritersOnGalera(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

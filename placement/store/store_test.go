@@ -115,6 +115,7 @@ func rounds(t *testing.T, property func(rt *rapid.T, e engine, name string)) {
 // turns as chance wants, what each shows, what a third loads and what the
 // model says are the same.
 func TestRoundTrip(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rounds(t, func(rt *rapid.T, e engine, name string) {
 		names := []string{name}
 		if e.shared {
@@ -172,6 +173,7 @@ func roundTrip(rt *rapid.T, names []string) {
 // TestDeletedAndMadeAgain: a class and a trait that another server deleted and made again, with new
 // numbers, are there.
 func TestDeletedAndMadeAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		one, other := open(t, name), open(t, name)
@@ -213,6 +215,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 }
 
 func TestFilesArePrivate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "state", "placement.db")
 	defer closeLedger(t, open(t, path))
 	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
@@ -229,6 +232,7 @@ func TestFilesArePrivate(t *testing.T) {
 // TestOwner: what root does to the database of a service leaves no file behind that the service's
 // user cannot open.
 func TestOwner(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
@@ -251,6 +255,7 @@ func TestOwner(t *testing.T) {
 }
 
 func TestStandardNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	each(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		l := open(t, name)
@@ -273,6 +278,7 @@ func TestStandardNames(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	t.Run("not a database", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		text := []byte("# this is a letter, not a database\n")
@@ -382,6 +388,7 @@ func TestBadFiles(t *testing.T) {
 // TestFullDisk: a database that cannot grow refuses the write, keeps the old
 // state, and goes on when there is space again.
 func TestFullDisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	s, err := store.Open(ctx, path, store.Options{MaxPages: 80})
 	if err != nil {
@@ -430,6 +437,7 @@ func TestFullDisk(t *testing.T) {
 // Placement, changed a row. The write that builds on it notices, loads everything again and is
 // decided again.
 func TestForeignWriter(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	each(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		l := open(t, name)
@@ -456,6 +464,7 @@ func TestForeignWriter(t *testing.T) {
 // TestFollowFromLongAgo: a server that was idle for so long that the changes
 // are not kept any more loads everything, and shows the same.
 func TestFollowFromLongAgo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		active, idle := open(t, name), open(t, name)

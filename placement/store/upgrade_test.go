@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // follows counts the refreshes of a ledger, and those that loaded everything.
@@ -60,6 +61,7 @@ func commits(kind string, changes ...string) []string {
 // TestChangesOfUnknownKind: a server that meets a change of a kind that it does not know loads
 // everything, so that it shows what a newer one changed; and the next changes by their kinds.
 func TestChangesOfUnknownKind(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		l, seen := watched(t, name)
@@ -93,6 +95,7 @@ func TestChangesOfUnknownKind(t *testing.T) {
 // TestUpgradedWhileStopped: a server that was stopped while a newer program took away what it uses
 // shows nothing and writes nothing when it goes on, and another one like it does not start.
 func TestUpgradedWhileStopped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)
 		l := open(t, name)
@@ -120,6 +123,7 @@ func TestUpgradedWhileStopped(t *testing.T) {
 // TestPruning: rows of old versions are removed, and a server that was stopped all the time since
 // them loads everything.
 func TestPruning(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const pruneEvery, kept = 256, 4096
 	eachShared(t, func(t *testing.T, e engine) {
 		name := e.fresh(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // decode reads a body as a strict client would: no key may be unknown to the type.
@@ -24,6 +25,7 @@ func decode[T any](t interface{ Fatalf(string, ...any) }, body []byte) (value T)
 }
 
 func TestResponsesDecodeIntoTheirTypes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	parent := uuidB
 	p := wire.ProviderRow{UUID: uuidA, Name: "näme <\">\x01", Generation: 3, Parent: uuidB, Root: uuidB}
 	got := decode[wire.ResourceProvider](t, wire.AppendProvider(nil, p, wire.MaxVersion))
@@ -51,6 +53,7 @@ func TestResponsesDecodeIntoTheirTypes(t *testing.T) {
 }
 
 func TestLinksOfAProviderByMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for v, links := range map[wire.Version]int{0: 3, 1: 4, 5: 4, 6: 5, 10: 5, 11: 6, 39: 6} {
 		p := decode[wire.ResourceProvider](t, wire.AppendProvider(nil, wire.ProviderRow{UUID: uuidA, Root: uuidA}, v))
 		if len(p.Links) != links {
@@ -63,6 +66,7 @@ func TestLinksOfAProviderByMicroversion(t *testing.T) {
 }
 
 func TestAllocationRatiosKeepTheirFraction(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for ratio, want := range map[float64]string{1: "1.0", 16: "16.0", 1.5: "1.5", 0: "0.0", 0.00001: "1e-05", 1e20: "1e+20", 0.1: "0.1"} {
 		i := wire.DefaultInventory(1)
 		i.AllocationRatio = ratio

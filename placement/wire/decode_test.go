@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -35,6 +36,7 @@ var decoders = map[string]func(body string, v wire.Version) (any, error){
 }
 
 func TestBodiesByMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		a     = `"` + uuidA + `"`
 		owner = `"project_id":"p","user_id":"u"`
@@ -135,6 +137,7 @@ func TestBodiesByMicroversion(t *testing.T) {
 
 // TestRequestsReadBackAsTheyWereEncoded holds the client's side of requests against the server's.
 func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	generation := int64(7)
 	inventories := wire.Inventories{Generation: 3, Inventories: map[string]wire.Inventory{
 		"VCPU":      wire.DefaultInventory(8),
@@ -179,6 +182,7 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 
 // TestParentThatIsNotSet is left out, whatever it is.
 func TestParentThatIsNotSet(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	body, err := json.Marshal(wire.ProviderUpdate{Name: "n", Parent: wire.ParentChange{UUID: uuidB}})
 	if err != nil || string(body) != `{"name":"n"}` {
 		t.Errorf("%s, %v", body, err)
@@ -186,6 +190,7 @@ func TestParentThatIsNotSet(t *testing.T) {
 }
 
 func TestLastOfEqualKeysCounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got, err := wire.DecodeInventories([]byte(`{"inventories":{"VCPU":{"total":1}},"inventories":{"DISK_GB":{"total":1,"total":2}},"resource_provider_generation":1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -218,6 +223,7 @@ func FuzzDecoders(f *testing.F) {
 }
 
 func TestBodyErrorsNameThePlaceAndTheRule(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for body, want := range map[string]string{
 		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":0}}}`:          "JSON does not validate: inventories.VCPU.total must be at least 1",
 		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2147483648}}}`: "JSON does not validate: inventories.VCPU.total must be at most 2147483647",

@@ -9,9 +9,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestHistoryHasEachFeatureInItsPlace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for i, change := range wire.History {
 		if int(change.Feature) != i {
 			t.Errorf("History[%d] is about feature %d", i, change.Feature)
@@ -26,6 +28,7 @@ func TestHistoryHasEachFeatureInItsPlace(t *testing.T) {
 }
 
 func TestFeaturesBeginWithTheirVersion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		feature wire.Feature
 		first   string
@@ -52,6 +55,7 @@ func TestFeaturesBeginWithTheirVersion(t *testing.T) {
 }
 
 func TestRequestVersion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name   string
 		values []string
@@ -110,6 +114,7 @@ func FuzzRequestVersion(f *testing.F) {
 }
 
 func TestParseInt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]int64{
 		"0": 0, "12": 12, " 7\t": 7, "+3": 3, "-3": -3, "1_000": 1000, "007": 7,
 		strings.Repeat("9", 50): jsonkit.MaxExact, "-" + strings.Repeat("9", 50): -jsonkit.MaxExact,

@@ -36,6 +36,7 @@ exec "$@"
 // the runner's pool of processes can wait for itself at the end. Each server has a database of its
 // own: there is one for each file, and the servers take them one after the other.
 func TestCases(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if *cases == "" {
 		t.Skip("It is run by make conformance CONFORMANCE=DIR.")
 	}

@@ -70,7 +70,7 @@ func copies(t testing.TB, c *dbservers.Cluster) int {
 }
 
 func TestANodeOfGaleraJoinsAgain(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := dbservers.StartGalera(t, 3, dbservers.Options{})
 	all := nodes(t, c)
 	execute(t, all[2], "INSERT INTO words VALUES ('a')")
@@ -86,7 +86,7 @@ func TestANodeOfGaleraJoinsAgain(t *testing.T) {
 }
 
 func TestPartitionsOfGalera(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := dbservers.StartGalera(t, 3, dbservers.Options{Networks: true, Provider: []string{"gcs.fc_limit=64"}})
 	all := nodes(t, c)
 	if got := text(t, all[0], "SELECT @@wsrep_provider_options"); !strings.Contains(got, "gcs.fc_limit = 64;") {
@@ -108,6 +108,7 @@ func TestPartitionsOfGalera(t *testing.T) {
 
 // TestDatabasesGaleraAfterAPowerCut is long: it waits for more of Galera's timeouts.
 func TestDatabasesGaleraAfterAPowerCut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

@@ -52,6 +52,7 @@ const childEnv = "DBSERVERS_TEST_CHILD"
 // TestNothingOutlivesTheTests kills a process of tests that has servers of every kind, also stopped
 // ones.
 func TestNothingOutlivesTheTests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if os.Getenv(childEnv) != "" {
 		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
 		shared, err := url.Parse(dbservers.PostgreSQL(t))
@@ -67,7 +68,7 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 	self, err := os.Executable()
 	testproc.Check(t, err)
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=1", testproc.ServicesEnv+"=") // all servers are its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	testproc.Check(t, err)

@@ -13,7 +13,7 @@ import (
 // TestServerOfProgram: a server that a program starts has its settings, durable commits and
 // processes, and is gone with its files when it is closed.
 func TestServerOfProgram(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	s, err := dbservers.NewMariaDB(t.Context(), "max-connections=77")
 	testproc.Check(t, err)
 	dsn, err := s.MakeDatabase(t.Context(), "words")

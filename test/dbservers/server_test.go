@@ -19,6 +19,7 @@ import (
 )
 
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +68,7 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 }
 
 func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "words")
 	execute(t, dbservers.Open(t, p.DSN("words")), "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
@@ -96,7 +97,7 @@ func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
 }
 
 func TestADiskOfItsOwnIsFull(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartPostgreSQL(t, dbservers.Options{Disk: "120m"})
 	words := s.Database(t, "words")
 	db := dbservers.Open(t, words)
@@ -119,7 +120,7 @@ func TestADiskOfItsOwnIsFull(t *testing.T) {
 // TestHostsAreSeparated: what runs on a host reaches the servers unless they are separated, and the
 // test reaches it all the time.
 func TestHostsAreSeparated(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{Networks: true, Hosts: 1})
 	p.Primary.Database(t, "words")
 	dsn, err := url.Parse(p.DSN("words"))

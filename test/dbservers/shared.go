@@ -4,15 +4,18 @@ package dbservers
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// MariaDB makes an empty database on a MariaDB server that all tests of this process share, and
-// returns its DSN: mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may
+// MariaDB makes an empty database on a MariaDB server that all tests share, those of this process or
+// of the whole run (see [Share]), and returns its DSN: mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may
 // do nothing else. Both are gone when the test has ended.
 func MariaDB(t testing.TB) string {
 	t.Helper()
@@ -34,7 +37,6 @@ var (
 // shared is a server that is started when the first database is made, and ends with the process.
 type shared struct {
 	kind engine
-	made atomic.Int64 // databases
 
 	mu  sync.Mutex
 	srv *instance
@@ -43,25 +45,27 @@ type shared struct {
 
 // server starts the server at the first call. A server that does not start is not tried again: it
 // would not start for the next test either.
-func (s *shared) server(t testing.TB) *instance {
-	t.Helper()
+func (s *shared) server(ctx context.Context) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.srv == nil && s.err == nil {
-		if s.srv, s.err = newInstance(s.kind, ""); s.err == nil {
-			s.err = s.srv.create(t.Context())
+		if dir := os.Getenv(testproc.ServicesEnv); dir != "" {
+			s.srv, s.err = askFor(ctx, s.kind, dir)
+		} else if s.srv, s.err = newInstance(s.kind, ""); s.err == nil {
+			s.err = s.srv.create(ctx)
 		}
 	}
 	if s.err != nil {
-		t.Fatalf("a shared database server: %v", s.err)
+		return nil, fmt.Errorf("a shared database server: %w", s.err)
 	}
-	return s.srv
+	return s.srv, nil
 }
 
 func (s *shared) database(t testing.TB) string {
 	t.Helper()
-	srv := s.server(t)
-	name := fmt.Sprintf("test%d", s.made.Add(1))
+	srv, err := s.server(t.Context())
+	testproc.Check(t, err)
+	name := "test" + strings.ToLower(rand.Text()) // no other test of the run has it
 	if err := srv.statements(t.Context(), srv.kind.create(name, srv.password)...); err != nil {
 		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
 	}
@@ -76,5 +80,5 @@ func (s *shared) database(t testing.TB) string {
 	return srv.kind.dsn(name, srv.password, srv.address, name)
 }
 
-// patience bounds every wait: after it, a test that hangs fails. Nothing is measured by it.
-const patience = 90 * time.Second
+// patience bounds every wait.
+const patience = testproc.Patience

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEachDatabaseIsEmptyAndApart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.Each(t, func(t *testing.T, fresh func(t testing.TB) string) {
 		one, other := dbservers.Open(t, fresh(t)), dbservers.Open(t, fresh(t))
 		for i, db := range []*sql.DB{one, other} {
@@ -28,6 +29,7 @@ func TestEachDatabaseIsEmptyAndApart(t *testing.T) {
 
 // TestADatabaseGoesWithItsTest leaves a transaction open, which must not keep the database.
 func TestADatabaseGoesWithItsTest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			var gone *sql.DB

@@ -14,10 +14,24 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var chosen = flag.String("database", "", "the engine on which the suites run that have databases of "+
 	"one engine at a time: sqlite (as without this flag), mariadb or postgresql")
+
+// server is the only engine with a server that tests use which run on each, unless -database names
+// one: mariadb or postgresql. Without it they use both.
+var server = os.Getenv("TEST_DATABASE")
+
+// Runs reports whether tests that run on each engine run on this one.
+func Runs(engine string) bool {
+	if *chosen != "" {
+		return engine == *chosen
+	}
+	return server == "" || engine == server || engine == engines[0].name
+}
 
 // engines are where tests can have a database.
 var engines = []struct {
@@ -100,28 +114,37 @@ func FewerChecks(t testing.TB) {
 	if checks == nil {
 		t.Fatal("the package does not use rapid")
 	}
-	const few = 10
-	before := checks.Value.String()
-	if n, err := strconv.Atoi(before); !OnServer(t) || err == nil && n <= few {
+	if !OnServer(t) {
 		return
 	}
-	set := func(to string) {
-		if err := checks.Value.Set(to); err != nil {
-			t.Error(err)
+	fewer.Do(func() {
+		const few = 10
+		if n, err := strconv.Atoi(checks.Value.String()); err != nil || n > few {
+			testproc.Check(t, checks.Value.Set(strconv.Itoa(few)))
 		}
-	}
-	set(strconv.Itoa(few))
-	t.Cleanup(func() { set(before) })
+	})
 }
 
+var fewer sync.Once
+
 // Each runs f for SQLite, MariaDB and PostgreSQL, as the subtests "sqlite", "mariadb" and
-// "postgresql"; with -database, for that one alone. fresh makes an empty database, which lives as
+// "postgresql"; with -database, for that one alone, and with TEST_DATABASE for that one and SQLite. fresh makes an empty database, which lives as
 // long as the test it is given, and returns its DSN. For SQLite that is sqlite:///PATH of a file
 // that does not exist yet.
 func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
 	t.Helper()
 	for _, e := range engines {
-		if *chosen == "" || *chosen == e.name {
+		if Runs(e.name) {
+			on(t, e.name, func(t *testing.T) { f(t, e.fresh) })
+		}
+	}
+}
+
+// EachServer is [Each] without SQLite.
+func EachServer(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
+	t.Helper()
+	for _, e := range engines[1:] {
+		if Runs(e.name) {
 			on(t, e.name, func(t *testing.T) { f(t, e.fresh) })
 		}
 	}
@@ -136,6 +159,9 @@ func Brief(t *testing.T, tests ...func(t *testing.T)) {
 		t.Skip("The whole suite runs on the engine of -database.")
 	}
 	for _, e := range engines[1:] {
+		if !Runs(e.name) {
+			continue
+		}
 		on(t, e.name, func(t *testing.T) {
 			if len(tests) == 1 {
 				tests[0](t)

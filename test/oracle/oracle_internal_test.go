@@ -12,9 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestWorldDependsOnlyOnItsSeed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, p := range Profiles {
 		if !reflect.DeepEqual(World(7, p), World(7, p)) {
 			t.Errorf("%s: the same seed made two different worlds", name)
@@ -28,6 +30,7 @@ func TestWorldDependsOnlyOnItsSeed(t *testing.T) {
 // TestGeneratorReachesEveryRequest: each call of the API and each parameter of its queries, at
 // each microversion that has it.
 func TestGeneratorReachesEveryRequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	since := map[string]int{
 		"GET /": 0, "GET /resource_providers": 0, "POST /resource_providers": 0,
 		"GET /resource_providers/{uuid}": 0, "PUT /resource_providers/{uuid}": 0, "DELETE /resource_providers/{uuid}": 0,
@@ -79,6 +82,7 @@ func TestGeneratorReachesEveryRequest(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	json := http.Header{"Content-Type": {"application/json"}}
 	is := func(status int, header http.Header, body string) Answer { return Answer{status, header, body} }
 	for name, c := range map[string]struct {
@@ -122,6 +126,7 @@ func (s twisted) Do(ctx context.Context, r Request) (Answer, error) {
 }
 
 func TestDifferencesAreFoundAndShrunk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	both := [2]*Ours{}
 	for i := range both {
 		database := dbservers.Fresh(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/oracle"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The flags of make oracle.
@@ -66,17 +67,23 @@ func compare(t *testing.T, real *oracle.Real, ours *oracle.Ours, plan oracle.Pla
 	return result
 }
 
-// TestFixedSeed is a short comparison that is the same each time.
+// TestFixedSeed is a short comparison, which is the same each time but for make nightly.
 func TestFixedSeed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if *duration > 0 {
 		t.Skip("TestOracle compares for longer.")
 	}
 	real, ours := services(t)
-	compareSome(t, real, ours, oracle.Plan{Seed: 1, Requests: 700})
+	plan := oracle.Plan{Seed: 1, Requests: 700}
+	if testproc.Nightly() {
+		plan.Seed = testproc.Seed(t)
+	}
+	compareSome(t, real, ours, plan)
 }
 
 // TestOnServers compares less than TestFixedSeed, with ours on each database server.
 func TestOnServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	real := oracle.NewReal(t)
 	dbservers.Brief(t, func(t *testing.T) { compareSome(t, real, newOurs(t), oracle.Plan{Seed: 2, Requests: 150}) })
 }
@@ -98,6 +105,7 @@ func compareSome(t *testing.T, real *oracle.Real, ours *oracle.Ours, plan oracle
 
 // TestOracle compares for the time of -oracle.time.
 func TestOracle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if *duration <= 0 && *steps <= 0 {
 		t.Skip("It is run by make oracle.")
 	}

@@ -5,6 +5,7 @@ package soak
 import (
 	"bytes"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,7 @@ func overwrite(t *testing.T, path string, at int64, with []byte) {
 // TestBadFiles: an error about the database file names it and what to do, the file is not changed,
 // and once it is repaired all acknowledged data is there.
 func TestBadFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	noise := bytes.Repeat([]byte{0xA7, 0x13, 0x5C, 0xE9}, 1024)
 	for name, c := range map[string]struct {
@@ -183,6 +185,7 @@ func TestBadFiles(t *testing.T) {
 // TestInvalidAddresses: an address that can be no database is a wrong flag. What it holds may be a
 // password.
 func TestInvalidAddresses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
 		server := start(t, nil, "--database", dsn)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // keepsGrowing checks directly what the history proves as well: generations of providers only
@@ -33,6 +34,7 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 // on the same database. Its answers then follow from what it acknowledged before; requests without
 // an answer happened wholly or not at all.
 func TestKillDuringStorm(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	at := onDatabase(t)
 	chance := seed(t)
 	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
@@ -103,6 +105,7 @@ func TestKillDuringStorm(t *testing.T) {
 // TestKillDuringStart: a server that is killed at any moment of its first start leaves nothing that
 // makes a later start fail.
 func TestKillDuringStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	check(t, binaries.Build()) // which is no part of a start
 	began := time.Now()
 	first := start(t, nil, onDatabase(t)...)

@@ -77,6 +77,7 @@ func (g galera) faults(t *testing.T, _ *rand.Rand) (out []fault) {
 // TestDatabasesHistoriesGalera: three servers on three nodes of a Galera cluster answer as one
 // Placement, whatever of them is killed, stopped, cut off or full.
 func TestDatabasesHistoriesGalera(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dice := rand.New(rand.NewPCG(seed(t), 0)) //nolint:gosec // chance, not secrets
 	g := galera{dbservers.StartGalera(t, replicaCount, dbservers.Options{
 		Networks: true, Hosts: replicaCount, Disk: "600m", Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"},
@@ -167,6 +168,7 @@ func (p pair) faults(t *testing.T, _ *rand.Rand) (out []fault) {
 // Placement, whatever of them is killed, stopped, cut off or full, and whichever of the two is the
 // primary.
 func TestDatabasesHistoriesPostgreSQL(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dice := rand.New(rand.NewPCG(seed(t), 0)) //nolint:gosec // chance, not secrets
 	p := pair{dbservers.StartPostgreSQLPair(t, dbservers.Options{
 		Networks: true, Hosts: replicaCount, Disk: "600m", Settings: []string{"wal_keep_size=64MB", "max_wal_size=128MB", "min_wal_size=32MB"},

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func direct(dir string) (*placement.InProcess, error) {
@@ -25,6 +26,7 @@ func direct(dir string) (*placement.InProcess, error) {
 // process of its own beside one. Each refusal names the file, the process that has it, and what to
 // do, and ends with its cause.
 func TestOneProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)

@@ -32,6 +32,7 @@ func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
 // TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503
 // and a sentence that says why, and are taken again as soon as there is space, without a restart.
 func TestFullDisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
 	server := start(t, testproc.OnSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
@@ -84,6 +85,7 @@ func (c *client) ready(t *testing.T) {
 // disk is). The answer says that the outcome is unknown, no write is partial, and when the limit is
 // lifted writes succeed.
 func TestFailedWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
 	server := start(t, nil, onStateDir(dir)...)
@@ -127,6 +129,7 @@ func TestFailedWrites(t *testing.T) {
 // TestStartOnFullDisk: a server starts on a disk without a free byte, also after it was killed: it
 // either answers reads as before, or ends with a sentence that names the cause.
 func TestStartOnFullDisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	const orderly, killed, never = "after an orderly end", "after a kill", "for the first time"
 	for _, name := range []string{orderly, killed, never} {

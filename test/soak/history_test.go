@@ -297,11 +297,16 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	}
 }
 
-// seed is that of SEED in the environment, or new for each run; it is printed.
+// seed is that of SEED in the environment, new for each run of make soak, or else that of
+// [testproc.Seed]; it is printed.
 func seed(t testing.TB) uint64 {
 	t.Helper()
+	text := os.Getenv("SEED")
+	if text == "" && soakTime(t) == 0 {
+		return testproc.Seed(t)
+	}
 	n := rand.Uint64()
-	if text := os.Getenv("SEED"); text != "" {
+	if text != "" {
 		var err error
 		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatalf("SEED is a number: %v", err)

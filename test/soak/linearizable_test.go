@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serve opens a Placement on an empty database, on the engine of the test, and serves it through a
@@ -65,6 +66,7 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 // TestLinearizable: the answers to concurrent clients are those that clients one after the other
 // could get.
 func TestLinearizable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	chance := seed(t)
 	c := serve(t, asItIs)
 	counts := map[string]int{}
@@ -88,6 +90,7 @@ func TestLinearizable(t *testing.T) {
 
 // TestCheckerDetectsBrokenPromises: servers that sometimes break one promise are detected.
 func TestCheckerDetectsBrokenPromises(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var mu sync.Mutex
 	for name, wrap := range map[string]func(http.Handler) http.Handler{
 		"a read is out of date": func(h http.Handler) http.Handler {
@@ -207,6 +210,7 @@ func replay(w http.ResponseWriter, from *httptest.ResponseRecorder) {
 // TestCheckerDetectsServersThatDisagree: clients that send each request to any of three servers
 // notice that one of them is behind, or forgets what it has acknowledged.
 func TestCheckerDetectsServersThatDisagree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, test := range map[string]struct {
 		wrap func(http.Handler) http.Handler
 		want porcupine.CheckResult

@@ -56,6 +56,7 @@ func tell(t *testing.T, url string, e exchange) (string, int) {
 // generations, reshapes and over-commit, and compares statuses, error codes and reads, step by
 // step.
 func TestAnswersAreThoseOfOpenStack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, asItIs).url
 	const p, q, c1, c2, c3 = "4e8e5957-649f-477b-9e5b-f1f75b21c03c", "5bcff1f0-2ea8-4a55-a9de-2f6cc7b3f3a1",

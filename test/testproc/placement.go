@@ -3,17 +3,17 @@
 package testproc
 
 import (
+	"bufio"
 	"context"
 	_ "embed"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
-	"os"
-	"sync"
 	"testing"
 )
-
-//go:embed placement.py
-var placementScript []byte
 
 // Placement is a running Placement of OpenStack's (Debian's package python3-placement).
 type Placement struct {
@@ -26,70 +26,77 @@ type Placement struct {
 type KeystoneUser struct{ AuthURL, User, Password string }
 
 // StartPlacement runs a Placement with an empty database until the test ends. Without the package
-// the test is skipped, or fails where CI is set.
-//
-// A start takes seconds: one that a former test of this process has used is emptied and used again.
+// the test is not run.
 func StartPlacement(t testing.TB) *Placement {
 	t.Helper()
-	s := takeIdle()
-	if s == nil {
-		dir, err := os.MkdirTemp("", "placement")
-		if err != nil {
-			t.Fatal(err)
-		}
-		// It ends, and removes its directory, when this process ends.
-		_, _, address := openstackPlacement().run(t, dir)
-		s = &Placement{URL: "http://" + address}
-	} else if err := s.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		idle.Lock()
-		defer idle.Unlock()
-		idle.servers = append(idle.servers, s)
-	})
-	return s
-}
-
-// idle are the Placements that no test uses now.
-var idle struct {
-	sync.Mutex
-	servers []*Placement
-}
-
-func takeIdle() *Placement {
-	idle.Lock()
-	defer idle.Unlock()
-	last := len(idle.servers) - 1
-	if last < 0 {
-		return nil
-	}
-	s := idle.servers[last]
-	idle.servers = idle.servers[:last]
-	return s
+	return startPlacement(t, order{})
 }
 
 // StartPlacementOn is StartPlacement on a database of package dbservers. Its tables are made where
 // there are none. It cannot be Reset.
 func StartPlacementOn(t testing.TB, dsn string) *Placement {
 	t.Helper()
-	return startPlacement(t, dsn)
+	return startPlacement(t, order{Database: dsn})
 }
 
 // StartPlacementWithKeystone is StartPlacement of one that asks Keystone about every token, each
 // time.
 func StartPlacementWithKeystone(t testing.TB, k KeystoneUser) *Placement {
 	t.Helper()
-	return startPlacement(t, k.AuthURL, k.User, k.Password)
+	return startPlacement(t, order{Keystone: []string{k.AuthURL, k.User, k.Password}})
 }
 
-func startPlacement(t testing.TB, args ...string) *Placement {
+func startPlacement(t testing.TB, o order) *Placement {
 	t.Helper()
-	return &Placement{URL: "http://" + openstackPlacement(args...).start(t)}
+	NeedPlacement(t)
+	o.Do = "serve"
+	c, answer, err := o.give(t.Context())
+	Check(t, err)
+	t.Cleanup(func() {
+		// It ends in order with what it reads, and closes its side when it has ended.
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	})
+	return &Placement{URL: fmt.Sprintf("http://127.0.0.1:%d", answer.Port)}
 }
 
-func openstackPlacement(args ...string) service {
-	return service{name: "Placement", pkg: "python3-placement", module: "placement.wsgi", script: placementScript, args: args}
+// NeedPlacement skips a test without OpenStack's Placement; see [NotRun].
+func NeedPlacement(t testing.TB) {
+	t.Helper()
+	c, answer, err := order{Do: "look"}.give(t.Context())
+	Check(t, err)
+	_ = c.Close()
+	if answer.Missing != "" {
+		NotRun(t, "OpenStack's Placement needs Debian's package python3-placement (tools/packages.sh test): "+answer.Missing)
+	}
+}
+
+// Answer is an answer of OpenStack's Placement.
+type Answer struct {
+	Status int
+	Body   json.RawMessage
+}
+
+// UnmarshalJSON reads the list [status, body].
+func (a *Answer) UnmarshalJSON(text []byte) error {
+	var parts [2]json.RawMessage
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return err
+	}
+	a.Body = parts[1]
+	return json.Unmarshal(parts[0], &a.Status)
+}
+
+// AskPlacement makes requests to OpenStack's Placement on a database, without a server: a file, or
+// the DSN of a database of package dbservers. Each request is a list of method, path and, where it
+// has them, body and microversion.
+func AskPlacement[R ~[]any | ~[3]any](ctx context.Context, database string, requests []R) ([]Answer, error) {
+	c, answer, err := order{Do: "ask", Database: database, Requests: requests}.give(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Answers, c.Close()
 }
 
 // Reset deletes all that was written to the service. Its standard traits and resource classes stay.
@@ -108,4 +115,49 @@ func (s *Placement) Reset(ctx context.Context) error {
 		return fmt.Errorf("empty OpenStack's Placement: status %s", resp.Status)
 	}
 	return nil
+}
+
+// order is what placement.py is to do.
+type order struct {
+	Do       string   `json:"do"`
+	Database string   `json:"database,omitempty"`
+	Keystone []string `json:"keystone,omitempty"`
+	Requests any      `json:"requests,omitempty"`
+}
+
+// obeyed is its answer.
+type obeyed struct {
+	Error   string   `json:"error"`
+	Missing string   `json:"missing"`
+	Port    int      `json:"port"`
+	Answers []Answer `json:"answers"`
+}
+
+// give has an order done. What was started ends with the connection.
+func (o order) give(ctx context.Context) (c *net.UnixConn, answer obeyed, err error) {
+	path, err := placements()
+	if err != nil {
+		return nil, answer, fmt.Errorf("OpenStack's Placement: %w", err)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, answer, fmt.Errorf("OpenStack's Placement: %w", err)
+	}
+	c, _ = conn.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	if err = json.NewEncoder(c).Encode(o); err == nil {
+		var line []byte
+		if line, err = bufio.NewReader(c).ReadBytes('\n'); err == nil {
+			err = json.Unmarshal(line, &answer)
+		}
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, answer, fmt.Errorf("OpenStack's Placement: %w", err)
+	}
+	return c, answer, nil
 }

@@ -1,48 +1,105 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the installed OpenStack Placement on a free port of 127.0.0.1, with an SQLite file or another database.
+"""Run the installed OpenStack Placement for tests, as many at once as they ask for.
 
-    serve.py STATE_DIR [DATABASE | AUTH_URL USER PASSWORD]
+    serve.py DIR
 
-With the address of a Keystone it asks that one about every token, each time, as a user of the project "service" in the
-domain "Default"; without, it believes what requests say (noauth2).
+Standard input ends the program; file descriptor 3 is a listening socket. Each connection sends one line of JSON and
+gets one line, from a process of its own: this one has imported Placement, which takes seconds, and forks.
 
-Prints a line "PORT n" (its libraries print others) when it is ready, and ends when its standard input does. It removes
-STATE_DIR at the end.
+    {"do": "look"}                                      {"missing": WHY, if Placement is not installed}
+    {"do": "ask", "database": DATABASE, "requests": [[METHOD, PATH, BODY or null, VERSION or nothing] ...]}
+                                                        {"answers": [[STATUS, BODY or null] ...]}
+    {"do": "serve", "database": DATABASE or nothing, "keystone": [AUTH_URL, USER, PASSWORD] or nothing}
+                                                        {"port": PORT} of 127.0.0.1
+
+or {"error": WHY}. A database is an SQLite file or a DSN; its tables are made, or brought up to date. A service without
+one has an empty SQLite file, and ends, as all do, with the connection that asked for it. With the address of a Keystone
+it asks that one about every token, each time, as a user of the project "service" in the domain "Default"; without, it
+believes what requests say (noauth2).
 POST /-/reset, which is this script's own, empties the database but for the standard traits and resource classes.
 """
 
+import fcntl
+import gc
+import json
 import os
+import re
+import select
 import shutil
+import signal
+import socket
 import sys
 import threading
+import traceback
 from wsgiref import simple_server
 
-state = sys.argv[1]
-database = "sqlite:///" + os.path.join(state, "placement.sqlite")
-if len(sys.argv) == 3:
-    database = sys.argv.pop().replace("mysql:", "mysql+pymysql:", 1).replace("postgres:", "postgresql+psycopg2:", 1)
-with open(os.path.join(state, "placement.conf"), "w") as conf:
-    conf.write(
-        "[api]\nauth_strategy = %s\n"
-        "[placement_database]\nsync_on_startup = true\nsqlite_synchronous = false\n"
-        "connection = %s\n"
-        % ("keystone" if sys.argv[2:] else "noauth2", database.replace("$", "$$"))
-    )
-    if sys.argv[2:]:
-        conf.write(
-            "[keystone_authtoken]\nauth_type = password\nauth_url = %s\nwww_authenticate_uri = %s\n"
-            "username = %s\npassword = %s\nuser_domain_name = Default\n"
-            "project_name = service\nproject_domain_name = Default\ntoken_cache_time = -1\n"
-            % (sys.argv[2], sys.argv[2], sys.argv[3], sys.argv[4])
-        )
-os.environ["OS_PLACEMENT_CONFIG_DIR"] = state
+home = sys.argv[1]
 sys.argv = sys.argv[:1]
+missing = None
+try:
+    from oslo_db.sqlalchemy import engines
+    from placement import db_api, wsgi
+    from placement.db.sqlalchemy import models
+    import webob
 
-from oslo_db.sqlalchemy import engines  # noqa: E402  (these read the configuration)
-from placement import db_api, wsgi  # noqa: E402
-from placement.db.sqlalchemy import models  # noqa: E402
+    engines._thread_yield = lambda *_: None  # It gives the processor away after each query, for threads that are not here.
+except ImportError:
+    missing = traceback.format_exc()
 
-engines._thread_yield = lambda *_: None  # It gives the processor away after each query, for threads that are not here.
+
+def application(state, database, keystone=None, sync=True):
+    """Placement on a database, with its configuration in a directory."""
+    if "://" in database:
+        database = re.sub("^mysql:", "mysql+pymysql:", database)
+        database = re.sub("^postgres:", "postgresql+psycopg2:", database)
+    else:
+        database = "sqlite:///" + database
+    with open(os.path.join(state, "placement.conf"), "w") as conf:
+        conf.write(
+            "[api]\nauth_strategy = %s\n"
+            "[placement_database]\nsync_on_startup = %s\nsqlite_synchronous = false\nconnection = %s\n"
+            % ("keystone" if keystone else "noauth2", sync, database.replace("$", "$$"))
+        )
+        if keystone:
+            conf.write(
+                "[keystone_authtoken]\nauth_type = password\nauth_url = %s\nwww_authenticate_uri = %s\n"
+                "username = %s\npassword = %s\nuser_domain_name = Default\n"
+                "project_name = service\nproject_domain_name = Default\ntoken_cache_time = -1\n"
+                % (keystone[0], keystone[0], keystone[1], keystone[2])
+            )
+    os.environ["OS_PLACEMENT_CONFIG_DIR"] = state
+    return wsgi.init_application()
+
+
+def forked(work):
+    """Have a process do something."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:  # noqa: B902  (a child never goes on)
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def empty(file):
+    """Make an SQLite file without anything written to it: of all of them, the first takes a second."""
+    template = os.path.join(home, "template")
+    with open(template + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(template):
+            state = os.path.join(home, "making")
+            os.makedirs(state, exist_ok=True)
+            made = os.path.join(state, "placement.sqlite")
+            _, status = os.waitpid(forked(lambda: application(state, made)), 0)
+            if status:
+                raise RuntimeError("no empty database could be made; see " + os.path.join(home, "log"))
+            os.rename(made, template)
+    shutil.copyfile(template, file)
 
 
 def reset():
@@ -56,7 +113,7 @@ def reset():
             connection.execute(rows)
 
 
-def application(app):
+def resettable(app):
     """Placement, and the reset beside it."""
 
     def call(environ, start_response):
@@ -70,7 +127,7 @@ def application(app):
 
 
 class Handler(simple_server.WSGIRequestHandler):
-    """One line per request on standard error, for the counts of the tests."""
+    """One line per request in the log."""
 
     def get_environ(self):
         environ = super().get_environ()
@@ -80,18 +137,88 @@ class Handler(simple_server.WSGIRequestHandler):
 
     def log_request(self, code="-", size="-"):
         sys.stderr.write("%s %s %s\n" % (self.command, self.path, code))
-        sys.stderr.flush()
 
 
-server = simple_server.make_server("127.0.0.1", 0, application(wsgi.init_application()), handler_class=Handler)
-print("PORT", server.server_port, flush=True)
+def ask(state, database, requests):
+    """Make requests."""
+    app = application(state, database)
+    answers = []
+    for method, path, *rest in requests:
+        body, version = (rest + [None, None])[:2]
+        request = webob.Request.blank(path, method=method, headers={
+            "X-Auth-Token": "admin", "Accept": "application/json", "OpenStack-API-Version": "placement " + (version or "1.39")})
+        if body is not None:
+            request.content_type = "application/json"
+            request.body = json.dumps(body).encode()
+        response = request.get_response(app)
+        answers.append([response.status_int, json.loads(response.body) if response.body else None])
+    return answers
 
 
-def end_with_parent():
-    sys.stdin.read()
-    server.shutdown()
+def answer(connection, state):
+    """Do what a connection asks for."""
+    stream = connection.makefile("rw")
+    order = json.loads(stream.readline())
+
+    def say(**what):
+        stream.write(json.dumps(what) + "\n")
+        stream.flush()
+
+    try:
+        if missing or order["do"] == "look":
+            say(missing=missing)
+        elif order["do"] == "ask":
+            say(answers=ask(state, order["database"], order["requests"]))
+        elif order["do"] == "serve":
+            database = order.get("database")
+            if not database:
+                database = os.path.join(state, "placement.sqlite")
+                empty(database)
+            app = application(state, database, order.get("keystone"), sync=bool(order.get("database")))
+            server = simple_server.make_server("127.0.0.1", 0, resettable(app), handler_class=Handler)
+            say(port=server.server_port)
+
+            def end():
+                stream.read()
+                server.shutdown()
+
+            threading.Thread(target=end, daemon=True).start()
+            server.serve_forever(poll_interval=0.05)
+    except BaseException:  # noqa: B902  (it is for the one who asked)
+        say(error=traceback.format_exc())
+        raise
 
 
-threading.Thread(target=end_with_parent, daemon=True).start()
-server.serve_forever(poll_interval=0.05)
-shutil.rmtree(state, ignore_errors=True)
+def child(connection, number):
+    """Answer in a directory of this process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    state = os.path.join(home, str(number))
+    os.mkdir(state)
+    try:
+        answer(connection, state)
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+gc.freeze()
+listener = socket.socket(fileno=3)
+number = 0
+while True:
+    ready, _, _ = select.select([listener, sys.stdin], [], [])
+    if sys.stdin in ready:
+        break
+    accepted, _ = listener.accept()
+    number += 1
+
+    def work():
+        listener.close()
+        child(accepted, number)
+
+    forked(work)
+    accepted.close()
+try:
+    while True:
+        os.wait()  # Each ends with its connection, and those with the processes that asked.
+except ChildProcessError:
+    shutil.rmtree(home, ignore_errors=True)
