@@ -21,16 +21,14 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// onBothSites runs a test against the bundled Placement and against OpenStack's own.
-func onBothSites(t *testing.T, test func(t *testing.T, s *site)) {
-	t.Run("bundled", func(t *testing.T) { test(t, newSite(t)) })
-	t.Run("openstack", func(t *testing.T) {
-		s := newSite(t)
-		target, err := url.Parse(testproc.StartPlacement(t).URL)
-		check(t, err)
-		s.http = httputil.NewSingleHostReverseProxy(target)
-		test(t, s)
-	})
+// newOpenStackSite is a site whose Placement is OpenStack's own.
+func newOpenStackSite(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t)
+	target, err := url.Parse(testproc.StartPlacement(t).URL)
+	check(t, err)
+	s.http = httputil.NewSingleHostReverseProxy(target)
+	return s
 }
 
 // vm is the uuid of a guest, or of another consumer.
@@ -127,93 +125,110 @@ func (s *site) counted() int {
 	return s.writes
 }
 
-// TestAllocations is the whole story, by a running agent and without one, on both Placements.
+// TestAllocations is the whole story, by a running agent and without one.
 func TestAllocations(t *testing.T) {
-	for _, running := range []bool{false, true} {
-		t.Run(map[bool]string{true: "running", false: "not running"}[running], func(t *testing.T) {
-			onBothSites(t, func(t *testing.T, s *site) {
-				s.inhabit()
-				if running {
-					defer s.agent()()
-				}
-				before := map[int]string{1: "1 here, 0 elsewhere", 2: "0 here, 0 elsewhere", 3: "1 here, 0 elsewhere", 4: "1 here, 1 elsewhere", 5: "1 here, 0 elsewhere", 6: "2 here, 0 elsewhere"}
-				s.wantHeld("at first", before)
-				writes := s.counted()
+	testproc.Parallel(t, testproc.Light)
+	testAllocations(t, newSite)
+}
 
-				found := s.audit(exitFailed, "audit").Nodes[0]
-				if len(found.Orphans) != 3 || len(found.Unaccounted) != 2 || found.Guests != 3 || found.Consumers != 5 {
-					t.Fatalf("%+v", found)
-				}
-				code, text, _ := s.run("allocations", "audit")
-				if code != exitFailed {
-					t.Errorf("exit code %d", code)
-				}
-				for _, words := range []string{
-					"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration", "openstack resource provider allocation show " + vm(5),
-					"guest " + vm(2) + " (vm2) holds nothing", "VCPU on cn1: the driver says 1, Placement says 2",
-				} {
-					if !strings.Contains(text, words) {
-						t.Errorf("%q is not in\n%s", words, text)
-					}
-				}
+// TestRealAllocations is the same with OpenStack's Placement.
+func TestRealAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testAllocations(t, newOpenStackSite)
+}
 
-				// Too young, and said so: the allocations were written just now.
-				for _, o := range s.audit(exitFailed, "audit", "--heal").Nodes[0].Orphans {
-					if o.Done != "" || o.Kept == "" {
-						t.Errorf("%+v", o)
-					}
-				}
-				s.audit(exitFailed, "audit", "--heal", "--dry-run", "--min-age", "0s")
-				s.audit(exitDone, "heal", "--dry-run")
-				if s.counted() != writes {
-					t.Error("something was written")
-				}
-				s.wantHeld("after looking", before)
-
-				healed := s.audit(exitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
-				outcomes := map[string]audit.Outcome{}
-				for _, o := range healed.Orphans {
-					outcomes[o.Consumer] = o.Done
-				}
-				if outcomes[vm(3)] != audit.Deleted || outcomes[vm(4)] != audit.Deleted || outcomes[vm(5)] != "" {
-					t.Errorf("%v", outcomes)
-				}
-				before[3], before[4] = "0 here, 0 elsewhere", "0 here, 1 elsewhere"
-				s.wantHeld("after healing", before)
-
-				// Only the consumer that the operator names is healed: the migration.
-				if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
-					t.Errorf("%+v", r)
-				}
-				s.wantHeld("after naming a guest", before)
-				if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5), "--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
-					t.Errorf("%+v", r)
-				}
-				s.wantHeld("after naming an unknown consumer, too", before)
-				s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5))
-				before[5] = "0 here, 0 elsewhere"
-				s.wantHeld("after naming the migration", before)
-
-				// Missing allocations.
-				made := s.audit(exitDone, "heal")
-				if made.Nodes[0].Unaccounted[0].Done != audit.Created {
-					t.Errorf("%+v", made)
-				}
-				before[2] = "1 here, 0 elsewhere"
-				s.wantHeld("after making what is missing", before)
-				if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to create") {
-					t.Errorf("%d, %s", code, text)
-				}
-				if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 || left.Unaccounted[0].UUID != vm(6) {
-					t.Errorf("%+v", left)
-				}
-			})
+func testAllocations(t *testing.T, newSite func(*testing.T) *site) {
+	t.Helper()
+	for name, running := range map[string]bool{"running": true, "not running": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testAllocationsOn(t, newSite(t), running)
 		})
+	}
+}
+
+func testAllocationsOn(t *testing.T, s *site, running bool) {
+	t.Helper()
+	s.inhabit()
+	if running {
+		defer s.agent()()
+	}
+	before := map[int]string{1: "1 here, 0 elsewhere", 2: "0 here, 0 elsewhere", 3: "1 here, 0 elsewhere", 4: "1 here, 1 elsewhere", 5: "1 here, 0 elsewhere", 6: "2 here, 0 elsewhere"}
+	s.wantHeld("at first", before)
+	writes := s.counted()
+
+	found := s.audit(exitFailed, "audit").Nodes[0]
+	if len(found.Orphans) != 3 || len(found.Unaccounted) != 2 || found.Guests != 3 || found.Consumers != 5 {
+		t.Fatalf("%+v", found)
+	}
+	code, text, _ := s.run("allocations", "audit")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	for _, words := range []string{
+		"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration", "openstack resource provider allocation show " + vm(5),
+		"guest " + vm(2) + " (vm2) holds nothing", "VCPU on cn1: the driver says 1, Placement says 2",
+	} {
+		if !strings.Contains(text, words) {
+			t.Errorf("%q is not in\n%s", words, text)
+		}
+	}
+
+	// Too young, and said so: the allocations were written just now.
+	for _, o := range s.audit(exitFailed, "audit", "--heal").Nodes[0].Orphans {
+		if o.Done != "" || o.Kept == "" {
+			t.Errorf("%+v", o)
+		}
+	}
+	s.audit(exitFailed, "audit", "--heal", "--dry-run", "--min-age", "0s")
+	s.audit(exitDone, "heal", "--dry-run")
+	if s.counted() != writes {
+		t.Error("something was written")
+	}
+	s.wantHeld("after looking", before)
+
+	healed := s.audit(exitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
+	outcomes := map[string]audit.Outcome{}
+	for _, o := range healed.Orphans {
+		outcomes[o.Consumer] = o.Done
+	}
+	if outcomes[vm(3)] != audit.Deleted || outcomes[vm(4)] != audit.Deleted || outcomes[vm(5)] != "" {
+		t.Errorf("%v", outcomes)
+	}
+	before[3], before[4] = "0 here, 0 elsewhere", "0 here, 1 elsewhere"
+	s.wantHeld("after healing", before)
+
+	// Only the consumer that the operator names is healed: the migration.
+	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
+		t.Errorf("%+v", r)
+	}
+	s.wantHeld("after naming a guest", before)
+	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5), "--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
+		t.Errorf("%+v", r)
+	}
+	s.wantHeld("after naming an unknown consumer, too", before)
+	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5))
+	before[5] = "0 here, 0 elsewhere"
+	s.wantHeld("after naming the migration", before)
+
+	// Missing allocations.
+	made := s.audit(exitDone, "heal")
+	if made.Nodes[0].Unaccounted[0].Done != audit.Created {
+		t.Errorf("%+v", made)
+	}
+	before[2] = "1 here, 0 elsewhere"
+	s.wantHeld("after making what is missing", before)
+	if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to create") {
+		t.Errorf("%d, %s", code, text)
+	}
+	if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 || left.Unaccounted[0].UUID != vm(6) {
+		t.Errorf("%+v", left)
 	}
 }
 
 // TestAllocationsRefused: who cannot tell is never taken for one who says no.
 func TestAllocationsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.inhabit()
 	writes := s.counted()
@@ -273,6 +288,7 @@ func TestAllocationsRefused(t *testing.T) {
 // TestAllocationsRace: another client that writes to the consumer, or a guest that comes, between
 // comparing and writing, wins.
 func TestAllocationsRace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.inhabit()
 	defer s.agent()()
@@ -297,6 +313,7 @@ func TestAllocationsRace(t *testing.T) {
 // TestAllocationsOfAGuestThatComesBack: what was written after a guest had gone is for its return.
 // A driver that lists no guest proves nothing; an operator who names the consumer decides.
 func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.inhabit()
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
@@ -325,30 +342,40 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 // TestAllocationsOnASharingChild: a child that shares its inventory with other hosts is held by
 // their guests, too.
 func TestAllocationsOnASharingChild(t *testing.T) {
-	onBothSites(t, func(t *testing.T, s *site) {
-		s.inhabit()
-		const disk = "aaaaaaaa-0000-4000-8000-000000000003"
-		s.request(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "cn1_disk", "parent_provider_uuid": %q}`, disk, cn1), nil)
-		s.request(http.MethodPut, "/resource_providers/"+disk+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 100}}}`, nil)
-		s.request(http.MethodPut, "/resource_providers/"+disk+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`, nil)
-		for n, where := range map[int]string{3: cn2, 4: cn1} { // one has moved away, of one a part stayed
-			s.request(http.MethodDelete, "/allocations/"+vm(n), "", nil)
-			s.request(http.MethodPut, "/allocations/"+vm(n), fmt.Sprintf(`{"allocations": {%q: {"resources": {"DISK_GB": 5}}, %q: {"resources": {"VCPU": 1}}},
+	testproc.Parallel(t, testproc.Light)
+	testAllocationsOnASharingChild(t, newSite(t))
+}
+
+// TestRealAllocationsOnASharingChild is the same with OpenStack's Placement.
+func TestRealAllocationsOnASharingChild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testAllocationsOnASharingChild(t, newOpenStackSite(t))
+}
+
+func testAllocationsOnASharingChild(t *testing.T, s *site) {
+	t.Helper()
+	s.inhabit()
+	const disk = "aaaaaaaa-0000-4000-8000-000000000003"
+	s.request(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "cn1_disk", "parent_provider_uuid": %q}`, disk, cn1), nil)
+	s.request(http.MethodPut, "/resource_providers/"+disk+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 100}}}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+disk+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`, nil)
+	for n, where := range map[int]string{3: cn2, 4: cn1} { // one has moved away, of one a part stayed
+		s.request(http.MethodDelete, "/allocations/"+vm(n), "", nil)
+		s.request(http.MethodPut, "/allocations/"+vm(n), fmt.Sprintf(`{"allocations": {%q: {"resources": {"DISK_GB": 5}}, %q: {"resources": {"VCPU": 1}}},
 				"project_id": "p", "user_id": "u", "consumer_generation": null}`, disk, where), nil)
+	}
+	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
+	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
+	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
+	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s")
+	s.wantHeld("after healing", map[int]string{3: "0 here, 1 elsewhere", 4: "0 here, 0 elsewhere"})
+	for _, n := range []int{3, 4} {
+		var got struct {
+			Allocations map[string]struct{ Resources map[string]int }
 		}
-		seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
-		check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
-		check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
-		s.audit(exitFailed, "audit", "--heal", "--min-age", "0s")
-		s.wantHeld("after healing", map[int]string{3: "0 here, 1 elsewhere", 4: "0 here, 0 elsewhere"})
-		for _, n := range []int{3, 4} {
-			var got struct {
-				Allocations map[string]struct{ Resources map[string]int }
-			}
-			s.request(http.MethodGet, "/allocations/"+vm(n), "", &got)
-			if got.Allocations[disk].Resources["DISK_GB"] != 5 {
-				t.Errorf("consumer %d holds %+v", n, got.Allocations)
-			}
+		s.request(http.MethodGet, "/allocations/"+vm(n), "", &got)
+		if got.Allocations[disk].Resources["DISK_GB"] != 5 {
+			t.Errorf("consumer %d holds %+v", n, got.Allocations)
 		}
-	})
+	}
 }

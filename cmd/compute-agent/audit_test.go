@@ -31,6 +31,7 @@ func auditLines(t *testing.T, dir string, args ...string) []string {
 // TestAuditOfPlacementServe: a Placement keeps an audit log without any configuration, in its state
 // directory, counts its records, and keeps it over restarts.
 func TestAuditOfPlacementServe(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for start := 1; start <= 2; start++ {
 		address := testproc.FreeAddress(t)
@@ -136,6 +137,7 @@ func TestAuditOfManageCommands(t *testing.T) {
 // TestAuditOfRestores: a restore is one record in the log of the service whose database it is; one
 // that is refused has none.
 func TestAuditOfRestores(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		service, of string   // the commands for its database
 		create      []string // makes one; nil: the service does

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cellAt serves cell1 with a database at a socket, until stop is called.
@@ -47,6 +48,7 @@ func cellAt(t *testing.T, database, socket string) (stop func()) {
 // TestAcceptCell: the operator sees that a cell has another database and what that means, accepts
 // it, and the cell is as any other.
 func TestAcceptCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "cell1.sock")
 	run := func(wantCode int, args ...string) string {

@@ -12,10 +12,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSchedulerOptions: each key about where servers go reaches the compute API.
 func TestSchedulerOptions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type options struct {
 		Aggregates             scheduler.AggregateOptions
 		Default, Internal, For string // zones

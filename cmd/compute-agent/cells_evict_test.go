@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestEvictHostListsWhatItMayHaveRead: the servers on the host, with what is secret of them, and
 // none of other hosts; the host's service takes no new ones.
 func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ctx, url := t.Context(), servedCell(t)
 	client, err := cellclient.New(cellclient.Config{URL: url})
 	if err != nil {
@@ -70,6 +72,7 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 // TestListHostsShowsTwoHolders: an operator sees which hosts have shown a key of before, when and
 // from where, as long as they are enrolled.
 func TestListHostsShowsTwoHolders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	refused := &apidb.KeyConflict{At: at.Add(time.Hour), From: "192.0.2.17", Key: "ab12"}
 	enrolled := func(host string, change func(*apidb.Enrolment)) apidb.Enrolment {

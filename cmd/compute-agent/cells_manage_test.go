@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // manage runs `cells manage` with a state directory.
@@ -33,6 +34,7 @@ func manage(t *testing.T, dir string, args ...string) (out, told string, err err
 // TestManageTheWrongDatabase: a command about a database that does not exist says so, and does not
 // create one that no process serves.
 func TestManageTheWrongDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	database := filepath.Join(dir, cells.APIDatabase)
 	for _, args := range [][]string{
@@ -60,6 +62,7 @@ func TestManageTheWrongDatabase(t *testing.T) {
 // TestADatabaseOfAnother: what is another cell's, or in use, is refused before anything is touched,
 // the socket of the one that uses it too. Starting the service again would not help with the first.
 func TestADatabaseOfAnother(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	if err != nil {
@@ -127,6 +130,7 @@ func servedCell(t *testing.T) string {
 // TestAnotherCellAtTheURL: one cell under the address of another is down, and the operator
 // sees which one answers.
 func TestAnotherCellAtTheURL(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	url := servedCell(t)
 	for name, at := range map[string]string{"cell1": url, "cell2": url + "/"} { // another spelling, so another URL

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestManageOnServers: the commands work on a database of servers, say what they did, and show no
 // password.
 func TestManageOnServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, empty := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			dsn := empty(t)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // aSection finds the name of a table at the beginning of a line of TOML.
@@ -23,6 +24,7 @@ var aSection = regexp.MustCompile(`(?m)^\[+([a-z_]+)[].]`)
 // TestDocsHaveValidConfiguration: each configuration in the pages is valid: its keys and values,
 // and the keys of the libvirt and the fake driver.
 func TestDocsHaveValidConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	found := 0
 	names := config.SectionsOf(config.AgentService, config.PlacementService, config.ComputeAPIService, config.CellService)
 	keys := map[string]map[string]bool{"libvirt": schemaKeys(t, "libvirt"), "fake": schemaKeys(t, "fake")}
@@ -107,6 +109,7 @@ var ourPath = regexp.MustCompile(`(/usr/libexec|/etc|/var/lib)/compute-agent([A-
 // TestDocsNameExistingFiles: each file in the directories of the packages that a page names is
 // installed, is made by the program, or is one that operators choose.
 func TestDocsNameExistingFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := installed(t)
 	literals := sourceText(t)
 	found := 0

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // snippet is code in a page of the documentation.
@@ -223,6 +225,7 @@ func unwrapped(words []string) []string {
 
 // TestSnippets: what is a command in a page.
 func TestSnippets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	page := "Run `make\ntest` and `a b`.\n\n    # sudo compute-agent x --y 'a b'   # why\n    output | of it\n\n```sh\nA=1 compute-agent z $(compute-agent q r) > f\nssh h runuser -u n -- compute-agent \\\n  w\n```\n\n- a list,\n    that goes on `c`\n"
 	var got []string
 	for _, s := range snippetsOf("p", page) {

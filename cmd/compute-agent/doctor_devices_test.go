@@ -45,6 +45,7 @@ func executed(t *testing.T, cmd *cobra.Command, args ...string) (string, error) 
 }
 
 func TestDoctorDevicesRunsTheDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		driver string
 		args   []string
@@ -67,6 +68,7 @@ func TestDoctorDevicesRunsTheDriver(t *testing.T) {
 }
 
 func TestDoctorDevicesReportsFailures(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	config, plugin := devicesRig(t, "echo no /sys >&2; exit 1", "[drivers.libvirt]")
 	if _, err := executed(t, newDoctor(), "devices", "--config", config); err == nil || !strings.Contains(err.Error(), "--devices: exit status 1: no /sys") {
 		t.Errorf("a driver that fails: %v", err)
@@ -83,6 +85,7 @@ func TestDoctorDevicesReportsFailures(t *testing.T) {
 }
 
 func TestPluginRunDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, plugin := devicesRig(t, `echo "$@"`, "")
 	if out, err := executed(t, newPluginRun(), plugin, "--devices"); err != nil || strings.TrimSpace(out) != "--devices" {
 		t.Errorf("%q, %v", out, err)

@@ -31,6 +31,7 @@ func (r standing) Configuration() control.Configuration { return r.read }
 // TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of
 // that agent; and otherwise at the one of --config.
 func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	asked := make(chan string, 100)
 	serve := func(name string) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -14,17 +14,16 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestFirstProcess runs the agent as the first process of a PID namespace, as in a container
+// TestRealFirstProcess runs the agent as the first process of a PID namespace, as in a container
 // without an init: it reaps an orphan, and leaves its driver's process to who wants to know how
 // that ended.
-func TestFirstProcess(t *testing.T) {
+func TestRealFirstProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if os.Geteuid() != 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatal("NOT TESTED, and CI must have it: root")
-		}
-		t.Skip("NOT TESTED: being the first process of a PID namespace needs root")
+		testproc.NotRun(t, "being the first process of a PID namespace needs root")
 	}
 	s := newSite(t)
 	s.configure("flat", "")

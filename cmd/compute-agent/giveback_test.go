@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // rootTree is what Placement has of the node: the names of all providers, and of the root all but
@@ -26,6 +28,7 @@ func (s *site) rootTree() map[string]any {
 
 // TestGiveBackAfterReshape: what a reshape has moved must be moved back before.
 func TestGiveBackAfterReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	s.says(exitUsage, []string{"adopt", "--give-back", "--as-new"}, "--give-back cannot be combined")
@@ -62,6 +65,7 @@ func TestGiveBackAfterReshape(t *testing.T) {
 
 // TestGiveBackWithoutSnapshot: an earlier version of the agent adopted the node.
 func TestGiveBackWithoutSnapshot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	s.wipe()

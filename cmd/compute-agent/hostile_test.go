@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -82,22 +83,24 @@ func (s *service) stop() {
 
 func (s *service) until(what string, is func() bool) {
 	s.t.Helper()
-	for !is() {
+	testproc.Eventually(s.t, testproc.Patience, what, func() error {
 		select {
 		case err := <-s.ended:
 			s.ended <- err
 			s.t.Fatalf("until %s: it ended: %v\n%s", what, err, s.said())
-		case <-s.t.Context().Done():
-			s.t.Fatalf("until %s: it is not so\n%s", what, s.said())
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-	}
+		if !is() {
+			return errors.New(s.said())
+		}
+		return nil
+	})
 }
 
 // ask sends a request on a connection of its own.
 func (s *service) ask(method, path, body string) (int, string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), testproc.Patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.address+path, strings.NewReader(body))
 	check(s.t, err)
@@ -117,6 +120,7 @@ func (s *service) ask(method, path, body string) (int, string) {
 // TestFewDescriptors: 60 connections that say nothing, or that were used once, do not keep a server
 // from answering which may have 64 files open.
 func TestFewDescriptors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, args := range map[string][]string{
 		"placement": {"placement", "serve", "--state-dir", filepath.Join(dir, "p"), "--runtime-dir", filepath.Join(dir, "rp"), "--listen", "ADDRESS"},
@@ -131,7 +135,7 @@ func TestFewDescriptors(t *testing.T) {
 				defer func() { _ = c.Close() }()
 				if i%2 == 0 {
 					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-					_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+					_ = c.SetReadDeadline(time.Now().Add(testproc.Patience))
 					if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
 						t.Fatalf("connection %d: %v\n%s", i, err, s.said())
 					}
@@ -150,6 +154,7 @@ func TestFewDescriptors(t *testing.T) {
 // moment, is not ready, and does not start again with an empty database, unless its operator does
 // what the message says.
 func TestDatabaseRemoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		file    string
 		args    []string

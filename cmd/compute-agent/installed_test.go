@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCommandsUseTheInstalledService: a command about the data of a service that is given no file
@@ -57,6 +59,7 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 // TestAuditOfTheServiceOfThisMachine: the agent has no audit log, so audit shows the one of the
 // service beside it, and names them if there are several.
 func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	var logs []string
 	audit := func() (int, string) {

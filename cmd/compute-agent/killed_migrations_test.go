@@ -466,6 +466,7 @@ func (k *killedMigration) lost(t *testing.T) {
 // compute API is killed, it leaves whole transactions, and run again it does the rest and no more.
 // What it prints is what it did.
 func TestDatabasesKilledOnlineMigrations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, m := range onlineMigrations {
 		t.Run(name, func(t *testing.T) {
 			dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // drivers writes a configuration with one driver for each table, NAME and the nodes that it
@@ -100,6 +101,7 @@ const (
 // newcomer answers first or the owner does not answer at all, by uuid or by name. Nothing else
 // stops: neither the agent nor the other nodes of either driver.
 func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.drivers("zeta", node("cn1", contestedNode, 16, ""))
 	_, stop := s.drive()
@@ -137,6 +139,7 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 // TestFirstStartWithTwoDriversOfOneNode: neither driver gets the node by chance, until an operator
 // gives it to one; that outlives the agent.
 func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	tables := []string{"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""), "zeta", node("cn1", contestedNode, 16, "")}
 	s.drivers(tables...)
@@ -171,6 +174,7 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 // TestGiveNode: what only the former driver reported goes, but for what is allocated. With an agent
 // that runs and without.
 func TestGiveNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, running := range map[string]bool{"while the agent runs": true, "while it is stopped": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -203,6 +207,7 @@ func TestGiveNode(t *testing.T) {
 // TestRemovedNodeIsTheNewcomers: the former driver is gone, and so is what it reported; then the
 // node is new, and the other driver's.
 func TestRemovedNodeIsTheNewcomers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.drivers("old", node("cn1", contestedNode, 16, ""))
 	_, stop := s.drive()

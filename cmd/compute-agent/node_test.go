@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -114,6 +115,7 @@ func (s *site) wipe() {
 
 // TestReinstalledHost: the name is there under the former uuid, and is taken over with it.
 func TestReinstalledHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()
@@ -149,6 +151,7 @@ func TestReinstalledHost(t *testing.T) {
 
 // TestLostIdentity: compute_id is gone, and the state directory knows what it was.
 func TestLostIdentity(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()
@@ -165,6 +168,7 @@ func TestLostIdentity(t *testing.T) {
 // TestRenamedHost: the provider and those named after it follow, others do not, and a renaming that
 // broke off is gone on with.
 func TestRenamedHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()
@@ -208,6 +212,7 @@ func read(t *testing.T, path string) string {
 
 // TestCopiedStateDirectory: another machine's state directory is not this host's.
 func TestCopiedStateDirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()
@@ -233,6 +238,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 // TestLostPlacement: a Placement that has forgotten this host is not filled again without an
 // operator's decision.
 func TestLostPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()
@@ -259,6 +265,7 @@ func TestLostPlacement(t *testing.T) {
 // TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent
 // runs.
 func TestAdoptRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	stop := s.agent()
@@ -284,6 +291,7 @@ func TestAdoptRefuses(t *testing.T) {
 // TestDisableAndEnable: a reason outlives the agent, reaches Placement at once where one runs, and
 // enabling takes away what others set.
 func TestDisableAndEnable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.says(exitUsage, []string{"disable"}, "--reason")
@@ -346,6 +354,7 @@ func (s *site) reports(names ...string) {
 // TestNodesThatWentAway: a node that no driver names stays until an operator says that it is gone,
 // and nothing prevents its removal.
 func TestNodesThatWentAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	two := func() string {
 		return own("cn1") + `, {name = "cn2", uuid = "` + secondNode + `", inventories = {VCPU = {total = 4}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 2}}}]}`
@@ -393,6 +402,7 @@ func TestNodesThatWentAway(t *testing.T) {
 
 // TestAnInvalidFileDoesNotHideTheAgent: it is asked how it is just then.
 func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	defer s.agent()()

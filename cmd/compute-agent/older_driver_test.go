@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // release has the fake driver play one of its releases on 16 VGPUs. Version 0 is one that knows no
@@ -40,6 +41,7 @@ func (s *site) vgpus() int64 {
 // with a lower version, and without any. 16 VGPUs stay 16; the node is held, and says how to go on.
 // Nothing is in the way of taking the reshape back.
 func TestOlderDriverAfterAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, older := range map[string]string{"a lower layout version": "shape_version = 1", "no layout version": `shape = "flat"`} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -80,6 +82,7 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 // TestOlderDriverThatNeverHadVersions: neither release has a layout version, and the journal of
 // reshapes tells them apart.
 func TestOlderDriverThatNeverHadVersions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.release(`shape = "flat"`)
 	s.agent()()

@@ -14,10 +14,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPlacementExplain asks a server for explanations, as a user does.
 func TestPlacementExplain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server, err := placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
 	})

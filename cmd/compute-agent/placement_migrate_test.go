@@ -50,6 +50,7 @@ func consumer(i int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d"
 // the bodies of the answers.
 func debian(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
+	needsUpstream(t)
 	answers, err := testproc.AskPlacement(t.Context(), file, requests)
 	check(t, err)
 	return bodies(t, requests, answers)
@@ -89,27 +90,15 @@ func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
 
 type asking func(*testing.T, string, []request) []json.RawMessage
 
-// makers are the two programs that make a database.
-var makers = map[string]asking{"bundled": bundled, "debian": debian}
-
-// onBothDatabases runs a test on a database of each program; the site has no Placement that could
-// be reached.
-func onBothDatabases(t *testing.T, test func(t *testing.T, s *site, file string, ask asking)) {
-	for name, ask := range makers {
-		t.Run(name, func(t *testing.T) {
-			if found, err := hasUpstream(); err != nil {
-				t.Fatal(err)
-			} else if name == "debian" && !found {
-				t.Skip("SKIPPED: OpenStack Placement (Debian: python3-placement) is not installed, so its databases are not tried.")
-			}
-			s := newSite(t)
-			s.url = "http://127.0.0.1:1"
-			file := filepath.Join(s.dir, "db", "placement.db")
-			check(t, os.MkdirAll(filepath.Dir(file), 0o700))
-			ask(t, file, occupied())
-			test(t, s, file, ask)
-		})
-	}
+// onDatabaseOf makes a database and a site that has no Placement that could be reached.
+func onDatabaseOf(t *testing.T, ask asking) (s *site, file string) {
+	t.Helper()
+	s = newSite(t)
+	s.url = "http://127.0.0.1:1"
+	file = filepath.Join(s.dir, "db", "placement.db")
+	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	ask(t, file, occupied())
+	return s, file
 }
 
 // shape is where the guests' VGPUs are: "old", "new", or what is wrong.
@@ -162,135 +151,161 @@ func dsn(file string) string { return "sqlite://" + file }
 
 // TestMigrate: a host is moved while all services are down, once.
 func TestMigrate(t *testing.T) {
-	onBothDatabases(t, func(t *testing.T, s *site, file string, ask asking) {
-		migrate := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes"}
-		before := contents(t, filepath.Dir(file))
-		same := func(what string) {
-			t.Helper()
-			if d := cmp.Diff(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(contents(t, filepath.Dir(file))))); d != "" {
-				t.Errorf("%s: files came or went: %s", what, d)
+	testproc.Parallel(t, testproc.Light)
+	testMigrate(t, bundled)
+}
+
+// TestRealMigrate is the same with a database of OpenStack's Placement.
+func TestRealMigrate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testMigrate(t, debian)
+}
+
+func testMigrate(t *testing.T, ask asking) {
+	t.Helper()
+	s, file := onDatabaseOf(t, ask)
+	migrate := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes"}
+	before := contents(t, filepath.Dir(file))
+	same := func(what string) {
+		t.Helper()
+		if d := cmp.Diff(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(contents(t, filepath.Dir(file))))); d != "" {
+			t.Errorf("%s: files came or went: %s", what, d)
+		}
+		for path, content := range contents(t, filepath.Dir(file)) {
+			if content != before[path] {
+				t.Errorf("%s: %s was written", what, path)
 			}
-			for path, content := range contents(t, filepath.Dir(file)) {
-				if content != before[path] {
-					t.Errorf("%s: %s was written", what, path)
-				}
-			}
 		}
+	}
 
-		// Nothing needs to move: nothing is written, whatever else the driver would change.
-		s.configure("", `class_renames = {}`)
-		s.want("migrate-nothing.txt", exitDone, migrate...)
-		same("nothing to move")
+	// Nothing needs to move: nothing is written, whatever else the driver would change.
+	s.configure("", `class_renames = {}`)
+	s.want("migrate-nothing.txt", exitDone, migrate...)
+	same("nothing to move")
 
-		s.configure("vgpu-children", "")
-		check(t, os.RemoveAll(filepath.Join(s.dir, "state")))
-		s.want("migrate-dry-run.txt", exitDone, append(migrate, "--dry-run")...)
-		same("dry run")
-		if _, err := os.Stat(filepath.Join(s.dir, "state")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a dry run made the state directory: %v", contents(t, filepath.Join(s.dir, "state")))
-		}
+	s.configure("vgpu-children", "")
+	check(t, os.RemoveAll(filepath.Join(s.dir, "state")))
+	s.want("migrate-dry-run.txt", exitDone, append(migrate, "--dry-run")...)
+	same("dry run")
+	if _, err := os.Stat(filepath.Join(s.dir, "state")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a dry run made the state directory: %v", contents(t, filepath.Join(s.dir, "state")))
+	}
 
-		s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
-		if got := shapeOf(t, file, ask); got != "new" {
-			t.Error(got)
-		}
-		entries, err := journal.Read(filepath.Join(s.dir, "state"))
-		if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
-			t.Errorf("%+v, %v", entries, err)
-		}
+	s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
+	if got := shapeOf(t, file, ask); got != "new" {
+		t.Error(got)
+	}
+	entries, err := journal.Read(filepath.Join(s.dir, "state"))
+	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
+		t.Errorf("%+v, %v", entries, err)
+	}
 
-		before = contents(t, filepath.Dir(file))
-		s.want("migrate-nothing.txt", exitDone, migrate...)
-		same("once more")
-		if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone || !strings.Contains(out, `"outcome": "nothing to move"`) {
-			t.Errorf("%d, %s", code, out)
-		}
-	})
+	before = contents(t, filepath.Dir(file))
+	s.want("migrate-nothing.txt", exitDone, migrate...)
+	same("once more")
+	if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone || !strings.Contains(out, `"outcome": "nothing to move"`) {
+		t.Errorf("%d, %s", code, out)
+	}
 }
 
 // TestMigrateRefuses: with the reason, and without a byte changed.
 func TestMigrateRefuses(t *testing.T) {
-	onBothDatabases(t, func(t *testing.T, s *site, file string, ask asking) {
-		s.configure("vgpu-children", "")
-		before := contents(t, filepath.Dir(file))
-		refused := func(code int, words, database string, args ...string) {
-			t.Helper()
-			got, _, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", database}, args...)...)
-			if got != code || !strings.Contains(stderr, words) {
-				t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
-			}
-		}
-		refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
-		refused(exitConfig, "is not a file", dsn(s.dir), "--all-nodes")
-		refused(exitUsage, "select nodes", dsn(file))
-		refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
-		refused(exitUsage, "--database is required", "", "--all-nodes")
-		refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
-		refused(exitUsage, "may not hold a password", "mysql://u:secret@h/placement", "--all-nodes")
-		refused(exitUsage, "not supported", "redis://h/placement", "--all-nodes")
-		if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
-			t.Error("the database was written")
-		}
-
-		// Another program's tables, a former version's, and none.
-		other := filepath.Join(s.dir, "other.db")
-		tables := func(statements string) {
-			t.Helper()
-			check(t, os.RemoveAll(other))
-			db, err := sql.Open("sqlite", other)
-			check(t, err)
-			_, err = db.ExecContext(t.Context(), statements)
-			check(t, errors.Join(err, db.Close()))
-		}
-		tables("CREATE TABLE recipes (id INTEGER)")
-		refused(exitProtect, "refused", dsn(other), "--all-nodes")
-		tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('b4ed3a175331')")
-		refused(exitProtect, "too old", dsn(other), "--all-nodes")
-		check(t, os.WriteFile(other, nil, 0o600))
-		refused(exitProtect, "no tables of Placement", dsn(other), "--all-nodes")
-
-		// While an agent runs, also for a dry run.
-		check(t, os.MkdirAll(filepath.Join(s.dir, "state"), 0o700))
-		lock, err := os.Create(filepath.Join(s.dir, "state", "agent.lock"))
-		check(t, err)
-		check(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
-		refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes")
-		refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
-		check(t, lock.Close())
-
-		// A reshape that does not pass the checks.
-		s.configure("vgpu-children", `faults.reshape = "invent"`)
-		code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-		if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing was moved") {
-			t.Errorf("%d\n%s", code, stdout)
-		}
-		s.configure("vgpu-children", `not_ready = "the daemon is down"`)
-		code, stdout, _ = s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-		if code != exitFailed || !strings.Contains(stdout, "the daemon is down") {
-			t.Errorf("%d\n%s", code, stdout)
-		}
-		if contents(t, filepath.Dir(file))[file] != before[file] {
-			t.Error("the database was written")
-		}
-
-		// While one of our servers has it open. (That adopts a database of the other program.)
-		s.configure("vgpu-children", "")
-		server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
-		check(t, err)
-		refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
-		refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
-		check(t, server.Close())
-		if got := shapeOf(t, file, ask); got != "old" {
-			t.Error(got)
-		}
-	})
+	testproc.Parallel(t, testproc.Light)
+	testMigrateRefuses(t, bundled)
 }
 
-// TestMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal
+// TestRealMigrateRefuses is the same with a database of OpenStack's Placement.
+func TestRealMigrateRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testMigrateRefuses(t, debian)
+}
+
+func testMigrateRefuses(t *testing.T, ask asking) {
+	t.Helper()
+	s, file := onDatabaseOf(t, ask)
+	s.configure("vgpu-children", "")
+	before := contents(t, filepath.Dir(file))
+	refused := func(code int, words, database string, args ...string) {
+		t.Helper()
+		got, _, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", database}, args...)...)
+		if got != code || !strings.Contains(stderr, words) {
+			t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
+		}
+	}
+	refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
+	refused(exitConfig, "is not a file", dsn(s.dir), "--all-nodes")
+	refused(exitUsage, "select nodes", dsn(file))
+	refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
+	refused(exitUsage, "--database is required", "", "--all-nodes")
+	refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
+	refused(exitUsage, "may not hold a password", "mysql://u:secret@h/placement", "--all-nodes")
+	refused(exitUsage, "not supported", "redis://h/placement", "--all-nodes")
+	if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
+		t.Error("the database was written")
+	}
+
+	// Another program's tables, a former version's, and none.
+	other := filepath.Join(s.dir, "other.db")
+	tables := func(statements string) {
+		t.Helper()
+		check(t, os.RemoveAll(other))
+		db, err := sql.Open("sqlite", other)
+		check(t, err)
+		_, err = db.ExecContext(t.Context(), statements)
+		check(t, errors.Join(err, db.Close()))
+	}
+	tables("CREATE TABLE recipes (id INTEGER)")
+	refused(exitProtect, "refused", dsn(other), "--all-nodes")
+	tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+	refused(exitProtect, "too old", dsn(other), "--all-nodes")
+	check(t, os.WriteFile(other, nil, 0o600))
+	refused(exitProtect, "no tables of Placement", dsn(other), "--all-nodes")
+
+	// While an agent runs, also for a dry run.
+	check(t, os.MkdirAll(filepath.Join(s.dir, "state"), 0o700))
+	lock, err := os.Create(filepath.Join(s.dir, "state", "agent.lock"))
+	check(t, err)
+	check(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes")
+	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
+	check(t, lock.Close())
+
+	// A reshape that does not pass the checks.
+	s.configure("vgpu-children", `faults.reshape = "invent"`)
+	code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
+	if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing was moved") {
+		t.Errorf("%d\n%s", code, stdout)
+	}
+	s.configure("vgpu-children", `not_ready = "the daemon is down"`)
+	code, stdout, _ = s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
+	if code != exitFailed || !strings.Contains(stdout, "the daemon is down") {
+		t.Errorf("%d\n%s", code, stdout)
+	}
+	if contents(t, filepath.Dir(file))[file] != before[file] {
+		t.Error("the database was written")
+	}
+
+	// While one of our servers has it open. (That adopts a database of the other program.)
+	s.configure("vgpu-children", "")
+	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	check(t, err)
+	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
+	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
+	check(t, server.Close())
+	if got := shapeOf(t, file, ask); got != "old" {
+		t.Error(got)
+	}
+}
+
+// TestRealMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal
 // knows which, and the next run brings it to the end. The kill comes at the n-th change of a file
-// of the database or the state directory.
-func TestMigrateKilled(t *testing.T) {
-	const stride = 2 // of the changes of a whole run, about 60
+// of the database or the state directory, of which a whole run makes about 60.
+func TestRealMigrateKilled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	stride := 2
+	if !testproc.Nightly() {
+		stride = 6 + int(testproc.Seed(t)%4)
+	}
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "")
@@ -392,6 +407,7 @@ func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
 // TestMigrateByAnotherName: a link to the database leads to all that belongs to it, so a server
 // that has it open is noticed by its own name, and so is what a crash left in the write-ahead log.
 func TestMigrateByAnotherName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "")
@@ -434,6 +450,7 @@ func TestMigrateByAnotherName(t *testing.T) {
 
 // TestMigrateOfANodeOfTwoDrivers: which of them has it would be chance, so nothing moves.
 func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "", fmt.Sprintf("[drivers.other]\npath = %q\n[drivers.other.config]\nshape = \"flat\"\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
@@ -453,6 +470,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 // TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the
 // agent from its first start.
 func TestStartAfterMigrate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	url := s.url
 	file := filepath.Join(s.dir, "db", "placement.db")

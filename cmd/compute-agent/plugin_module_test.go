@@ -7,8 +7,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,15 +16,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real
 // process.
 func TestPluginScripts(t *testing.T) {
-	driver := filepath.Join(t.TempDir(), "compute-driver-fake")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", driver, "../compute-driver-fake").CombinedOutput(); err != nil {
-		t.Fatalf("building the fake driver: %v: %s", err, out)
-	}
+	testproc.Parallel(t, testproc.Light)
+	driver := fakeDriver(t, t.TempDir())
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/plugin",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
@@ -40,6 +37,7 @@ func TestPluginScripts(t *testing.T) {
 // TestJUnitIsWhatCIReads: well-formed XML whatever a plugin says, with counts that agree with the
 // cases, and seconds with a point.
 func TestJUnitIsWhatCIReads(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
 	report := drivertest.Report{Description: host.Description{Name: hostile}, Results: []drivertest.Result{
 		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},

@@ -17,9 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory outside
+// TestRealNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory outside
 // of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
-func TestNewDriverFromEmptyDirectory(t *testing.T) {
+func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestProgressNamesSlowChecks: where there is no terminal, a check that takes long is named, and
 // others are not; there are no carriage returns, and nothing comes after the end.
 func TestProgressNamesSlowChecks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		p := newProgress(&b, []drivertest.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, false)

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // development is a command that an author has running.
@@ -101,9 +101,10 @@ func built(t *testing.T, dir, pkg, name string) string {
 	return plugin
 }
 
-// TestPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the
+// TestRealPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the
 // pass that shows it comes because the driver noticed, an hour before it would come by itself.
-func TestPluginRunWatch(t *testing.T) {
+func TestRealPluginRunWatch(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "acme")
 	files, err := scaffold.Render(scaffold.Params{Name: "acme", Replace: "../.."})
 	if err == nil {
@@ -140,7 +141,8 @@ func TestPluginRunWatch(t *testing.T) {
 
 // TestPluginRunWatchBreaks: a Watch that fails is reported, and passes go on.
 func TestPluginRunWatchBreaks(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
+	testproc.Parallel(t, testproc.Light)
+	plugin := fakeDriver(t, t.TempDir())
 	config := filepath.Join(t.TempDir(), "fake.toml")
 	if err := os.WriteFile(config, []byte("faults.watch = \"error\"\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -157,7 +159,8 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 // TestPluginRunSaysWhatBroke: the output shows the stack of a driver that panics, and how a driver
 // ended.
 func TestPluginRunSaysWhatBroke(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
+	testproc.Parallel(t, testproc.Light)
+	plugin := fakeDriver(t, t.TempDir())
 	agent, err := exec.LookPath("compute-agent")
 	if err != nil {
 		t.Fatal(err)
@@ -183,17 +186,14 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 // TestPluginTestInterrupted: Ctrl-C while a driver hangs ends the command and the driver, and says
 // how far it came.
 func TestPluginTestInterrupted(t *testing.T) {
-	plugin := built(t, "../..", "./cmd/compute-driver-fake", "compute-driver-fake")
+	testproc.Parallel(t, testproc.Light)
+	plugin := fakeDriver(t, t.TempDir())
 	config := filepath.Join(t.TempDir(), "fake.toml")
 	if err := os.WriteFile(config, []byte("faults.update = \"hang\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	d := develop(t, "plugin", "test", plugin, "--config", config)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for len(running(t, plugin)) == 0 { // until the test's own deadline
-		<-tick.C
-	}
+	testproc.Eventually(t, testproc.Patience, "the driver's process", testproc.True(func() bool { return len(running(t, plugin)) > 0 }))
 	code, rest := d.interrupt(plugin)
 	if code != exitFailed || !strings.Contains(rest, "interrupted after ") || !strings.Contains(rest, " checks; 0 of them failed") {
 		t.Errorf("exit code %d: %s", code, rest)

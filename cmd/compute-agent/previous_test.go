@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -53,6 +54,7 @@ func again(t *testing.T, name string, use func(t *testing.T, path string, made b
 }
 
 func TestPreviousPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		host  = "11111111-1111-4111-8111-111111111111"
 		numa  = "22222222-2222-4222-8222-222222222222"
@@ -94,6 +96,7 @@ func TestPreviousPlacement(t *testing.T) {
 }
 
 func TestPreviousAPIDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const cell = "00000001-0000-0000-0000-000000000000"
 	small := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	again(t, "api.db", func(t *testing.T, path string, made bool) {
@@ -129,6 +132,7 @@ func TestPreviousAPIDatabase(t *testing.T) {
 // TestPreviousUpgrade: the API database of a build before that one, which lacks steps of the
 // schema.
 func TestPreviousUpgrade(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := previous(t, "api-first.db")
 	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "it has had 1 of ") {
 		t.Fatalf("opened without the missing steps: %v, %v", db, err)
@@ -151,6 +155,7 @@ func TestPreviousUpgrade(t *testing.T) {
 }
 
 func TestPreviousCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moment := celldb.Moment{Now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), DownTime: time.Minute}
 	again(t, "cell.db", func(t *testing.T, path string, made bool) {
 		db, err := celldb.Open(t.Context(), path, "cell1", celldb.Options{})

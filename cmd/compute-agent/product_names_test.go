@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestTreeShowsProductNames: the names of the driver are beside the providers, escaped, and bounded
 // before they reach the agent's clients. No other command shows them.
 func TestTreeShowsProductNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	path := filepath.Join(s.dir, "agent.toml")

@@ -17,6 +17,7 @@ import (
 // TestRefusedDatabases: a service does not start on a database that is not its own or that it does
 // not know, and systemd does not start it again: exit code 3.
 func TestRefusedDatabases(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const newer = "INSERT INTO %s (number, done, needs, token, beat) VALUES (99, 1, 99, 'x', 0)"
 	run := func(t *testing.T, args ...string) (int, string) {
 		var stderr bytes.Buffer
@@ -68,6 +69,7 @@ func TestRefusedDatabases(t *testing.T) {
 // TestExitCodesOfDatabases: what may pass by itself is a failure, after which systemd starts a
 // service again.
 func TestExitCodesOfDatabases(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[error]int{
 		sqldb.ErrSchema: exitProtect, sqldb.ErrNotDatabase: exitProtect, sqldb.ErrLost: exitProtect,
 		sqldb.ErrLocked: exitFailed, sqldb.ErrInUse: exitFailed, sqldb.ErrUnreachable: exitFailed, sqldb.ErrDenied: exitFailed,

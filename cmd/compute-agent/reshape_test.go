@@ -56,16 +56,17 @@ func newSite(t *testing.T) *site {
 	}))
 	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	s.url = web.URL
-	// The test's own program is the driver under the driver's name.
-	self, err := os.Executable()
-	check(t, err)
-	driver := filepath.Join(dir, "compute-driver-fake")
-	if os.Link(self, driver) != nil {
-		content, err := os.ReadFile(self)
-		check(t, err)
-		check(t, os.WriteFile(driver, content, 0o755))
-	}
+	fakeDriver(t, dir)
 	return s
+}
+
+// fakeDriver has the fake driver in a directory, and returns its path.
+func fakeDriver(t *testing.T, dir string) string {
+	t.Helper()
+	check(t, binaries.Build())
+	driver := filepath.Join(dir, "compute-driver-fake")
+	check(t, os.Link(filepath.Join(binaries.Dir(), "compute-driver-fake"), driver))
+	return driver
 }
 
 var check = testproc.Check
@@ -197,6 +198,7 @@ func (s *site) used() int64 {
 // A configuration that the running agent has not read is asked about beside it: its next start
 // reads the files as they are then.
 func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	stop := s.agent()
@@ -221,6 +223,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 }
 
 func TestRefusedReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", `faults.reshape = "lose"`)
@@ -250,6 +253,7 @@ func TestRefusedReshape(t *testing.T) {
 
 // TestHeldReshape: the agent stays up, and a refresh tries again.
 func TestHeldReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", `faults.reshape = "lose"`, "[reshape]\non_failure = \"hold\"")
@@ -283,6 +287,7 @@ func TestHeldReshape(t *testing.T) {
 }
 
 func TestReshapeAndUndo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", "")
@@ -335,6 +340,7 @@ func TestReshapeAndUndo(t *testing.T) {
 
 // TestReshapePlanThatIsUnknown: a script must not take "cannot tell" for "nothing to do".
 func TestReshapePlanThatIsUnknown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.configure("flat", `not_ready = "the lights are out"`)
 	code, stdout, stderr := s.run("plan", "--reshape")
@@ -347,6 +353,7 @@ func TestReshapePlanThatIsUnknown(t *testing.T) {
 }
 
 func TestReshapeUsage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.configure("flat", "")
 	for _, c := range []struct {

@@ -169,6 +169,7 @@ func (s *theft) cellClient(url string, id pki.Identity) *cellclient.Client {
 // TestRevokedHostIsCutOffAtACell: what a host does when it is revoked ends, on connections that
 // are open: a request that waits for work, and a stream. Another host is not affected.
 func TestRevokedHostIsCutOffAtACell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	url := s.newCell(s.follow(s.enrolment(), "denied"))
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
@@ -242,6 +243,7 @@ func refused(err error) bool {
 
 // TestRevokedHostIsCutOffAtPlacement: a connection of the host that is open is of no use to it.
 func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	_, line, err := osapi.NewToken([]string{"admin"}, "admin", "")
 	testproc.Check(t, err)
@@ -298,6 +300,7 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 // TestConfiguredDenyList: a service with [deny_list] url has a copy of the list as soon as it
 // runs, and keeps it when it starts without the enrolment service.
 func TestConfiguredDenyList(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	s.revoke("h417")
 	c := config.DenyList{File: s.path("denied"), URL: s.enrolment(), CAFile: s.path("ca.pem")}
@@ -332,6 +335,7 @@ func TestConfiguredDenyList(t *testing.T) {
 // TestOldTLS: cells, as they are configured, and the enrolment service refuse a client that speaks
 // TLS 1.2 at most. Placement speaks it, for clients of OpenStack, and 1.3 with those that can.
 func TestOldTLS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: "cell1"})
 	made, err := cellConfig(&config.Config{Cell: config.Cell{

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -18,21 +17,35 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+var binaries = testproc.Of("cmd/compute-driver-fake")
+
+// run runs the tests with a directory for binaries.
+type run struct{ m *testing.M }
+
+func (r run) Run() int { return binaries.Main(r.m) }
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
+	testscript.Main(run{m}, map[string]func(){"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
 }
 
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.
 func TestScripts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	runScripts(t, "testdata/script")
+}
+
+// TestRealScripts runs those that begin with a database of OpenStack's Placement.
+func TestRealScripts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	needsUpstream(t)
+	runScripts(t, "testdata/real")
+}
+
+func runScripts(t *testing.T, dir string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata/script",
+		Dir:  dir,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits, "await": await},
-		Condition: func(name string) (bool, error) {
-			if name == "upstream" {
-				return hasUpstream()
-			}
-			return false, fmt.Errorf("there is no condition %q", name)
-		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COMPUTE_AGENT_AGENT_RUNTIME_DIR", "/nonexistent-compute-agent")
 			return nil

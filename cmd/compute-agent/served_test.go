@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // at is a listener with an address, of which nothing is accepted.
@@ -26,6 +28,7 @@ func (l *at) Close() error   { l.closed = true; return nil }
 
 // TestServedPlainText: tokens that cross a network readably are worth a warning, with what to set.
 func TestServedPlainText(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	lo, other := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 	for _, c := range []struct {
 		address net.Addr
@@ -52,6 +55,7 @@ func TestServedPlainText(t *testing.T) {
 // TestServedUnwatched: a service whose configured metrics address is unavailable does not serve,
 // and leaves no listener behind.
 func TestServedUnwatched(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -170,6 +170,7 @@ func TestWatchOnATerminal(t *testing.T) {
 // TestHangup: SIGHUP reloads the configuration of an agent, on a terminal, too; but the one of a
 // terminal that is gone ends the agent, unless nohup started it.
 func TestHangup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	// What nohup started passes on that SIGHUP is ignored, but not if it handles the signal.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, syscall.SIGHUP)

@@ -9,11 +9,13 @@ import (
 	"unicode"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestUnprintableNames: names of resource providers that another client wrote neither control the
 // terminal nor forge lines, in any command; JSON has them as they are.
 func TestUnprintableNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	s.agent()()

@@ -56,6 +56,7 @@ func page(t *testing.T, network, address, path string) string {
 // TestCellAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken
 // serves all the same, and says what it lacks.
 func TestCellAdminSocket(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "run")
 	w := watchCell(dir, "cell1", "", newWatchedCell(t))
 	var first, second bytes.Buffer
@@ -89,6 +90,7 @@ func TestCellAdminSocket(t *testing.T) {
 
 // TestCellAdminSocketName: no name of a cell leads out of the directory.
 func TestCellAdminSocketName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
 		if got := cellAdminSocket(name); got != want {
 			t.Errorf("%q: %q", name, got)
@@ -99,6 +101,7 @@ func TestCellAdminSocketName(t *testing.T) {
 // TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets,
 // of which nothing is left; the address of [cell] is that of the cell with hosts.
 func TestStandaloneIsWatched(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	address := testproc.FreeAddress(t)
 	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{

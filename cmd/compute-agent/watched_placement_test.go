@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func newServer(t *testing.T) *placement.Server {
@@ -35,6 +36,7 @@ func newServer(t *testing.T) *placement.Server {
 // TestAdminSocket: it is its owner's alone, goes with the service, and a second service that finds
 // it taken serves all the same, and says what it lacks.
 func TestAdminSocket(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var cfg config.Config
 	cfg.Agent.RuntimeDir = filepath.Join(t.TempDir(), "run")
 	socket := filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket)

@@ -10,11 +10,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMetricsAddress: without a host it is loopback; one that is unavailable is an error that names
 // the key, since it is configured; nothing answers there after the end.
 func TestMetricsAddress(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for key, watch := range map[string]func(*testing.T, string) watched{
 		"placement_metrics.listen": func(t *testing.T, listen string) watched {
 			var cfg config.Config
@@ -58,6 +60,7 @@ func TestMetricsAddress(t *testing.T) {
 }
 
 func TestOnLoopback(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for given, want := range map[string]string{":9808": "127.0.0.1:9808", "192.0.2.1:9808": "192.0.2.1:9808", "[::1]:9808": "[::1]:9808", "localhost:1": "localhost:1"} {
 		if got := onLoopback(given); got != want {
 			t.Errorf("metrics for %s are served on %s, not on %s", given, got, want)

@@ -22,10 +22,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares
+// TestRealWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares
 // what comes with what it shows. Numbers, uuids and versions may be others; a line with nothing but
 // an ellipsis stands for any lines.
-func TestWritingADriver(t *testing.T) {
+func TestRealWritingADriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newAuthor(t)
 	sessions := golden.Commands(t, "../../docs/writing-a-driver.md", "$")
 	if len(sessions) < 10 {

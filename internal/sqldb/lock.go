@@ -174,9 +174,12 @@ func (l *lockFile) refuseLoss(version int64) error {
 	)}
 }
 
+// close unlocks the database, also for a process that was just started and has the file until it
+// executes its program.
 func (l *lockFile) close() error {
 	if l == nil {
 		return nil
 	}
+	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) // without it, closing does it a little later
 	return l.f.Close()
 }

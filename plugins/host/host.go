@@ -217,6 +217,9 @@ func (h *Host) Close() error {
 		s.Kill()
 	}
 	_ = os.Remove(h.sockets)
+	// Closing it is too late while a process that was just started has it, until it executes its
+	// program.
+	_ = unix.Flock(int(h.lock.Fd()), unix.LOCK_UN)
 	return h.lock.Close()
 }
 

@@ -12,6 +12,7 @@ package testproc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -39,6 +40,7 @@ type Binaries struct {
 }
 
 // Of returns the commands in folders of the module, such as "cmd/compute-agent", not built yet.
+// Those in the directory that TEST_BINARIES names are taken from there.
 func Of(folders ...string) *Binaries {
 	b := &Binaries{folders: folders}
 	b.Build = sync.OnceValue(func() error { return b.build(".") })
@@ -99,12 +101,43 @@ func (b *Binaries) Main(m *testing.M) int {
 // returns.
 func (b *Binaries) Dir() string { return b.dir }
 
+// made names a directory with commands that are built already, of this source: make builds them
+// once for the tests of all packages.
+const made = "TEST_BINARIES"
+
+// take links or copies a command from that directory. It is fs.ErrNotExist that there is none.
+func (b *Binaries) take(name string) error {
+	dir := os.Getenv(made)
+	if dir == "" {
+		return fs.ErrNotExist
+	}
+	from, to := filepath.Join(dir, name), filepath.Join(b.dir, name)
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	content, err := os.ReadFile(from) //nolint:gosec // named by who runs the tests
+	if err == nil {
+		err = os.WriteFile(to, content, 0o755) //nolint:gosec // another user runs it in some tests
+	}
+	if err != nil {
+		return fmt.Errorf("taking a command from %s: %w", made, err)
+	}
+	return nil
+}
+
 // build builds the commands of the module that source is a directory of.
 func (b *Binaries) build(source string) error {
 	if b.dir == "" {
 		return errors.New("building what is tested: TestMain does not call Main")
 	}
 	for _, folder := range b.folders {
+		if source == "." {
+			if err := b.take(path.Base(folder)); err == nil {
+				continue
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
 		args := []string{"build", "-trimpath", "-o", filepath.Join(b.dir, path.Base(folder))}
 		cgo := "0"
 		if folder == libvirtDriver {

@@ -41,7 +41,12 @@ func Lock(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// Closing it is too late while a process that was just started has the file, until it
+		// executes its program.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
 
 // Locked reports whether an agent has ever used a state directory.
