@@ -170,7 +170,7 @@ var _ = broken(map[string]brokenPlugin{
 		return next()
 	})},
 	"leaks memory": {check: "load/memory", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
-		kept = append(kept, bytes.Repeat([]byte{1}, 256<<10))
+		kept = append(kept, bytes.Repeat([]byte{1}, 400<<10))
 		return next()
 	})},
 	"leaves a helper in a session of its own": {check: "shutdown/strays", breakage: starts((*exec.Cmd).Start, &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "30"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}})},
