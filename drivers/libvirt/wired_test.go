@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // switched is a value of a key that is not its default, and what must be set beside it in both
@@ -92,6 +93,7 @@ var seenElsewhere = map[string]string{
 // TestEachKeyIsWired: a key that is switched away from its default, alone, changes something that
 // can be seen from outside: the tree, what is asked of libvirt, a warning, a refused reshape.
 func TestEachKeyIsWired(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.GPUHost()
 	h.Namespaces = []testhost.Namespace{{Name: "namespace0.0", Label: "ns0", UUID: "f2d5c4a8-0000-4000-8000-000000000001", Mode: "dax", Driver: "device_dax", Bytes: 8 << 30}}
 	own, other := scratch(t), scratch(t)
@@ -236,6 +238,7 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 // TestTimeoutsReachTheConnection: each time decides how long a daemon that does not answer is
 // waited for, when it is connected to and when it is asked.
 func TestTimeoutsReachTheConnection(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	took := func(t *testing.T, config map[string]any, connects bool) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			end := make(chan struct{})
