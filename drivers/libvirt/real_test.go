@@ -57,7 +57,7 @@ func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
 
 func stopDaemon(t *testing.T, d *libvirtd.Daemon) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
 	if err := d.Stop(ctx); err != nil {
 		t.Error(err)

@@ -61,7 +61,7 @@ func start(t *testing.T, o Options) *Daemon {
 
 func stop(t *testing.T, d *Daemon) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
 	if err := d.Stop(ctx); err != nil {
 		t.Error(err)
@@ -323,7 +323,7 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 			if err := errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)); err != nil {
 				t.Fatal(err)
 			}
-			args := append(slices.Clone(tc.with), self, "-test.v", "-test.timeout=5m", "-test.run="+tests)
+			args := append(slices.Clone(tc.with), self, "-test.v", "-test.parallel=1", "-test.timeout=5m", "-test.run="+tests)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = tmp
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
@@ -341,6 +341,8 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	syscall.ForkLock.RLock() // a process that is forked meanwhile would have it open for writing
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, text, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -60,7 +59,7 @@ func privateDaemon(t testing.TB) *libvirtd.Daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		if err := d.Stop(ctx); err != nil {
 			t.Error(err)
