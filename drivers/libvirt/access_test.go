@@ -11,11 +11,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDirectoriesThatAreClosedToQEMU: a pass warns of the directories of guests that QEMU's user
 // cannot enter, before the first guest is made.
 func TestDirectoriesThatAreClosedToQEMU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // everything is a configuration that looks at all there is.
@@ -37,6 +38,7 @@ func (r *rig) refused(tree *providertree.Tree) error {
 // it may pass by itself; the second time it has not. The tree stands, and when the files are right
 // again, so does the pass.
 func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for _, b := range testhost.Breakages() {
 		t.Run(b.Name, func(t *testing.T) {
@@ -76,6 +78,7 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 // What is wrong with one thing is no reason to say nothing of the host: a warning says what is not
 // known for it, and nothing less is reported.
 func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Module, h.SEV = "kvm_amd", &testhost.SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}
 	domains := []testhost.Domain{{Name: "one", UUID: guestUUID, VCPUs: 1, MemoryMiB: 64}, {Name: "two", UUID: otherUUID, VCPUs: 1, MemoryMiB: 64}}
@@ -139,6 +142,7 @@ func sevCapabilities(guests, esGuests int) string {
 // A root that has the contexts itself, as before 2025.2, keeps them while libvirt does not report
 // them: there is no saying where they are to go.
 func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.GPUHost()
 	d := newDaemon(t, h)
 	d.noCaps = errors.New("the emulator crashed")
@@ -155,6 +159,7 @@ func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 // A configuration that contradicts the host: an error that names the key where guests would get
 // what is not there, a warning where something only has no effect.
 func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.CPUs[15].Offline = true
 	list := func(v ...any) []any { return v }
@@ -237,6 +242,7 @@ func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 // A reshape that cannot be leaves tree and allocations as they were, though half of it was made by
 // then.
 func TestFailedReshapeLeavesTheTreeUnchanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)

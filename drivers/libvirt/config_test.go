@@ -16,9 +16,11 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestConfigDefaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, raw := range []string{"", "{}"} {
 		got, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
 		if err != nil {
@@ -40,6 +42,7 @@ func TestConfigDefaults(t *testing.T) {
 }
 
 func TestConfigMistakesNameTheirKey(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for raw, key := range map[string]string{
 		`{"uri": ""}`:               "uri",
 		`{"uri": "/run/libvirt"}`:   "uri",
@@ -88,6 +91,7 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 
 // mistakes in different places are reported together, in a fixed order.
 func TestAllConfigMistakesAreReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, err := parseConfig(json.RawMessage(`{
 		"uri": "x", "numa": "deep", "chroot": "here", "reserved_host_cpus": -1, "cpu_allocation_ratio": -1, "initial_ram_allocation_ratio": -1, "call_timeout": "1",
 		"cpu_shared_set": "4-", "cpu_dedicated_set": "x", "reserved_huge_pages": [{"node": 0}, {"node": 0, "size": "2M", "count": 1}, {"size": "2M", "count": 1}],
@@ -114,6 +118,7 @@ func TestAllConfigMistakesAreReported(t *testing.T) {
 
 // The schema and the struct name the same keys, and the same defaults.
 func TestSchemaMatchesTheConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var s struct {
 		AdditionalProperties *bool
 		Properties           map[string]struct {

@@ -16,12 +16,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testhost"
 )
 
-// TestConformance puts the suite that every driver must pass to the plugin as it is shipped: a
+// TestRealConformance puts the suite that every driver must pass to the plugin as it is shipped: a
 // process with the real library in it. It does so on a host of libvirt's test driver, which is the
 // same everywhere, on this machine, through a daemon of its own, and on a made-up host with
 // devices, in both shapes and from one to the other.
-func TestConformance(t *testing.T) {
-	t.Parallel()
+func TestRealConformance(t *testing.T) {
 	path := builtPlugin(t)
 	// All are started before the first check: the one for remaining processes takes what starts
 	// beside it for its plugin's.

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // many are guests.
@@ -36,6 +37,7 @@ func (d *daemon) asked() asked { return asked{d.lists, d.dumps, d.looks, d.expan
 // One list (with its states) of the domains for each pass, and no XML of those that nothing
 // happened to, nor a look at the devices.
 func TestCallsOfAPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const guests = 200
 	h := testhost.Sample()
 	d := newDaemon(t, h)
@@ -77,6 +79,7 @@ func TestCallsOfAPass(t *testing.T) {
 // Without an event, the XML of each domain is read again after some passes, at different ones; and
 // so is what disagreed.
 func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const guests = 200
 	h := testhost.Sample()
 	d := newDaemon(t, h)
@@ -107,6 +110,7 @@ func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 // A pass that was given up leaves its call, and in time the connection, to libvirt. When that call
 // goes on after all, it does so beside later passes, which must not mind (run with -race).
 func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	hang := make(chan struct{})
@@ -160,6 +164,7 @@ func large(n int) testhost.Host {
 // What is read of the kernel follows from what there is: so many files for each CPU and device, and
 // not one more for what is of no use.
 func TestFilesOfAPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	small, big := large(20), large(200)
 	small.CPUs, small.Cells = testhost.Grid{Packages: 1, CoresPerDie: 8, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
 	for i := range small.Devices {

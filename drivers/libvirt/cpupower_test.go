@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // asleep is a host whose CPUs of a list are offline.
@@ -27,6 +28,7 @@ func asleep(h testhost.Host, cpus ...int) testhost.Host {
 // TestManagedCPUsCountOfflineToo: a host whose idle dedicated CPUs are offline, as nova-compute
 // leaves them, is the same tree as with all of them online: it is adopted without a write.
 func TestManagedCPUsCountOfflineToo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for name, tc := range map[string]struct {
 		config map[string]any
@@ -82,6 +84,7 @@ func TestManagedCPUsCountOfflineToo(t *testing.T) {
 // TestPowerIsNoChangeOfTheHost: CPUs that go on and off with guests cause no pass and no other
 // tree; others do.
 func TestPowerIsNoChangeOfTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	r := newRig(t, h, d.open, map[string]any{"cpu_shared_set": "0,1,8", "cpu_dedicated_set": "2-7,10-15", "cpu_power_management": true, "numa": "nested"})
@@ -119,6 +122,7 @@ func TestPowerIsNoChangeOfTheHost(t *testing.T) {
 // TestPowerThatCannotBeManaged: what Nova does not start with fails a pass, once for each
 // configuration; what keeps CPUs from being switched is a warning.
 func TestPowerThatCannotBeManaged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := asleep(testhost.Sample(), 3)
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_dedicated_set": "0,2-7", "cpu_power_management": true})
 	kernel := testhost.Tree(r.chroot)
@@ -170,6 +174,7 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 
 // TestUnknownCores: CPUs whose core is not known are known once they were online.
 func TestUnknownCores(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := asleep(testhost.Sample(), 2, 3, 10)
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_dedicated_set": "2-3,10-11", "cpu_power_management": true})
 	cfg, _, err := r.current()

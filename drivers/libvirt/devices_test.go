@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // devicesOf runs --devices on a made-up host with the names of testdata/pci.ids.
@@ -129,6 +130,7 @@ func TestDevicesWithoutNamesAreListed(t *testing.T) {
 }
 
 func TestDevicesRefusesWrongArguments(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, args := range [][]string{{"--output", "xml"}, {"more"}, {"--nothing"}} {
 		if err := Devices(&bytes.Buffer{}, args); err == nil || !strings.Contains(err.Error(), "usage") {
 			t.Errorf("%q: %v", args, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func inv(total, reserved int64, ratio float64) providertree.Inventory {
@@ -30,6 +31,7 @@ func inv(total, reserved int64, ratio float64) providertree.Inventory {
 }
 
 func TestANewNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	root := r.mustPass(newTree(t))
@@ -47,6 +49,7 @@ func TestANewNode(t *testing.T) {
 }
 
 func TestUnmanagedItemsAreKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)
@@ -91,6 +94,7 @@ func TestUnmanagedItemsAreKept(t *testing.T) {
 func second(_ bool, err error) error { return err }
 
 func TestRatiosAndReserved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for _, tc := range []struct {
 		name             string
@@ -128,6 +132,7 @@ func TestRatiosAndReserved(t *testing.T) {
 }
 
 func TestMoreReservedThanThereIs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"reserved_host_cpus": 17, "reserved_host_memory_mb": 1 << 20})
 	_, err := r.pass(newTree(t))
@@ -137,6 +142,7 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 }
 
 func TestDiskBelowOneGiBHasNoInventory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree := newTree(t)
 	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5}); err != nil {
 		t.Fatal(err)
@@ -151,6 +157,7 @@ func TestDiskBelowOneGiBHasNoInventory(t *testing.T) {
 }
 
 func TestTheNodesName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for _, tc := range []struct{ agent, key, libvirt, want string }{
 		{"agent", "key", "lv", "key"}, {"agent", "", "lv", "agent"}, {"", "", "lv", "lv"}, {"", "", "", ""},
@@ -177,6 +184,7 @@ func TestTheNodesName(t *testing.T) {
 }
 
 func TestWrongNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)
@@ -194,6 +202,7 @@ func TestWrongNodes(t *testing.T) {
 }
 
 func TestUnavailableLibvirtIsNotReady(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for name, tc := range map[string]struct {
 		away error
@@ -238,6 +247,7 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 
 // What libvirt says may be nonsense: an error that names it, never an inventory made of it.
 func TestImpossibleAnswersAreErrors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for name, tc := range map[string]struct {
 		break_ func(*daemon)
@@ -289,6 +299,7 @@ func TestImpossibleAnswersAreErrors(t *testing.T) {
 }
 
 func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for name, break_ := range map[string]func(*daemon, string){
 		"cpu-count":     func(d *daemon, _ string) { d.node.CPUs = 3 },
@@ -351,6 +362,7 @@ func unthreaded(h testhost.Host) string {
 // Where libvirt cannot expand the CPU, or does not know it, the kernel's flags stand in for what
 // the model's name hides.
 func TestKernelFlagsReplaceUnexpandedCPUFeatures(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	unknown := testhost.Sample()
 	unknown.Processor.Model = ""
 	for name, tc := range map[string]struct {
@@ -374,6 +386,7 @@ func TestKernelFlagsReplaceUnexpandedCPUFeatures(t *testing.T) {
 }
 
 func TestTheCPUIsExpandedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	r := newRig(t, h, d.open, nil)
@@ -386,6 +399,7 @@ func TestTheCPUIsExpandedOnce(t *testing.T) {
 }
 
 func TestTheInstancesDirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	gone := filepath.Join(r.instances, "not", "mounted")
@@ -413,6 +427,7 @@ func TestTheInstancesDirectory(t *testing.T) {
 }
 
 func TestHangingFileSystemIsNotReady(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		var measurements atomic.Int32
@@ -442,6 +457,7 @@ func TestHangingFileSystemIsNotReady(t *testing.T) {
 }
 
 func TestReloadChangesOnlyWhatChanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	opened := 0
 	d := newDaemon(t, h)
@@ -470,6 +486,7 @@ func TestReloadChangesOnlyWhatChanged(t *testing.T) {
 }
 
 func TestWatchReportsReconnects(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := testhost.Sample()
 		d := newDaemon(t, h)
@@ -515,6 +532,7 @@ func TestWatchReportsReconnects(t *testing.T) {
 
 // For any host, what is reported is what the model has.
 func TestReportEqualsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Sample()
 		h.Devices = nil
@@ -547,6 +565,7 @@ func TestReportEqualsTheModel(t *testing.T) {
 // Where libvirt's daemon loses its events, everything is looked at again after a while all the
 // same, and the kernel's files have the truth.
 func TestLostEventsAreFollowedByAResync(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := testhost.Sample()
 		r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})

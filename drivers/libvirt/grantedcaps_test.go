@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSavedDomainCapabilities: without write access to libvirt the tree is the one that is reported
 // with it, as long as the domain capabilities were saved by a process that has it.
 func TestSavedDomainCapabilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Module, h.SEV = "kvm_amd", &testhost.SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}
 	d := newDaemon(t, h)

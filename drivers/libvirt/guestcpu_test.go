@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cpuTraits are those of a host's CPU features, shortened.
@@ -28,6 +29,7 @@ func cpuTraits(traits []string) []string {
 // TestCPUTraitsFollowWhatGuestsSee: as Nova's driver reports them for these options, but that it
 // reports a feature that guests do not have.
 func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	host := []string{"AESNI", "AVX", "AVX2", "AVX512F", "CLMUL", "INTEL_VMX", "SSE", "SSE2", "SSE41", "SSE42", "SSSE3", "VMX"}
 	without := func(gone ...string) []string {
 		return slices.DeleteFunc(slices.Clone(host), func(trait string) bool { return slices.Contains(gone, trait) })
@@ -62,6 +64,7 @@ func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 
 // TestCPUModelThatLibvirtDoesNotKnow: nothing is reported, and nothing taken away.
 func TestCPUModelThatLibvirtDoesNotKnow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_mode": "custom", "cpu_models": []string{"Nehalem", "Unheard-Of"}})
 	tree := newTree(t)
@@ -75,6 +78,7 @@ func TestCPUModelThatLibvirtDoesNotKnow(t *testing.T) {
 }
 
 func TestCPUModelConfig(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for name, c := range map[string]struct {
 		config map[string]any
@@ -95,13 +99,14 @@ func TestCPUModelConfig(t *testing.T) {
 	}
 }
 
-// TestCPUModelsOfARealDaemon: libvirt's own models, whatever this machine is.
-func TestCPUModelsOfARealDaemon(t *testing.T) {
+// TestRealCPUModels: libvirt's own models, whatever this machine is.
+func TestRealCPUModels(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the models are of x86")
 	}
 	if _, err := os.Stat("/usr/share/libvirt/cpu_map/index.xml"); err != nil {
-		notTested(t, err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{

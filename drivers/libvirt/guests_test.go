@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -38,6 +39,7 @@ const novaInstance = `<nova:instance xmlns:nova="http://openstack.org/xmlns/libv
 </nova:instance>`
 
 func TestGuestsListsTheDomains(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{
 		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}, {UUID: otherUUID, Name: "unmanaged", VCPUs: 1, MemoryMiB: 64},
@@ -81,6 +83,7 @@ func treeWithDisk(t *testing.T) *providertree.Tree {
 // TestGuestsOfNovaThatCannotBeHealed: the message names the guest, the reason, and the command with
 // which Nova heals it.
 func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		domain testhost.Domain
 		tree   func(*testing.T) *providertree.Tree
@@ -113,6 +116,7 @@ func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 
 // TestGuestsOnSharedStorage: disk space is of the one provider that shares it with the node.
 func TestGuestsOnSharedStorage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const storage, aggregate = "5e2a3b91-7c60-4ff4-8d84-0b2bd9a9f509", "5e2a3b91-7c60-4ff4-8d84-0b2bd9a9f510"
 	tree := newTree(t)
 	_, err := tree.SetAggregates(nodeUUID, []string{aggregate})
@@ -136,6 +140,7 @@ func TestGuestsOnSharedStorage(t *testing.T) {
 
 // TestGuestsInCells: with NUMA cells as providers, what is bound to a cell is of that cell.
 func TestGuestsInCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	host := testhost.Sample()
 	var cpus []int
 	for _, cpu := range host.CPUs {
@@ -171,6 +176,7 @@ func TestGuestsInCells(t *testing.T) {
 // TestGuestsAreAllOrAnError: nothing that goes wrong looks like a host without guests, or with
 // fewer.
 func TestGuestsAreAllOrAnError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	broken := errors.New("domain \"x\": internal error")
 	for name, c := range map[string]struct {
 		break_ func(*daemon)

@@ -16,10 +16,12 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Without the table there is no such ability, and no connection with write access.
-func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
+func TestRealInstancesAreManagedOnlyIfConfigured(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": "test:///default"})
 	tree := newTree(t)
 	r.mustPass(tree)
@@ -60,13 +62,13 @@ func TestInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 	}
 }
 
-// TestInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own
-// emulation that it makes and removes. It does not run beside TestConformance: the check for
+// TestRealInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own
+// emulation that it makes and removes. It does not run beside TestRealConformance: the check for
 // remaining processes adopts orphans of this process, and would take QEMU, which libvirt starts as
 // a daemon, for one of its plugin's.
-func TestInstanceConformance(t *testing.T) {
+func TestRealInstanceConformance(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
-		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	dir := t.TempDir()
 	d := privateDaemon(t, place(t, ""))

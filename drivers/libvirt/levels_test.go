@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // simulated is a driver on a simulated host, with the real library between.
@@ -43,7 +44,8 @@ func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config m
 
 // The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from
 // the made-up /sys. It reads no parents of mediated devices that are no PCI devices.
-func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
+func TestRealTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
 		h.Virtual = nil
@@ -60,7 +62,8 @@ func TestTheTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 
 // Without a /sys of its own, the test driver's host is a number of CPUs, memory and devices that
 // are in no cell: as a flat tree it is whole, and as a nested one it has one cell.
-func TestTestDriverHostWithoutChroot(t *testing.T) {
+func TestRealTestDriverWithoutChroot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for i := range h.Devices {
 		h.Devices[i].Cell = testhost.None
@@ -82,7 +85,8 @@ func TestTestDriverHostWithoutChroot(t *testing.T) {
 // The model once more, with a real daemon on top of the made-up /sys, some hosts that were drawn
 // before and are the same each time. Kernels without NUMA are left out: of these libvirt asks the
 // kernel itself, which is this machine's.
-func TestTheTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
+func TestRealTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	drawn := 0
 	for seed := 1; drawn < 4; seed++ {
 		h := testhost.Random().Example(seed)

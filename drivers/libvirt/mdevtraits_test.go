@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -39,6 +40,7 @@ func typed(more ...string) string {
 // TestMdevTypeTraitsFollowTheType: they come, change and go with the type, and other
 // traits stay.
 func TestMdevTypeTraitsFollowTheType(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Device("0000:05:00.0").Mdevs, h.Device("0000:05:00.0").Types[0].Available = nil, 16
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
@@ -90,6 +92,7 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 // TestDisabledMdevTypesAreNotRead: how many can be made is a call into the vendor's
 // driver.
 func TestDisabledMdevTypesAreNotRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
 	write(t, r.chroot, gpusTypes+"nvidia-231/available_instances", "the driver is busy")

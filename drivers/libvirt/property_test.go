@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // hundredGiB takes the disk of this machine out of the tree.
@@ -25,6 +26,7 @@ func (r *rig) hundredGiB() *rig {
 // the other shape and back, with nothing allocated, it is that of the other shape, and the first
 // one again.
 func TestTheTreeEqualsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
 		w := drawWish(rt, h)

@@ -32,14 +32,6 @@ import (
 // These tests have the real library below them: with its test driver, and with a real daemon of
 // their own.
 
-func notTested(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-	}
-	t.Skipf("NOT TESTED: %s", why)
-}
-
 // noEmulators is a search path without QEMU: the daemon has nothing to question and answers at
 // once.
 const noEmulators = "/usr/sbin:/sbin"
@@ -54,7 +46,7 @@ func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
 	t.Helper()
 	d, err := libvirtd.StartPrivate(t.Context(), o)
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,14 +57,15 @@ func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
 
 func stopDaemon(t *testing.T, d *libvirtd.Daemon) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
 	if err := d.Stop(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestReportThroughLibvirtsTestDriver(t *testing.T) {
+func TestRealReportThroughLibvirtsTestDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
 	if err := os.WriteFile(file, []byte(h.NodeXML()), 0o600); err != nil {
@@ -87,7 +80,8 @@ func TestReportThroughLibvirtsTestDriver(t *testing.T) {
 	}
 }
 
-func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
+func TestRealReportThroughLibvirtsDefaultHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": "test:///default"})
 	root := r.mustPass(newTree(t))
 	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
@@ -96,7 +90,8 @@ func TestReportThroughLibvirtsDefaultHost(t *testing.T) {
 
 // The machine itself, by a real daemon: what is reported is what the kernel says, where that can be
 // said.
-func TestReportOfThisMachine(t *testing.T) {
+func TestRealReportOfThisMachine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
 	root := r.mustPass(newTree(t))
@@ -119,9 +114,10 @@ func TestReportOfThisMachine(t *testing.T) {
 
 // With emulators: what they can run is reported, and what was learnt about them is kept for the
 // next start.
-func TestReportOfEmulators(t *testing.T) {
+func TestRealReportOfEmulators(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
-		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	o := place(t, "")
 	d := privateDaemon(t, o)
@@ -155,7 +151,8 @@ func TestReportOfEmulators(t *testing.T) {
 }
 
 // The daemon is stopped, goes on, is killed and comes back beneath the driver.
-func TestDaemonRestarts(t *testing.T) {
+func TestRealDaemonRestarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	o := place(t, noEmulators)
 	d := privateDaemon(t, o)
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "2s", "connect_timeout": "2s"})
@@ -219,10 +216,11 @@ func TestDaemonRestarts(t *testing.T) {
 	<-ended
 }
 
-func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
+func TestRealDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	uri, ok, why := libvirtd.Find(t.Context())
 	if !ok {
-		t.Skipf("NOT TESTED: no libvirt daemon runs on this machine (%s)", why)
+		t.Skipf("no libvirt daemon runs on this machine (%s)", why)
 	}
 	driver := New()
 	raw, err := json.Marshal(map[string]any{"uri": uri, "reserved_host_memory_mb": 1})
@@ -241,9 +239,10 @@ func TestDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 	}
 }
 
-// TestGuestsThroughLibvirtsTestDriver: one domain that Nova made, and one that another program
+// TestRealGuestsThroughLibvirtsTestDriver: one domain that Nova made, and one that another program
 // created and that is off.
-func TestGuestsThroughLibvirtsTestDriver(t *testing.T) {
+func TestRealGuestsThroughLibvirtsTestDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
 	node := h.NodeXML(testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1},

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // change is a host whose tree is of one configuration, with guests, and the agent's start with
@@ -217,6 +218,7 @@ func unplug(address string) func(*testhost.Host) {
 }
 
 func TestAllocatedInventoryThatIsRemovedDoesNotBlockAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dave := pinned(guestOf(1, 1, 64), 0, 1)
 	flatGPU := map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 _pci_0000_82_00_0:VGPU=1"}
 	nestedGPU := map[string]string{consumer(1): "_numa_0:VCPU=1 _numa_0:MEMORY_MB=64 _pci_0000_82_00_0:VGPU=1"}
@@ -249,6 +251,7 @@ func TestAllocatedInventoryThatIsRemovedDoesNotBlockAReshape(t *testing.T) {
 }
 
 func TestUnreadableDomainIsNotTreatedAsDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one := guestOf(1, 2, 64)
 	garbled := map[string]string{consumer(1): "<domain"}
 	runChanges(t, map[string]change{
@@ -265,6 +268,7 @@ func TestUnreadableDomainIsNotTreatedAsDeleted(t *testing.T) {
 }
 
 func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	sets := func(numa string) map[string]any {
 		return map[string]any{"numa": numa, "cpu_shared_set": "0-1,4-5", "cpu_dedicated_set": "2-3,6-7"}
 	}
@@ -282,6 +286,7 @@ func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
 // nothing in them; and where another program has a provider below a cell, it stays when the host is
 // flat again.
 func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	runChanges(t, map[string]change{"left over": {
 		tree: func(t *testing.T, tree *providertree.Tree) {
 			uuid, err := providertree.ChildUUID(nodeUUID, "numa_0")
@@ -297,6 +302,7 @@ func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 
 // Whatever an operator changes at once, no guest loses anything.
 func TestReshapeMovesEverythingAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	mdev := "b7c7d4b0-0c1e-4a3d-8a3e-000000000001" // the sample's, of the first GPU
 	dedicated, floating := pinned(guestOf(1, 2, 64), 1, 6, 7), guestOf(2, 2, 64)
 	floating.Mdevs = []string{mdev}
@@ -324,6 +330,7 @@ func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 
 // What a domain has that cannot be read is not given to an instance as if it were free.
 func TestSpawnIsRefusedWhileADomainIsUnreadable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
 	d.domains, d.odd = []testhost.Domain{guestOf(1, 1, 64), guestOf(2, 1, 64)}, map[string]string{consumer(2): "<domain"}

@@ -77,14 +77,15 @@ func drain(eventLog <-chan string) {
 func emulatorCache(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
-		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	return filepath.Join(t.TempDir(), "cache")
 }
 
 // What happens to the machine causes an event, and the next pass has it in the tree: GPUs and
 // virtual functions that come and go, mediated devices, guests.
-func TestEventsTriggerAPass(t *testing.T) {
+func TestRealEventsTriggerAPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	gpu := *h.Device("0000:82:00.0")
 	s := testhost.SimForTest(t, h, testhost.SimOptions{Emulators: true, Cache: emulatorCache(t)})
@@ -156,7 +157,8 @@ func TestEventsTriggerAPass(t *testing.T) {
 // The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked
 // meanwhile is answered with NotReady and a reason, the tree stands, and the driver finds back by
 // itself. Its connections leave nothing behind: Shutdown would tell.
-func TestDaemonRestartsOnAHostWithDevices(t *testing.T) {
+func TestRealDaemonRestartsOnAHostWithDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "2s", "connect_timeout": "2s"})
 	eventLog := r.watched()

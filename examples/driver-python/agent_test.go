@@ -98,6 +98,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 }
 
 func TestItDiesWithTheAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cmd, _, said := agent(t)
 	var pid int
 	if _, err := fmt.Sscanf(said, "plugin %d:", &pid); err != nil || !alive(pid) {
@@ -114,7 +115,11 @@ func TestItDiesWithTheAgent(t *testing.T) {
 // can be written and executed, all capabilities, system calls outside the service's set. The unit's
 // file system restrictions are not part of it.
 func TestItWorksInTheUnitsSandbox(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t)
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		testproc.NotRun(t, "no systemd-analyze (Debian package: systemd)")
+	}
 	sandbox := []string{python, "-I", "tests/sandbox.py", unit}
 	refused := `import ctypes, mmap, os
 libc, data = ctypes.CDLL(None, use_errno=True), mmap.mmap(-1, 4096)

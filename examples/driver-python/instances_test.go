@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func instance() plugins.InstanceSpec {
@@ -25,6 +26,7 @@ func instance() plugins.InstanceSpec {
 // TestInstancesOutliveTheProcess makes, stops and removes an instance, with a driver that is killed
 // in between.
 func TestInstancesOutliveTheProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	state := t.TempDir()
 	happened := make(chan string, 1000)
 	r := startSpec(t, func(s *host.Spec) {
@@ -80,6 +82,7 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 // TestShapesAndRenamesArrive migrates a tree without a recorded layout, as the agent does when it
 // starts.
 func TestShapesAndRenamesArrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"a":4,"b":4},"former_nodes":["old"]}`)
 	version, err := r.LayoutVersion(r.ctx())
 	if err != nil || version != 2 {

@@ -32,8 +32,7 @@ const (
 	packages = "python3-grpcio, python3-protobuf, python3-cryptography, protobuf-compiler"
 	rootUUID = "11111111-2222-3333-4444-555555555555"
 	guest    = "99999999-2222-3333-4444-555555555555"
-	// patience bounds every wait: nothing is expected to take that long.
-	patience = 60 * time.Second
+	patience = testproc.Patience
 )
 
 // executable is the built driver, for all tests; "" if packages are missing, and why.
@@ -67,15 +66,11 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// need skips the test without the packages, and fails it under CI.
+// need ends a test without the packages.
 func need(t *testing.T) {
 	t.Helper()
-	switch {
-	case missing == "":
-	case os.Getenv("CI") != "":
-		t.Fatal(missing)
-	default:
-		t.Skip(missing)
+	if missing != "" {
+		testproc.NotRun(t, missing)
 	}
 }
 
@@ -160,6 +155,7 @@ func node(t *testing.T) *providertree.Tree {
 }
 
 func TestItReportsTheMachine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"pci_0000_84_00_0":4},"traits":["CUSTOM_PYTHON"]}`)
 	if s := r.Status(); s.State != host.Healthy || s.Version != "2.0.0" || !strings.HasPrefix(s.SDK, "python ") {
 		t.Errorf("status: %+v", s)
@@ -205,6 +201,7 @@ func TestItReportsTheMachine(t *testing.T) {
 }
 
 func TestItReshapes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"a":4,"b":4}}`)
 	before := node(t)
 	if _, err := before.SetInventory(rootUUID, "VGPU", providertree.Inventory{Total: 8}); err != nil {
@@ -251,6 +248,7 @@ func TestItReshapes(t *testing.T) {
 }
 
 func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
 	var wrong *plugins.ConfigError
 	if err := r.Reconfigure(r.ctx(), spec(`{"gpu":{}}`)); !errors.As(err, &wrong) || wrong.Key != "gpu" {
@@ -269,6 +267,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 
 // TestItTakesLargeMessages: the protocol's limit is 16 MiB, gRPC's own 4 MiB.
 func TestItTakesLargeMessages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
 	tree := node(t)
 	for i := range 10_000 {
@@ -303,6 +302,7 @@ func TestItTakesLargeMessages(t *testing.T) {
 }
 
 func TestItTellsOfChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"look_every":0.05}`)
 	r.await("the start", func() bool { return len(r.changed) > 0 }) // every new process is a change
 	<-r.changed
@@ -321,6 +321,7 @@ func (r *rig) specThatTells(config string) host.Spec {
 }
 
 func TestItComesBackAfterAKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
 	first := r.Status().PID
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
@@ -335,6 +336,7 @@ func TestItComesBackAfterAKill(t *testing.T) {
 // TestItEndsInOrder: an orderly stop logs no warning, and what the driver logs arrives with its
 // level and fields.
 func TestItEndsInOrder(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.Status().PID)); err != nil || strings.TrimSpace(string(comm)) != "driver-python" {
 		t.Errorf("name of the process: %q %v", comm, err)
@@ -365,6 +367,7 @@ func TestItEndsInOrder(t *testing.T) {
 // TestBuildIsReproducible: the same sources give the same digest, so that drivers.python.sha256 can
 // be computed beforehand.
 func TestBuildIsReproducible(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t)
 	second := filepath.Join(t.TempDir(), "driver")
 	if out, err := exec.Command(python, "build.py", second).CombinedOutput(); err != nil {
@@ -379,6 +382,7 @@ func TestBuildIsReproducible(t *testing.T) {
 
 // TestOwnTests runs those of the Python code.
 func TestOwnTests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t)
 	stage := t.TempDir()
 	if out, err := exec.Command(python, "build.py", "--stage", stage).CombinedOutput(); err != nil {

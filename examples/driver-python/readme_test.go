@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// TestADriverOfOnesOwn follows README.md's steps for the author of another driver, and runs the
-// suite on the result.
-func TestADriverOfOnesOwn(t *testing.T) {
+// TestRealDriverOfOnesOwn follows README.md's steps for the author of another driver, and runs the
+// suite on the result, and not in parallel either.
+func TestRealDriverOfOnesOwn(t *testing.T) {
 	need(t)
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

@@ -100,6 +100,7 @@ func (r *rig) awaitRecord(message string) map[string]any {
 }
 
 func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := does(t, `{"do":"print"}`, nil)
 	for _, line := range []string{"stray line before the handshake", "stray bytes before the handshake"} {
 		if record := r.awaitRecord(line); record["output"] != "raw" || record["level"] != "warn" {
@@ -117,6 +118,7 @@ func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
 }
 
 func TestAnExceptionFailsItsCallAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for do, kind := range map[string]string{"raise": "RuntimeError", "exit": "SystemExit"} {
 		t.Run(do, func(t *testing.T) {
 			r := does(t, `{"do":"`+do+`"}`, nil)
@@ -138,6 +140,7 @@ func TestAnExceptionFailsItsCallAlone(t *testing.T) {
 }
 
 func TestHugeErrorsAreCut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := does(t, `{"do":"huge"}`, nil)
 	if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, plugins.ErrNotReady) || len(err.Error()) > 40_000 {
 		t.Errorf("10 million characters: %.300v", err)
@@ -150,6 +153,7 @@ func TestHugeErrorsAreCut(t *testing.T) {
 }
 
 func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := does(t, `{"do":"wait"}`, func(s *host.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
 	pid := r.Status().PID
 	for len(r.records("waiting")) == 0 { // a call may end before a busy machine has begun it
@@ -166,6 +170,7 @@ func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
 }
 
 func TestShutdownWaitsForCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	until := filepath.Join(t.TempDir(), "go")
 	r := does(t, `{"do":"linger","until":"`+until+`"}`, nil)
 	answered, stopped := make(chan error, 1), make(chan error, 1)
@@ -189,6 +194,7 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 }
 
 func TestItEndsOnSIGTERM(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := does(t, `{"do":"child"}`, nil)
 	if _, err := r.AvailableNodes(r.ctx()); err != nil {
 		t.Fatal(err)
@@ -210,6 +216,7 @@ func alive(pid int) bool {
 
 // TestLimitIsThatOfTheProtocol: 16 MiB in both directions, not gRPC's 4 and not more.
 func TestLimitIsThatOfTheProtocol(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := fixture(t)
 	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
 		runtime := testproc.SocketDir(t)
@@ -240,6 +247,7 @@ func TestLimitIsThatOfTheProtocol(t *testing.T) {
 }
 
 func TestItExplainsItself(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t)
 	const cookie = "COMPUTE_DRIVER_COOKIE=d0a5e4c2-6f0e-4c53-9a8e-compute-agent"
 	sockets := "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()

@@ -25,16 +25,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// requirement ends a test that cannot run here: loudly, and as a failure where everything ought to
-// be there.
+// requirement ends a test that cannot run here.
 func requirement(t *testing.T, met bool, what string) {
 	t.Helper()
-	switch {
-	case met:
-	case os.Getenv("CI") != "":
-		t.Fatalf("NOT TESTED: this needs %s, and CI must have it", what)
-	default:
-		t.Skipf("NOT TESTED: this needs %s", what)
+	if !met {
+		testproc.NotRun(t, "this needs "+what)
 	}
 }
 
@@ -66,7 +61,7 @@ func start(t *testing.T, o Options) *Daemon {
 
 func stop(t *testing.T, d *Daemon) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
 	if err := d.Stop(ctx); err != nil {
 		t.Error(err)
@@ -104,7 +99,8 @@ func processesOf(t *testing.T, d *Daemon) []string {
 }
 
 // A namespace's number is used again when it is gone; then its processes are unrelated.
-func TestUnrelatedProcessesAreNotLeftovers(t *testing.T) {
+func TestRealUnrelatedProcessesAreNotLeftovers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root")
 	o := place(t)
@@ -130,7 +126,8 @@ func TestUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	}
 }
 
-func TestPrivateDaemonLivesAndEnds(t *testing.T) {
+func TestRealPrivateDaemonLivesAndEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	o := place(t)
 	o.SearchPath = noEmulators
@@ -165,7 +162,8 @@ func TestPrivateDaemonLivesAndEnds(t *testing.T) {
 	}
 }
 
-func TestPrivateDaemonLeavesTheSystemAlone(t *testing.T) {
+func TestRealPrivateDaemonLeavesTheSystemAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root")
 	before := systemFiles(t)
@@ -200,7 +198,8 @@ func systemFiles(t *testing.T) []string {
 	return list
 }
 
-func TestPrivateDaemonThatDiesIsReported(t *testing.T) {
+func TestRealPrivateDaemonThatDiesIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	var log bytes.Buffer
 	o := place(t)
@@ -222,7 +221,8 @@ func TestPrivateDaemonThatDiesIsReported(t *testing.T) {
 	}
 }
 
-func TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
+func TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	o := place(t)
 	o.SearchPath = noEmulators
@@ -238,7 +238,8 @@ func TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
 	stop(t, d)
 }
 
-func TestPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
+func TestRealPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root")
 	o := place(t) // with emulators: the daemon is killed while it questions one
@@ -265,7 +266,8 @@ func TestPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 }
 
 // The daemon must go when its starter is killed without a chance to stop it.
-func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
+func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if dir := os.Getenv("LIBVIRTD_TEST_STARTER"); dir != "" {
 		d, err := StartPrivate(t.Context(), Options{Dir: dir + "/s", RuntimeDir: dir, SearchPath: noEmulators, Logger: zerolog.Nop()})
 		if err != nil {
@@ -276,7 +278,7 @@ func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	}
 	needDaemon(t)
 	dir := place(t).RuntimeDir
-	starter := exec.Command("/proc/self/exe", "-test.run=^TestPrivateDaemonDiesWithItsStarter$")
+	starter := exec.Command("/proc/self/exe", "-test.run=^TestRealPrivateDaemonDiesWithItsStarter$")
 	starter.Env = append(os.Environ(), "LIBVIRTD_TEST_STARTER="+dir)
 	out, err := starter.StdoutPipe()
 	if err != nil {
@@ -295,13 +297,14 @@ func TestPrivateDaemonDiesWithItsStarter(t *testing.T) {
 }
 
 // The same stories as another user than root, and as root that may not make namespaces.
-func TestPrivateDaemonOfOtherUsers(t *testing.T) {
+func TestRealPrivateDaemonOfOtherUsers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
 	requirement(t, os.Geteuid() == 0, "root (to become another user)")
 	home := testproc.SocketDir(t)
 	self := filepath.Join(home, "tests")
 	copyFile(t, "/proc/self/exe", self)
-	const tests = "^(TestPrivateDaemonThatDiesIsReported|TestPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestPrivateDaemonDiesWithItsStarter)$"
+	const tests = "^(TestRealPrivateDaemonThatDiesIsReported|TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestRealPrivateDaemonDiesWithItsStarter)$"
 	const container = `for d in /run/libvirt /var/lib/libvirt /var/cache/libvirt /etc/libvirt; do mkdir -p $d; mount -t tmpfs tmpfs $d; done
 exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 	for _, tc := range []struct {
@@ -320,7 +323,7 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 			if err := errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)); err != nil {
 				t.Fatal(err)
 			}
-			args := append(slices.Clone(tc.with), self, "-test.v", "-test.timeout=5m", "-test.run="+tests)
+			args := append(slices.Clone(tc.with), self, "-test.v", "-test.parallel=1", "-test.timeout=5m", "-test.run="+tests)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = tmp
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
@@ -338,6 +341,8 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	syscall.ForkLock.RLock() // a process that is forked meanwhile would have it open for writing
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, text, 0o755); err != nil {
 		t.Fatal(err)
 	}

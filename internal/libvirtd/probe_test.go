@@ -53,6 +53,7 @@ func words(w ...uint32) []byte {
 func readCall(c net.Conn) { _, _ = io.CopyN(io.Discard, c, rpcHeader) }
 
 func TestProbeReportsWhatIsWrong(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	if l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"}); err != nil {
@@ -113,6 +114,7 @@ func TestProbeReportsWhatIsWrong(t *testing.T) {
 }
 
 func TestFindTakesTheFirstThatAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	alive := serve(t, func(c net.Conn) {
 		readCall(c)
 		_, _ = c.Write(words(32, rpcProgramRemote, rpcVersion, rpcProcAuthList, rpcTypeReply, 1, 0, 0))
@@ -130,6 +132,7 @@ func TestFindTakesTheFirstThatAnswers(t *testing.T) {
 }
 
 func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var got []string
 	for _, c := range candidates("/S", "/X") {
 		got = append(got, c.Socket+" "+c.URI)
@@ -147,6 +150,7 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 // What sets the mode depends on the socket: one for reading and one for all that the daemon can do
 // have options of their own.
 func TestPermissionHintFitsTheSocket(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, want := range map[string]string{
 		"libvirt-sock":      "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",
@@ -169,6 +173,7 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 }
 
 func TestDevicesSocketIsOfModularDaemonsOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for socket, want := range map[string]string{
 		"/run/libvirt/virtqemud-sock": "/run/libvirt/virtnodedevd-sock", "/run/libvirt/virtqemud-sock-ro": "/run/libvirt/virtnodedevd-sock-ro",
 		"/run/libvirt/libvirt-sock": "", "/run/user/7/libvirt/virtqemud-sock": "", "/run/mine/virtqemud-sock": "",

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,10 +46,19 @@ func writeScript(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte(script+"'"+self+"'\n"), 0o755); err != nil {
+	writeExecutable(t, name, script+"'"+self+"'\n")
+	return name
+}
+
+// writeExecutable writes a script. Meanwhile this process forks no other one: that would have it
+// open for writing until its exec, and it could not be executed.
+func writeExecutable(t *testing.T, name, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return name
 }
 
 func (b brokenPlugin) options(path, name string) Options {
@@ -56,15 +66,20 @@ func (b brokenPlugin) options(path, name string) Options {
 	if config == "" {
 		config = layoutConfig("numa")
 	}
+	limits := host.Timeouts{
+		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Stop: 2 * time.Second,
+	}
+	if b.passes {
+		limits = patient
+	}
 	return Options{
 		Path: path, Instances: &InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
-		Limits: host.Timeouts{
-			Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Stop: 2 * time.Second,
-		},
+		Limits: limits,
 	}
 }
 
 func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
+	t.Parallel()
 	path := writeScript(t)
 	caught := map[string]bool{}
 	for name, b := range breakages {
@@ -101,9 +116,11 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 }
 
 func TestRawPluginWithoutDefectPasses(t *testing.T) {
+	t.Parallel()
 	path := writeScript(t)
 	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			opts := b.options(path, "")
 			opts.Limits = patient
 			report, err := Execute(t.Context(), opts)

@@ -80,18 +80,27 @@ func (p *proc) mustComplete(ctx context.Context, m *made, after string) error {
 	return p.mustNotList(ctx, m, after+", then Spawn again and Destroy")
 }
 
+// maxCutSpawns is how often a Spawn is interrupted, each four times as late as the last one, until
+// one of them is answered before.
+const maxCutSpawns = 7
+
+func spawnCut(i int) time.Duration { return time.Millisecond << (2 * i) / 2 }
+
 func checkCancelledSpawn(ctx context.Context, b *bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range 6 { // after 0 to 16 ms: one of them interrupts the call
+	for i := range maxCutSpawns {
 		m := b.instance(base)
-		cut, cancel := context.WithTimeout(ctx, time.Millisecond<<i/2)
-		_, _ = p.spawn(cut, m)
+		cut, cancel := context.WithTimeout(ctx, spawnCut(i))
+		_, interrupted := p.spawn(cut, m)
 		cancel()
 		if err := p.mustComplete(ctx, m, m.sent()+", cancelled"); err != nil {
 			return err
+		}
+		if interrupted == nil {
+			break
 		}
 	}
 	return nil
@@ -102,15 +111,16 @@ func checkKilledSpawn(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i := range 3 { // after 1, 2 and 4 ms
+	for i := range maxCutSpawns {
 		doomed, err := b.configured(ctx)
 		if err != nil {
 			return err
 		}
 		m := b.instance(base)
 		var call sync.WaitGroup
-		call.Go(func() { _, _ = doomed.spawn(ctx, m) })
-		pause(ctx, time.Millisecond<<i)
+		var interrupted error
+		call.Go(func() { _, interrupted = doomed.spawn(ctx, m) })
+		pause(ctx, spawnCut(i))
 		doomed.Kill()
 		call.Wait()
 		p, err := b.configured(ctx)
@@ -121,6 +131,9 @@ func checkKilledSpawn(ctx context.Context, b *bench) error {
 			return err
 		}
 		p.Kill()
+		if interrupted == nil {
+			break
+		}
 	}
 	return nil
 }

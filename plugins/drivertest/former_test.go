@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -22,9 +21,7 @@ import (
 func formerRelease(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-former")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\nexec '"+fakePath+"'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeExecutable(t, name, "#!/bin/sh\nexec '"+fakePath+"'\n")
 	return name
 }
 
@@ -46,6 +43,7 @@ func outcomes(t *testing.T, opts Options, run string) map[string]Result {
 // TestReshapeFromFormerRelease: the tree to reshape is the one that the last release's program
 // makes.
 func TestReshapeFromFormerRelease(t *testing.T) {
+	t.Parallel()
 	opts := Options{Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), Former: json.RawMessage(layoutConfig("flat")), FormerPath: formerRelease(t)}
 	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
 		if r.Outcome == Failed || strings.HasPrefix(id, "reshape/") && r.Outcome != Passed {
@@ -61,6 +59,7 @@ func TestReshapeFromFormerRelease(t *testing.T) {
 // TestUpgradeWithoutReshape: most releases need none. What becomes of the former release's tree is
 // compared all the same.
 func TestUpgradeWithoutReshape(t *testing.T) {
+	t.Parallel()
 	opts := Options{Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), FormerPath: formerRelease(t)}
 	got := outcomes(t, opts, "^reshape/")
 	if r := got["reshape/complete"]; r.Outcome != Passed {
@@ -77,6 +76,7 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 
 // TestUnusableFormerReleaseIsAnError: what is wrong with --former is not the driver's fault.
 func TestUnusableFormerReleaseIsAnError(t *testing.T) {
+	t.Parallel()
 	release := formerRelease(t)
 	for name, c := range map[string]struct {
 		opts Options
@@ -117,9 +117,7 @@ func TestUnusableFormerReleaseIsAnError(t *testing.T) {
 func otherProtocol(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-old")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeExecutable(t, name, "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n")
 	return name
 }
 
@@ -187,6 +185,7 @@ var alone = map[string]brokenPlugin{
 // TestCorrectDriverWithAnotherPast: a former tree that the suite made up is not held against a
 // driver that never made such a one.
 func TestCorrectDriverWithAnotherPast(t *testing.T) {
+	t.Parallel()
 	const name = "never had processors on the root"
 	opts := alone[name].options(writeScript(t), name)
 	opts.Limits = patient

@@ -13,6 +13,7 @@ import (
 // TestRenamesHold: a rename is valid if it is true of some of the guests that have the class, and
 // invalid if it is true of none of them.
 func TestRenamesHold(t *testing.T) {
+	t.Parallel()
 	const root, pinned, floating = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 	of := func(ofPinned, ofFloating map[string]int64) providertree.Allocations {
 		return providertree.Allocations{

@@ -51,12 +51,7 @@ func build() (err error) {
 }
 
 // variants are configurations of the fake driver that between them make every check apply.
-var variants = map[string]struct{ config, former string }{
-	"no configuration": {},
-	"flat with NUMA children": {config: `{"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "aggregates": ["6f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a01"],
-		"inventories": {"VCPU": {"total": 8, "allocation_ratio": 4}, "MEMORY_MB": {"total": 16384, "reserved": 512}},
-		"children": [{"name": "numa_0", "traits": ["HW_NUMA_ROOT"], "inventories": {"VGPU": {"total": 4}}}]}]}`},
-	"numa shape":              {config: layoutConfig("numa")},
+var variants = map[string]variant{
 	"vgpu-children from numa": {config: layoutConfig("vgpu-children"), former: layoutConfig("numa")},
 	"renamed class": {
 		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "shape": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
@@ -69,6 +64,15 @@ var variants = map[string]struct{ config, former string }{
 		"warnings": {"numa-memory": "libvirt and the kernel differ", "gpu-clock-0000:82:00.0": "it is slow"}}`},
 }
 
+// moreVariants show no check that variants do not.
+var moreVariants = map[string]variant{
+	"no configuration": {},
+	"flat with NUMA children": {config: `{"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "aggregates": ["6f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a01"],
+		"inventories": {"VCPU": {"total": 8, "allocation_ratio": 4}, "MEMORY_MB": {"total": 16384, "reserved": 512}},
+		"children": [{"name": "numa_0", "traits": ["HW_NUMA_ROOT"], "inventories": {"VGPU": {"total": 4}}}]}]}`},
+	"numa shape": {config: layoutConfig("numa")},
+}
+
 const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},
 	"DISK_GB": {"total": 100}, "VGPU": {"total": 8}, "FPGA": {"total": 8}}}]`
 
@@ -78,27 +82,39 @@ func layoutConfig(shape string) string {
 
 func numbered(version int) string { return fmt.Sprintf(`{%s, "shape_version": %d}`, machine, version) }
 
-// TestFake: the fake driver does all that is asked for, however it is configured.
+// TestFake: the fake driver does all that is asked for, in configurations that between them make
+// every check apply that can.
 func TestFake(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	applied := map[string]bool{}
-	each := func(r Result) {
+	t.Cleanup(func() { // after all variants
+		// What no configuration of the fake driver makes apply is shown by the broken drivers to be
+		// a check all the same.
+		for _, c := range Suite() {
+			if !applied[c.ID] && !neverOfFake[c.ID] {
+				t.Errorf("%s applied to no configuration", c.ID)
+			}
+		}
+	})
+	testVariants(t, variants, func(r Result) {
 		mu.Lock()
 		defer mu.Unlock()
 		applied[r.ID] = applied[r.ID] || r.Outcome == Passed
-	}
-	t.Run("variants", func(t *testing.T) { testVariants(t, each) })
-	// What no configuration of the fake driver makes apply is shown by the broken drivers to be a
-	// check all the same.
-	for _, c := range Suite() {
-		if !applied[c.ID] && !neverOfFake[c.ID] {
-			t.Errorf("%s applied to no configuration", c.ID)
-		}
-	}
+	})
 }
 
-func testVariants(t *testing.T, each func(Result)) {
-	for name, v := range variants {
+// TestNightlyFake: the same in more configurations.
+func TestNightlyFake(t *testing.T) {
+	t.Parallel()
+	testVariants(t, moreVariants, nil)
+}
+
+type variant struct{ config, former string }
+
+func testVariants(t *testing.T, of map[string]variant, each func(Result)) {
+	t.Helper()
+	for name, v := range of {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each, Limits: patient}

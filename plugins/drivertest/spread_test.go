@@ -16,6 +16,7 @@ import (
 // whatever order, each consumer with all its classes on the same one, there is one for the last
 // consumer too, unless the providers are of very different size; and on one there is none.
 func TestFilledConsumersFitAnyhow(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		base, r := reshapeOf(t)
 		full := fill(base, r)

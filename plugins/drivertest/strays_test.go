@@ -9,7 +9,7 @@ import (
 )
 
 // TestDaemonIsAStray: one that has left everything that it could be known by is found, since this
-// process adopts orphans. It is not in TestBroken: a check that runs beside it in the same process
+// process adopts orphans. It is not in parallel: a check that runs beside it in the same process
 // could take the daemon for its own plugin's.
 func TestDaemonIsAStray(t *testing.T) {
 	const name = "starts a daemon with an environment of its own"

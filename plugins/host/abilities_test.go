@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // able starts the driver that has all abilities; wrong is what it is to do wrong.
@@ -29,6 +30,7 @@ func (r *rig) wrong(p *Plugin, ability, how string) {
 }
 
 func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	if v, err := p.LayoutVersion(context.Background()); v != 3 || err != nil {
@@ -52,6 +54,7 @@ func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
@@ -88,6 +91,7 @@ func TestSteps(t *testing.T) {
 }
 
 func TestStepsThatGoWrong(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("able", nil)
 	p := r.mustStart(spec)
@@ -125,6 +129,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 }
 
 func TestProductNamesComeWithEachAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	if got := p.ProductNames("cn1"); got != nil {
@@ -158,6 +163,7 @@ func TestProductNamesComeWithEachAnswer(t *testing.T) {
 }
 
 func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	if got := p.Capabilities("cn1"); got != nil {
@@ -202,6 +208,7 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 }
 
 func TestGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	ask := func() ([]plugins.Guest, error) { return p.Guests(context.Background(), oneNode(t), "cn1") }
@@ -226,6 +233,7 @@ func TestGuests(t *testing.T) {
 }
 
 func TestNodeDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	for name, want := range map[string]bool{"gone": true, "cn1": false} {
@@ -241,6 +249,7 @@ func TestNodeDeleted(t *testing.T) {
 
 // TestWithoutTheAbilities: a plugin that announces none of them is not asked.
 func TestWithoutTheAbilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	ctx := context.Background()
@@ -276,6 +285,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 // TestTheFakeDriverThreeShapesBehind walks a flat tree with a guest through all of its shapes, in a
 // real process.
 func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
 	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},"VGPU":{"total":4},"FPGA":{"total":2}}}]`
@@ -321,6 +331,7 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 // TestAbilitiesAreThoseOfInstances: they are announced by name, and mean nothing of a plugin that
 // does not manage instances.
 func TestAbilitiesAreThoseOfInstances(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for announced, want := range map[string][]string{
 		"":                                       nil,
 		"console":                                nil,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // orders is a spec of the fake driver with faults.
@@ -65,6 +66,7 @@ func (r *rig) endRunaways() {
 // another driver is served meanwhile, and the first one works again once its faults are configured
 // away.
 func TestHostSurvivesDriverFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, fault := range []string{
 		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
 		"print", "raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket",
@@ -108,6 +110,7 @@ func TestHostSurvivesDriverFaults(t *testing.T) {
 
 // TestHostSurvivesDriverFaultsInOtherCalls: the same for the calls around the one that matters.
 func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, call := range []string{"nodes", "health", "watch", "shutdown"} {
 		for _, fault := range []string{"hang", "panic", "crash", "storm", "error"} {
 			t.Run(call+"/"+fault, func(t *testing.T) {
@@ -137,6 +140,7 @@ func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
 
 // TestStartsThatGoWrong: each ends in words, or in a driver that works.
 func TestStartsThatGoWrong(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for start, want := range map[string]string{
 		"exit":                             "cannot find a library",
 		"crash":                            "a defect of the driver at its start",
@@ -177,11 +181,5 @@ func TestStartsThatGoWrong(t *testing.T) {
 // eventually tries until it works.
 func (r *rig) eventually(what string, try func() error) {
 	r.t.Helper()
-	err := try()
-	for limit := time.Now().Add(patience); err != nil && time.Now().Before(limit); err = try() {
-		time.Sleep(5 * time.Millisecond)
-	}
-	if err != nil {
-		r.t.Fatalf("waited for %s: %v", what, err)
-	}
+	testproc.Eventually(r.t, patience, what, try)
 }

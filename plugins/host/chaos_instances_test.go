@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const chaoticInstance = "99999999-2222-3333-4444-555555555555"
@@ -52,6 +53,7 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 // by its deadline with an error that names the cause, and another driver is served meanwhile. Once
 // the faults are configured away, a repeated request is done once.
 func TestHostSurvivesInstanceFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	unknown := []error{ErrOutcomeUnknown}
 	for call, faults := range map[string]map[string][]error{
 		"list": {
@@ -170,6 +172,7 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 // TestHostSurvivesFaultyInstanceEvents: each event that arrives is about one instance or about all,
 // and calls are answered meanwhile.
 func TestHostSurvivesFaultyInstanceEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, fault := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
 		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 			t.Parallel()

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -44,8 +44,10 @@ func chaosMain(mode string) {
 // forever never returns. In a process that does nothing else a bare select would not do: the
 // runtime sees that nothing can ever happen, and ends it, unless the program is linked with cgo.
 func forever() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, syscall.SIGUSR1)
 	for {
-		time.Sleep(time.Hour)
+		<-never
 	}
 }
 
@@ -134,13 +136,7 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		select {}
 	case "slow":
 		fmt.Fprintln(os.Stderr, "slow call begins")
-		// Ends when the test creates the scratch file.
-		for {
-			if _, err := os.Stat(os.Getenv(scratchKey)); err == nil {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		awaitFile(os.Getenv(scratchKey)) // the test makes it
 	case "crash":
 		fmt.Fprintln(os.Stderr, "panic: not a real one")
 		os.Exit(7)

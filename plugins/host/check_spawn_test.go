@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCheckSpawn: the driver gets what a Spawn would get, errors are typed and about the instance,
 // and what cannot be asked is not sent.
 func TestCheckSpawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	ask := func(uuid, image string) error {
 		return k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: uuid, Image: image}, oneNode(t))

@@ -12,11 +12,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConsoleLog: it comes as the guest wrote it, errors are typed, and what cannot be asked is not
 // sent.
 func TestConsoleLog(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	log, err := k.ConsoleLog(ctx, "cn1", strings.ToUpper(oneInstance), 100)
 	if err != nil || string(log) != "cn1 "+oneInstance+" 100 \xff" {
@@ -52,6 +54,7 @@ func TestConsoleLog(t *testing.T) {
 // TestConsole: what is typed arrives and what the guest writes comes back, until one of them ends
 // it; what cannot be opened says why.
 func TestConsole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), t.Context()
 	open := func() io.ReadWriteCloser {
 		t.Helper()

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCloseIsAbruptOnPurpose: no warning is logged that a process which was killed on purpose did
 // not end in an orderly way.
 func TestCloseIsAbruptOnPurpose(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	pid := p.Status().PID
@@ -35,6 +37,7 @@ func TestCloseIsAbruptOnPurpose(t *testing.T) {
 // TestClosedHostStartsNothing, neither a plugin that it had nor a session, and one that was removed
 // is not started either.
 func TestClosedHostStartsNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r, ctx := newRig(t), context.Background()
 	p, err := r.Plugin(chaosSpec("", nil))
 	if err != nil {
@@ -69,6 +72,7 @@ func TestClosedHostStartsNothing(t *testing.T) {
 
 // TestSessionEndsWithTheHost, though its process would live as long as this one.
 func TestSessionEndsWithTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	s, err := r.Open(context.Background(), chaosSpec("", nil))
 	if err != nil {
@@ -88,6 +92,7 @@ func TestSessionEndsWithTheHost(t *testing.T) {
 // TestProcessThatLeftItsGroupIsKilled: a process can leave the group that it was given by itself,
 // and then does not die with it.
 func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "elsewhere"}))
 	pid := p.Status().PID
@@ -117,6 +122,7 @@ func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
 // TestWhatADriverStartsIsNoPlugin: another copy of itself, for instance, would take its own
 // standard output for that of a plugin.
 func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	_, err := r.update(r.mustStart(chaosSpec("", map[string]string{"update": "child-environment"})), nil)
 	if err == nil || !strings.Contains(err.Error(), partKey+"=") || strings.Contains(err.Error(), protocol.CookieKey) {
@@ -126,6 +132,7 @@ func TestWhatADriverStartsIsNoPlugin(t *testing.T) {
 
 // TestStateOfAPluginThatEnds: a plugin that is being stopped is neither healthy nor down.
 func TestStateOfAPluginThatEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for want, end := range map[State]func(*stage){
 		Stopped:  func(s *stage) { _ = s.Stop(context.Background()) },
 		Disabled: func(s *stage) { _ = s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}) },
@@ -169,6 +176,7 @@ func TestStateOfAPluginThatEnds(t *testing.T) {
 
 // TestAPluginThatWasKilledIsNotHealthy, not even for the moment that its process takes to end.
 func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "10s backoff", "11s healthy"}, func(s *stage) {
 		hold := make(chan struct{})
 		s.process(0).lingers = hold
@@ -187,11 +195,12 @@ func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
 // TestSilenceOfAFormerProcess is not held against the next one, also if it is noticed in the very
 // moment of the change.
 func TestSilenceOfAFormerProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	spec, err := Spec{Name: "x", Restart: Restart{Misses: 1}}.complete("/nowhere")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2000 {
+	for range 200 {
 		s := &supervisor{Plugin: newPlugin(spec, pluginDeps{})}
 		former := s.activate(&puppet{done: make(chan struct{})})
 		var over atomic.Bool
@@ -219,6 +228,7 @@ func TestSilenceOfAFormerProcess(t *testing.T) {
 // TestADriverThatGaveUpHasAnswered: that something else did not answer the driver in time is an
 // answer of the driver's.
 func TestADriverThatGaveUpHasAnswered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "own-deadline"}))
 	pid := p.Status().PID
@@ -238,6 +248,7 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 // TestCallsOfTwoProcessesAreCountedApart: a late word about the former one changes nothing of what
 // is known of the one that serves.
 func TestCallsOfTwoProcessesAreCountedApart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var c instanceCalls
 	former, next := &activeProcess{instance: &puppet{done: make(chan struct{})}}, &activeProcess{instance: &puppet{done: make(chan struct{})}}
 	c.begin(next)

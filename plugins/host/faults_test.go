@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // panicked is what a call ends with in which the driver's code panicked, in words that are never
@@ -24,6 +25,7 @@ func panicked(call string) error {
 // as often as a health check may fail becomes degraded, in one transition, until it answers that
 // call. Answers to other calls do not count. The process is not restarted.
 func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "2m10s degraded", "10m0s healthy"}, func(s *stage) {
 		broken := true
 		s.process(0).update = func(node string) error {
@@ -49,6 +51,7 @@ func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 
 // TestOnePanicIsForgiven: a rare panic is reported by the call that it fails, not by the state.
 func TestOnePanicIsForgiven(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		n := 0
 		s.process(0).update = func(string) error {
@@ -67,6 +70,7 @@ func TestOnePanicIsForgiven(t *testing.T) {
 // TestOldPanicsAreForgotten: a node that is gone is asked about no more, so nothing can make up for
 // its panics.
 func TestOldPanicsAreForgotten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "10m0s healthy"}, func(s *stage) {
 		s.process(0).update = func(string) error { return panicked("UpdateProviderTree") }
 		for range 3 {
@@ -89,6 +93,7 @@ func (s *stage) replaced(call string) error {
 
 // TestACallOfAReplacedProcessIsMadeAgain, once, if it changes nothing: the plugin is not down.
 func TestACallOfAReplacedProcessIsMadeAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		asked := 0
 		s.process(0).update = func(string) error { asked++; return s.replaced("UpdateProviderTree") }
@@ -112,6 +117,7 @@ func (c careless) Destroy(context.Context, string, string) error { return c.dest
 // TestAChangeIsNotMadeAgain: it is not known how far the former process got. The error says that
 // the process was being replaced, not that the plugin is down.
 func TestAChangeIsNotMadeAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.set(func() {
 			s.puppets[0].InstanceManager = careless{destroy: func() error { return s.replaced("Destroy") }}
@@ -126,6 +132,7 @@ func TestAChangeIsNotMadeAgain(t *testing.T) {
 
 // TestAFailedTakeover has an error of its own: the former process goes on.
 func TestAFailedTakeover(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.set(func() { s.file, s.fail = fileID{ino: 2}, &StartError{Path: "/x", Cause: errors.New("exit status 1")} })
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Path: "/other"})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // flood is a stream that has always another event.
@@ -33,6 +34,7 @@ func (f *flood) Recv() (*driverv1.WatchResponse, error) {
 
 // TestAFloodOfEventsIsTakenSlowly, but it is taken, and the stream ends at once when it is to.
 func TestAFloodOfEventsIsTakenSlowly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()

@@ -13,9 +13,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCheckGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const a = "aaaaaaaa-0000-0000-0000-000000000000"
 	with := func(provider, class string, n int64) *driverv1.Guest {
 		return &driverv1.Guest{Uuid: a, Name: "web", Resources: &driverv1.GuestResources{
@@ -61,6 +63,7 @@ func TestCheckGuests(t *testing.T) {
 }
 
 func TestCheckCapabilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	announced := []string{protocol.CapabilityCapabilities}
 	for _, c := range []struct {
 		name         string
@@ -87,6 +90,7 @@ func TestCheckCapabilities(t *testing.T) {
 }
 
 func TestCheckProductNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	announced := []string{protocol.CapabilityProductNames}
 	long := strings.Repeat("x", maxProductName)
 	for _, c := range []struct {
@@ -111,6 +115,7 @@ func TestCheckProductNames(t *testing.T) {
 }
 
 func TestCheckShape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	announced := []string{protocol.CapabilityShapes}
 	for _, c := range []struct {
 		version      int32

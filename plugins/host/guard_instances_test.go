@@ -13,9 +13,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCheckInstances(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const a = "aaaaaaaa-0000-0000-0000-000000000000"
 	for _, c := range []struct {
 		name      string
@@ -46,6 +48,7 @@ func TestCheckInstances(t *testing.T) {
 }
 
 func TestCheckInstance(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("n", 5000)
 	got, err := checkInstance(rootUUID, &driverv1.Instance{
 		Uuid: strings.ToUpper(rootUUID), Name: "web\x1b[2J", PowerState: driverv1.PowerState_POWER_STATE_CRASHED, HypervisorName: long})
@@ -65,6 +68,7 @@ func TestCheckInstance(t *testing.T) {
 }
 
 func TestEventsThatSayTooLittleStandForAll(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var got [][2]string
 	for _, e := range []*driverv1.InstanceEvent{
 		{Node: "cn1", Uuid: strings.ToUpper(rootUUID)}, {Node: "cn1"}, {Node: "cn1", Uuid: "web"}, {Uuid: rootUUID}, {Node: "\x1b", Uuid: rootUUID}, nil,

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const otherUUID = "22222222-2222-3333-4444-555555555555"
@@ -71,6 +72,7 @@ func judge(t *testing.T, err error, want string, is error) {
 }
 
 func TestAllocationsAreRefusedInWords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
 	has := func(provider, class string, n int64) *driverv1.Allocations {
 		return &driverv1.Allocations{Consumers: map[string]*driverv1.ConsumerAllocations{
@@ -109,6 +111,7 @@ func TestAllocationsAreRefusedInWords(t *testing.T) {
 
 // TestInvalidTreesAreRefused: what a valid tree is, package providertree tests.
 func TestInvalidTreesAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	lower := wireRoot()
 	lower.Traits = []string{"lower"}
 	for _, c := range []struct {
@@ -133,6 +136,7 @@ func reply(providers ...*driverv1.ResourceProvider) *driverv1.UpdateProviderTree
 }
 
 func TestNodesAreRefusedInWords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const uuid = "AAAAAAAA-2222-3333-4444-555555555555"
 	for _, c := range []struct {
 		name  string
@@ -160,6 +164,7 @@ func TestNodesAreRefusedInWords(t *testing.T) {
 }
 
 func TestInfoIsRefusedInWords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		info *driverv1.InfoResponse
 		want string

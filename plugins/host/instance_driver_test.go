@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -100,12 +99,8 @@ func (k *instanceDriver) slow(uuid string) error {
 		return &plugins.InstanceFault{Reason: "two are at work on it"}
 	}
 	fmt.Fprintf(os.Stderr, "spawning %s in %d\n", uuid, os.Getpid())
-	for {
-		if _, err := os.Stat(filepath.Join(dir, goFile)); err == nil {
-			return nil
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	awaitFile(filepath.Join(dir, goFile))
+	return nil
 }
 
 // CheckSpawn answers as the image says, with what it was given.

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -116,6 +117,7 @@ type outcome struct {
 
 // TestInstanceSpecComesThroughTheWire: what the driver sees is what the agent asked for.
 func TestInstanceSpecComesThroughTheWire(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k := keep(t, nil)
 	text, size := rapid.StringN(0, 40, -1), rapid.Int64Range(0, providertree.MaxUnit)
 	properties := rapid.MapOfN(text, text, 0, 3)
@@ -152,6 +154,7 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 }
 
 func TestInstancesAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	list, err := k.Instances(ctx, "cn1")
 	want := []plugins.Instance{{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}
@@ -177,6 +180,7 @@ func TestInstancesAnswer(t *testing.T) {
 // TestInstanceErrorsAreTyped: the caller can tell what was refused, and when the outcome is not
 // known.
 func TestInstanceErrorsAreTyped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	spawn := func(image string) error {
 		t.Helper()
@@ -228,6 +232,7 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 
 // TestInstanceRequestsThatCannotBe are not sent.
 func TestInstanceRequestsThatCannotBe(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	spawn := func(change func(*plugins.InstanceSpec)) error {
 		spec := plugins.InstanceSpec{UUID: oneInstance}
@@ -288,6 +293,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 }
 
 func TestCrashInASpawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	if _, err := k.spawn(ctx, oneInstance, "crash"); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
@@ -311,13 +317,12 @@ func TestCrashInASpawn(t *testing.T) {
 // TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process,
 // but not for the impatience of a caller.
 func TestSpawnsWithoutAnAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k := keep(t, nil)
 	pid := k.Status().PID
 	for range 4 {
 		k.eventually("a call that begins", func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-			defer cancel()
-			_, err := k.spawn(ctx, oneInstance, "hang")
+			_, err := k.spawn(impatient(t), oneInstance, "hang")
 			if errors.As(err, new(*notBegunError)) { // the caller was too impatient
 				return err
 			}
@@ -353,6 +358,7 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 // TestSpawnsHoldUpNothingElse: two are in the driver at once, and passes, lists and a new
 // configuration go on beside them.
 func TestSpawnsHoldUpNothingElse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	one, other := k.spawning(ctx, oneInstance), k.spawning(ctx, otherInstance)
 	k.awaitLog("spawning " + oneInstance)
@@ -372,9 +378,7 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	if err := k.Reconfigure(ctx, k.spec); err != nil || k.Status().PID != pid {
 		t.Errorf("a new configuration: %v, %+v", err, k.Status())
 	}
-	impatient, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-	defer cancel()
-	if err := k.Destroy(impatient, "cn1", oneInstance); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "nothing was begun") {
+	if err := k.Destroy(impatient(t), "cn1", oneInstance); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "nothing was begun") {
 		t.Errorf("another call about one of them: %v", err)
 	}
 	k.release()
@@ -389,6 +393,7 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 // TestReplacedProcessFinishesItsSpawn: another call about the same instance waits for it, and goes
 // to the new process.
 func TestReplacedProcessFinishesItsSpawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	first := k.spawning(ctx, oneInstance)
 	k.awaitLog("spawning " + oneInstance)
@@ -409,6 +414,7 @@ func TestReplacedProcessFinishesItsSpawn(t *testing.T) {
 // call about that instance waits for its answer in the same process, and for its end when another
 // one has taken over.
 func TestAbandonedSpawnIsOverBeforeTheNext(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k := keep(t, func(s *Spec) { s.Timeouts.Stop = 300 * time.Millisecond })
 	ctx, cancel := context.WithCancel(context.Background())
 	first := k.spawning(ctx, oneInstance)
@@ -427,6 +433,7 @@ func TestAbandonedSpawnIsOverBeforeTheNext(t *testing.T) {
 }
 
 func TestStopWaitsForASpawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	call := k.spawning(ctx, oneInstance)
 	k.awaitLog("spawning " + oneInstance)
@@ -450,6 +457,7 @@ func TestStopWaitsForASpawn(t *testing.T) {
 // TestStopWaitIsBounded: Stop does not wait longer than its timeout for a Spawn, neither of the
 // process that serves nor of one that it replaced.
 func TestStopWaitIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k := keep(t, func(s *Spec) { s.Timeouts.Stop = 300 * time.Millisecond })
 	ctx := context.Background()
 	one := k.spawning(ctx, oneInstance)
@@ -468,6 +476,7 @@ func TestStopWaitIsBounded(t *testing.T) {
 }
 
 func TestInstanceEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	k.awaitEvent("", "") // the start
 	if _, err := k.spawn(ctx, oneInstance, ""); err != nil {
@@ -498,6 +507,7 @@ func TestInstanceEvents(t *testing.T) {
 // TestWithoutInstances: a plugin that does not announce them is not asked for them, and sends no
 // events about them.
 func TestWithoutInstances(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r, ctx := newRig(t), context.Background()
 	var mu sync.Mutex
 	told := 0
@@ -548,6 +558,7 @@ func (k lateKeeper) Spawn(_ context.Context, _ string, spec plugins.InstanceSpec
 // forgiving, and so is work under way. It takes as many misses in a row, each of the whole limit,
 // as for any other call.
 func TestSilenceAboutInstances(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "1h10m2s backoff", "1h10m3s healthy"}, func(s *stage) {
 		const limit = 10 * time.Minute
 		s.process(0).InstanceManager = lateKeeper{limit: limit}

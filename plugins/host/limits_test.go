@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // bytesOnly is a codec of a server that neither reads nor writes messages.
@@ -70,6 +71,7 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 
 // TestRepliesThatCannotBeDecoded: every call that gets one fails with a defect of the plugin.
 func TestRepliesThatCannotBeDecoded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, call := range map[string]func(p *process) error{
 		"Info":           func(p *process) error { return p.introduce(context.Background()) },
 		"Health":         func(p *process) error { _, err := p.Health(context.Background()); return err },
@@ -95,6 +97,7 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 // TestMessagesOfTheLargestSize: 16 MiB pass in both directions, and a byte more is refused with
 // words that say whose it is.
 func TestMessagesOfTheLargestSize(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	reply := func(size int) []byte {
 		raw, err := proto.Marshal(&driverv1.AvailableNodesResponse{})
 		if err != nil {
@@ -149,6 +152,7 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 
 // TestHostileErrorsAreSanitized: what a driver says in errors ends on terminals and in logs.
 func TestHostileErrorsAreSanitized(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const evil = "\x1b]0;owned\a line\r\n{\"level\":\"info\"}\n\u202egnp.exe\x00\u2028"
 	const sanitized = `\u001b]0;owned\u0007 line; {"level":"info"}; \u202egnp.exe\u0000`
 	st, err := status.New(codes.Aborted, evil).WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
@@ -194,6 +198,7 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 }
 
 func TestHostileHealthAndIdentityAreSanitized(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	raw, err := proto.Marshal(&driverv1.HealthResponse{
 		Problem:  "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000),
 		Warnings: []*driverv1.Warning{{Name: "fan", Text: "\x1b[2Jloud\nlevel=error"}},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -57,10 +58,31 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "preparing the tests:", err)
 		os.Exit(1)
 	}
+	writable[slices.Index(writable, "/tmp")] = "/none" // the tests' own directories are there
+	before := descriptors()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(binDir)
+		for fd, to := range descriptors() {
+			// The runtime opens its own once in a process.
+			if before[fd] != to && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" {
+				fmt.Fprintf(os.Stderr, "descriptor %s, of %s, is left open\n", fd, to)
+				code = max(code, 1)
+			}
+		}
 		os.Exit(code)
 	}))
+}
+
+// descriptors are those of this process that are open, and what they are.
+func descriptors() map[string]string {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	out := map[string]string{}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // the one of the directory is closed by now
+			out[e.Name()] = to
+		}
+	}
+	return out
 }
 
 func buildExecutables() (err error) {
@@ -80,6 +102,13 @@ func buildExecutables() (err error) {
 		return fmt.Errorf("building %s: %w: %s", fakePackage, err, out)
 	}
 	return os.Chmod(fakePath, 0o755)
+}
+
+// writeExecutable writes a script. As with copyFile, no process is forked meanwhile.
+func writeExecutable(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o755)
 }
 
 // copyFile copies an executable. Meanwhile this process forks no other one: that would have the

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // files is a source of files: each is its text, in parts of one byte, and read fails after left.
@@ -38,6 +39,7 @@ func (f *files) ReadFile(_ context.Context, name string, offset int64, each plug
 }
 
 func TestDepartAndLeave(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), t.Context()
 	offer, err := k.Depart(ctx, "cn1", strings.ToUpper(oneInstance))
 	if err != nil || offer != "from cn1" {
@@ -63,6 +65,7 @@ func TestDepartAndLeave(t *testing.T) {
 }
 
 func TestFilesOfInstancesAreRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), t.Context()
 	read := func(name string, offset int64) (string, error) {
 		text := ""
@@ -94,6 +97,7 @@ func TestFilesOfInstancesAreRead(t *testing.T) {
 }
 
 func TestInstancesArrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	k, ctx, tree := keep(t, nil), t.Context(), oneNode(t)
 	spec := plugins.InstanceSpec{UUID: oneInstance}
 	arrive := func(image string, source *files) (plugins.Instance, error) {
@@ -134,6 +138,7 @@ func TestInstancesArrive(t *testing.T) {
 }
 
 func TestMovesNeedTheCapability(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rig := newRig(t)
 	p := rig.mustStart(chaosSpec("", nil))
 	_, depart := p.Depart(t.Context(), "cn1", oneInstance)

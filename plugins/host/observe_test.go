@@ -12,10 +12,12 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCallsAreObserved: each call is made in the observer's context, with its trace context.
 func TestCallsAreObserved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	type key struct{}
 	var mu sync.Mutex

@@ -11,9 +11,12 @@ import (
 	"testing/synctest"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestLogLines(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("x", maxLogLine+10)
 	for _, c := range []struct {
 		name, line, level, message string
@@ -53,6 +56,7 @@ func TestLogLines(t *testing.T) {
 }
 
 func TestTraceOfAPanicIsAnError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var buf syncBuffer
 	newOutput(zerolog.New(&buf)).read(strings.NewReader("before\npanic: oh\n\ngoroutine 1 [running]:\n"))
 	var levels []any
@@ -65,6 +69,7 @@ func TestTraceOfAPanicIsAnError(t *testing.T) {
 }
 
 func TestFloodIsCountedNotKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var buf syncBuffer
 	o := newOutput(zerolog.New(&buf))
 	const lines = 100_000
@@ -87,6 +92,7 @@ func TestFloodIsCountedNotKept(t *testing.T) {
 
 // TestFloodOfLongLines: the lines are few enough, but there is much in each.
 func TestFloodOfLongLines(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var buf syncBuffer
 		o := newOutput(zerolog.New(&buf))

@@ -21,6 +21,7 @@ import (
 )
 
 func TestFakeDriverReportsItsTree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(Spec{Name: "fake", Config: []byte(`{"nodes":[{"name":"cn1","uuid":"` + rootUUID + `",
 		"inventories":{"VCPU":{"total":8,"allocation_ratio":4}},
@@ -60,6 +61,7 @@ func TestFakeDriverReportsItsTree(t *testing.T) {
 }
 
 func TestTypedAnswersArrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "reshape"}))
 
@@ -105,6 +107,7 @@ func TestTypedAnswersArrive(t *testing.T) {
 }
 
 func TestConfigErrorAtStartIsTyped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	_, err := r.start(chaosSpec("", map[string]string{"update": "refuse"}))
 	var config *plugins.ConfigError
@@ -123,6 +126,7 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 }
 
 func TestPanicFailsTheCallOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "panic"}))
 	pid := p.Status().PID
@@ -137,6 +141,7 @@ func TestPanicFailsTheCallOnly(t *testing.T) {
 }
 
 func TestKilledProcessComesBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	first := p.Status()
@@ -158,6 +163,7 @@ func TestKilledProcessComesBack(t *testing.T) {
 }
 
 func TestCrashDuringACall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "crash"}))
 	if _, err := r.update(p, nil); !errors.Is(err, ErrUnavailable) {
@@ -170,6 +176,7 @@ func TestCrashDuringACall(t *testing.T) {
 }
 
 func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", nil)
 	spec.Timeouts.Health = time.Second
@@ -191,6 +198,7 @@ func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
 }
 
 func TestHangingCallsEndAtTheirDeadlineAndThenTheProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", map[string]string{"update": "hang"})
 	spec.Timeouts.Update = 100 * time.Millisecond
@@ -207,14 +215,13 @@ func TestHangingCallsEndAtTheirDeadlineAndThenTheProcess(t *testing.T) {
 }
 
 func TestCallerWhoGivesUpEarlyDoesNotCountAgainstThePlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "hang"}))
 	for range 5 {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		if _, _, err := p.UpdateProviderTree(ctx, oneNode(t), "cn1", nil); err == nil {
+		if _, _, err := p.UpdateProviderTree(impatient(t), oneNode(t), "cn1", nil); err == nil {
 			t.Error("no error")
 		}
-		cancel()
 	}
 	if s := p.Status(); s.State != Healthy {
 		t.Errorf("status: %+v", s)
@@ -222,6 +229,7 @@ func TestCallerWhoGivesUpEarlyDoesNotCountAgainstThePlugin(t *testing.T) {
 }
 
 func TestCalmProblemDegradesWithoutARestart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"health": "problem"}))
 	pid := p.Status().PID
@@ -241,6 +249,7 @@ func TestCalmProblemDegradesWithoutARestart(t *testing.T) {
 }
 
 func TestRemovedSocketIsNoticed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	r.mustStart(chaosSpec("", nil))
 	_, n := r.await(0, "the start", is(Healthy))
@@ -260,6 +269,7 @@ func TestRemovedSocketIsNoticed(t *testing.T) {
 
 // TestLargeTreesPassBothWays: gRPC's own limit is 4 MiB.
 func TestLargeTreesPassBothWays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	tree := oneNode(t)
@@ -277,6 +287,7 @@ func TestLargeTreesPassBothWays(t *testing.T) {
 }
 
 func TestTenThousandConsumersPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	given := providertree.Allocations{}
@@ -299,6 +310,7 @@ func TestTenThousandConsumersPass(t *testing.T) {
 // TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass without a
 // reshape does not touch them.
 func TestRenamesComeWithTheReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "rename"}))
 	for _, c := range []struct {
@@ -315,6 +327,7 @@ func TestRenamesComeWithTheReshape(t *testing.T) {
 }
 
 func TestHugeReplyIsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "huge"}))
 	if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "16 MiB") {
@@ -326,6 +339,7 @@ func TestHugeReplyIsRefused(t *testing.T) {
 }
 
 func TestBadTreesAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for mode, want := range map[string]string{"no-root": "is missing from the tree", "generation": "only Placement changes generations"} {
 		t.Run(mode, func(t *testing.T) {
 			r := newRig(t)
@@ -338,6 +352,7 @@ func TestBadTreesAreRefused(t *testing.T) {
 }
 
 func TestStopDrainsAndTidiesUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	scratch := filepath.Join(t.TempDir(), "go")
 	spec := chaosSpec("", map[string]string{"update": "slow"})
@@ -369,6 +384,7 @@ func TestStopDrainsAndTidiesUp(t *testing.T) {
 }
 
 func TestStopOfAStoppedProcessEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", nil)
 	spec.Restart.HealthInterval = time.Hour
@@ -377,14 +393,13 @@ func TestStopOfAStoppedProcessEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitStopped(t, p.Status().PID)
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	if err := p.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.Stop(impatient(t)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("want the deadline, got %v", err)
 	}
 }
 
 func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	path := filepath.Join(binDir, ExecutablePrefix+"upgraded")
 	t.Cleanup(func() { _ = os.Remove(path) })
@@ -444,6 +459,7 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 }
 
 func TestWatchTellsOfChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", nil)
 	told := make(chan string, 100)
@@ -478,6 +494,7 @@ func (r *rig) awaitLog(text string) {
 // TestTenThousandProvidersPass: a large tree is sent to the driver, and comes back with a change of
 // every provider.
 func TestTenThousandProvidersPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	tree := oneNode(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // overheard counts what goes over the wire to plugins, by method. What go-plugin says to its other
@@ -102,6 +103,7 @@ func (p passes) Count(resourcetracker.Event, string, string, int) {}
 // AvailableNodes, and one UpdateProviderTree for each node; guests are asked for once in five
 // minutes. Nothing else goes over the wire.
 func TestWhatIsAskedOfAPlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const nodes, turns = 3, 5
 	r := newRig(t)
 	counted := &overheard{calls: map[string]int{}}

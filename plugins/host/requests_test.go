@@ -9,11 +9,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRequestsAtAnyTime: starts, stops, reloads, crashes and calls at any time all return, and
 // nothing runs in the end.
 func TestRequestsAtAnyTime(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, Spec{})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -16,6 +18,7 @@ func newBreaker() *breaker {
 }
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	b := newBreaker()
 	b.policy.FailureLimit = 1000
 	now := epoch
@@ -37,6 +40,7 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 }
 
 func TestQuarantineAfterTooManyFailures(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	b := newBreaker()
 	now := epoch
 	for i := 1; i < 5; i++ {
@@ -59,6 +63,7 @@ func TestQuarantineAfterTooManyFailures(t *testing.T) {
 }
 
 func TestOldFailuresDoNotCount(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	b := newBreaker()
 	now := epoch
 	for range 50 {
@@ -70,6 +75,7 @@ func TestOldFailuresDoNotCount(t *testing.T) {
 }
 
 func TestDelaysStayWithinBounds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBreaker()
 		b.jitter = func(d time.Duration) time.Duration {

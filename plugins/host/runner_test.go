@@ -17,12 +17,15 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestStartFailuresSayWhy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	script := func(name, text string) string {
 		path := filepath.Join(binDir, name)
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := writeExecutable(path, text); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -71,6 +74,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 }
 
 func TestHangingConfigureEndsTheStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", map[string]string{"update": "hang-configure"})
 	spec.Timeouts.Configure = 100 * time.Millisecond
@@ -81,6 +85,7 @@ func TestHangingConfigureEndsTheStart(t *testing.T) {
 }
 
 func TestNoiseDoesNotHurt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("noisy-start", map[string]string{"update": "print"}))
 	if _, err := r.update(p, nil); err != nil {
@@ -110,6 +115,7 @@ func TestNoiseDoesNotHurt(t *testing.T) {
 }
 
 func TestEnvironmentIsAnAllowList(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "environment"}))
 	_, err := r.update(p, nil)
@@ -129,6 +135,7 @@ func TestEnvironmentIsAnAllowList(t *testing.T) {
 }
 
 func TestDescriptorsAndName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "descriptors"}))
 	_, err := r.update(p, nil)
@@ -143,6 +150,7 @@ func TestDescriptorsAndName(t *testing.T) {
 }
 
 func TestGrandchildrenGoWithTheProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "grandchild"}))
 	_, err := r.update(p, nil)
@@ -154,6 +162,7 @@ func TestGrandchildrenGoWithTheProcess(t *testing.T) {
 }
 
 func TestRunawayGrandchildDoesNotHoldUpTheStop(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "runaway"}))
 	_, err := r.update(p, nil)
@@ -167,6 +176,7 @@ func TestRunawayGrandchildDoesNotHoldUpTheStop(t *testing.T) {
 }
 
 func TestNothingSurvivesAKilledAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, err := os.MkdirTemp("/tmp", "rt")
 	if err != nil {
 		t.Fatal(err)

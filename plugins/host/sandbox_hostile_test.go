@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -259,6 +261,7 @@ func hostileMain() {
 // to leave its sandbox. Each part of the sandbox refuses what it is for, with every version of
 // Landlock up to that of the kernel, and together they refuse all of it.
 func TestHostileDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -267,9 +270,6 @@ func TestHostileDriver(t *testing.T) {
 	if own.Landlock < scopeABI || !own.Seccomp {
 		t.Fatalf("the kernel of this machine has %s: the test needs landlock %d and seccomp", own, scopeABI)
 	}
-	tmp := slices.Index(writable, "/tmp")
-	defer func(was string) { writable[tmp] = was }(writable[tmp])
-	writable[tmp] = "/none" // the tests' own directories are there
 	kernels := []Kernel{{}, {Seccomp: true}, {Landlock: own.Landlock}}
 	for abi := 1; abi <= own.Landlock; abi++ {
 		kernels = append(kernels, Kernel{abi, true})
@@ -323,6 +323,7 @@ func testHostile(t *testing.T, self string, k Kernel) {
 
 // TestDriverThatMayChangeModes: the key allow_chmod opens what it says, and no other call.
 func TestDriverThatMayChangeModes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	script := "touch " + dir + "/f && chmod 640 " + dir + "/f && stat -c %a " + dir + "/f; unshare -u true && echo unshared"
 	for modes, want := range map[bool]string{true: "640\n", false: ""} {
@@ -335,6 +336,7 @@ func TestDriverThatMayChangeModes(t *testing.T) {
 // TestRequiredSandbox: a driver is not started without a sandbox that it requires, and the error
 // says what is missing. Otherwise its status does.
 func TestRequiredSandbox(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	for _, k := range []Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
 		r.kernel = k
@@ -360,6 +362,7 @@ func TestRequiredSandbox(t *testing.T) {
 // TestFilterRefusesForeignCalls: numbers of another architecture, or of the ABI x32, mean other
 // calls, and are all refused.
 func TestFilterRefusesForeignCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	raw, err := callFilter(scopeABI, true)
 	if err != nil {
 		t.Fatal(err)

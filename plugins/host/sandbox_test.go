@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // runConfined runs a script as a plugin's process is run, and returns what it wrote.
@@ -21,7 +22,7 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 	t.Helper()
 	dir := t.TempDir()
 	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script), 0o755); err != nil {
+	if err := writeExecutable(program, "#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script); err != nil {
 		t.Fatal(err)
 	}
 	exe, err := openOwn(program)
@@ -53,6 +54,7 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 // only where it may, and does not get at the agent's memory; with each version of Landlock up to
 // that of the kernel.
 func TestSandbox(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if LandlockABI() == 0 {
 		t.Fatal("the kernel of this machine has no Landlock: boot it with landlock in lsm=")
 	}
@@ -114,9 +116,6 @@ func TestSandbox(t *testing.T) {
 	for _, a := range attempts {
 		fmt.Fprintf(&script, "if ( %s ) >/dev/null; then echo '%s'; fi\n", a.script, a.name)
 	}
-	tmp := slices.Index(writable, "/tmp")
-	defer func(was string) { writable[tmp] = was }(writable[tmp])
-	writable[tmp] = "/none" // the tests' own directories are there
 	for abi := 0; abi <= LandlockABI(); abi++ {
 		t.Run(fmt.Sprintf("version %d", abi), func(t *testing.T) {
 			in := s
@@ -143,6 +142,7 @@ func TestSandbox(t *testing.T) {
 // TestSandboxPlantedLinks: what a driver leaves where one of its paths is configured does not open
 // secrets to it, nor to a process that starts later. Links that root made elsewhere are followed.
 func TestSandboxPlantedLinks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	root := t.TempDir()
 	at := func(path string) string { return filepath.Join(root, path) }
 	for _, dir := range []string{"state/other", "state/drivers/one", "guests/images", "big", "granted", "links"} {
@@ -163,9 +163,6 @@ func TestSandboxPlantedLinks(t *testing.T) {
 	}
 	link("big", "links/storage")
 	link("state/other", "links/other")
-	tmp := slices.Index(writable, "/tmp")
-	defer func(was string) { writable[tmp] = was }(writable[tmp])
-	writable[tmp] = "/none"
 	s := &Sandbox{
 		Secrets:    []string{at("state"), at("state/identity.pem")},
 		Write:      []string{at("guests"), at("guests/images"), at("guests/base"), at("guests/ca"), at("guests/way/other"), at("links/storage"), at("links/other")},
@@ -225,6 +222,7 @@ func TestSandboxPlantedLinks(t *testing.T) {
 // TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
 // the environment do not reach it. A changed sandbox needs a new process.
 func TestSandboxOfAPlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
 	spec.Sandbox = &Sandbox{Secrets: []string{r.runtime}}

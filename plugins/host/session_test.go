@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSession: a process of one's own, from a directory that an agent would not trust, is there to
 // be called and then gone.
 func TestSession(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	open := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(open, 0o700); err != nil {
@@ -55,6 +57,7 @@ func TestSession(t *testing.T) {
 // TestSessionCatchesUp: the lines that a process wrote before it answered are in the log after
 // CatchUp.
 func TestSessionCatchesUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

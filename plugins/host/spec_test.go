@@ -16,6 +16,7 @@ import (
 )
 
 func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name string
 		spec Spec
@@ -51,6 +52,7 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got := environment(
 		[]string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LD_PRELOAD=/evil.so", "NOTIFY_SOCKET=/x", "LIBVIRT_DEBUG=1", "BROKEN", "OS_PASSWORD=s"},
 		map[string]string{"HOME": "/var/lib/x", "EXTRA": "1"}, "PLUGIN_X=y")
@@ -61,6 +63,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestRuntimeDirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	open := func(dir string) error {
 		h, err := New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})
 		if err != nil {
@@ -118,6 +121,7 @@ func TestRuntimeDirectory(t *testing.T) {
 }
 
 func TestOnePluginPerName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	if _, err := r.Plugin(Spec{Name: "a"}); err != nil {
 		t.Fatal(err)
@@ -131,6 +135,7 @@ func TestOnePluginPerName(t *testing.T) {
 }
 
 func TestInstalled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for _, name := range []string{"compute-driver-a", "compute-driver-", "compute-driver-B", "other"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {

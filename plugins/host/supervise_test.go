@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // puppet is an instance without a process.
@@ -235,6 +236,7 @@ func (s *stage) wait(d time.Duration) {
 }
 
 func TestCrashLoopEndsInQuarantine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{
 		"0s healthy",
 		"1m0s backoff", "1m1s backoff", "1m3s backoff", "1m7s backoff", "1m15s quarantined",
@@ -254,6 +256,7 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 }
 
 func TestMissedHealthChecks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"}, func(s *stage) {
 		s.wait(15 * time.Second)
 		s.set(func() { s.health = func() error { return ErrNoAnswer } })
@@ -271,6 +274,7 @@ func TestMissedHealthChecks(t *testing.T) {
 }
 
 func TestOneAnswerForgivesMisses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	n := 0
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "20s degraded", "30s healthy", "40s degraded", "50s degraded", "1m0s healthy"}, func(s *stage) {
 		s.set(func() {
@@ -286,6 +290,7 @@ func TestOneAnswerForgivesMisses(t *testing.T) {
 }
 
 func TestPersistentHealthProblemIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
 		s.set(func() { s.health = func() error { return &unhealthyError{"no libvirt"} } })
 		s.wait(5*time.Minute + 5*time.Second)
@@ -300,6 +305,7 @@ func TestPersistentHealthProblemIsReported(t *testing.T) {
 // TestErrorsOfHealthAreAnswers: a process whose health check panics or is not written at all is
 // alive.
 func TestErrorsOfHealthAreAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
 		s.set(func() {
 			s.health = func() error {
@@ -318,6 +324,7 @@ func TestErrorsOfHealthAreAnswers(t *testing.T) {
 // TestDriverThatIsNotInstalledHasNotCrashed: it is never in quarantine, and is started as soon as
 // its executable is there.
 func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s not-installed", "1h0m2s healthy"}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() {
@@ -340,6 +347,7 @@ func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 // TestFileInstalledDuringTheAttempt: an executable that comes between a failed attempt and the wait
 // for another file is another file.
 func TestFileInstalledDuringTheAttempt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name string
 		fail error
@@ -362,6 +370,7 @@ func TestFileInstalledDuringTheAttempt(t *testing.T) {
 }
 
 func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s incompatible", "1h2m1s healthy"}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() { s.fail = fmt.Errorf("%w: version 9", ErrIncompatible) })
@@ -377,6 +386,7 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 // TestRefusedExecutableIsNotTriedAgain: an executable that must not or cannot be started did not
 // crash. It is started when it has changed, when the checks pass, and at a reload.
 func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Hint: "Correct it"}
 	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Hint: "Correct it"}
 	play(t, Spec{Disabled: true}, []string{
@@ -409,6 +419,7 @@ func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 }
 
 func TestDisabledAndEnabled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1m0s healthy", "2m0s disabled"}, func(s *stage) {
 		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("disabled: %v", err)
@@ -429,6 +440,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 }
 
 func TestReconfigureOfADownPluginTriesAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "1m0s backoff", "1m0.5s healthy"}, func(s *stage) {
 		s.wait(time.Minute)
 		s.set(func() { s.fail = errors.New("broken") })
@@ -442,6 +454,7 @@ func TestReconfigureOfADownPluginTriesAtOnce(t *testing.T) {
 }
 
 func TestSecondSupervisorIsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		if err := s.Run(context.Background()); !errors.Is(err, ErrRunning) {
 			t.Errorf("want ErrRunning, got %v", err)
@@ -451,6 +464,7 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 
 // TestStreamThatEndsWithItsProcessIsNoFault: a process that is to stop ends its streams first.
 func TestStreamThatEndsWithItsProcessIsNoFault(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -475,6 +489,7 @@ func TestStreamThatEndsWithItsProcessIsNoFault(t *testing.T) {
 }
 
 func TestReplacedProcessFinishesItsCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		held, err := s.acquire()
 		if err != nil {

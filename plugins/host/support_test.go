@@ -7,13 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +24,7 @@ import (
 
 // patience bounds every wait of a test: nothing is expected to take that long, and a test that
 // fails by it says what it was waiting for.
-const patience = 60 * time.Second
+const patience = testproc.Patience
 
 // rig is a host under test, with what it did.
 type rig struct {
@@ -192,18 +188,36 @@ func (r *rig) update(p *Plugin, allocations providertree.Allocations) (*provider
 // waitStopped waits until every thread of a process that got SIGSTOP has stopped.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); goruntime.Gosched() {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		running := slices.ContainsFunc(threads, func(path string) bool {
-			stat, err := os.ReadFile(path)
-			_, rest, _ := strings.Cut(string(stat), ") ")
-			return err != nil || !strings.HasPrefix(rest, "T")
-		})
-		if len(threads) > 0 && !running {
-			return
+	if !poll(func() bool { return threadsStopped(pid) }) {
+		t.Fatalf("process %d does not stop", pid)
+	}
+}
+
+// poll waits until a condition holds, and reports whether it did in time. It is for processes
+// without a test; a test has testproc.Eventually.
+func poll(holds func() bool) bool {
+	for limit := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			return false
 		}
 	}
-	t.Fatalf("process %d does not stop", pid)
+	return true
+}
+
+// awaitFile waits until a file is there.
+func awaitFile(path string) {
+	poll(func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// impatient is the context of a caller that gives up soon. No test depends on when.
+func impatient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // waitGone returns when no process of that id exists; one that has ended and was not reaped is gone

@@ -12,9 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestOpenTrusted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const text = "#!/bin/sh\nexit 0\n"
 	sum := sha256.Sum256([]byte(text))
 	digest := hex.EncodeToString(sum[:])
@@ -72,7 +75,7 @@ func TestOpenTrusted(t *testing.T) {
 				t.Fatal(err)
 			}
 			chmod(t, filepath.Dir(path), 0o755)
-			if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			if err := writeExecutable(path, text); err != nil {
 				t.Fatal(err)
 			}
 			chmod(t, path, 0o755)
@@ -102,6 +105,7 @@ func TestOpenTrusted(t *testing.T) {
 }
 
 func TestForeignOwnerIsNotTrusted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if err := checkOwner("/x", 1234, 1000); !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "chown root /x") {
 		t.Errorf("got %v", err)
 	}
@@ -113,6 +117,7 @@ func TestForeignOwnerIsNotTrusted(t *testing.T) {
 }
 
 func TestWrongDigestIsNeverExecuted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := chaosSpec("", nil)
 	spec.SHA256 = strings.Repeat("ab", 32)
@@ -131,6 +136,7 @@ func TestWrongDigestIsNeverExecuted(t *testing.T) {
 }
 
 func TestDigestOfTheRealOneIsAccepted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	digest := r.mustStart(chaosSpec("", nil)).Status().SHA256
 	if err := r.Remove(context.Background(), r.plugins["chaos"]); err != nil {

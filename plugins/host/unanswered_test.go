@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // silentAt is what a call that ran into its deadline ends with.
@@ -34,6 +35,7 @@ func (s *stage) pass() {
 // TestOneHangingCallAmongAnswers: a driver that names its nodes, and answers for one of them, and
 // hangs in the tree of another is killed after as many passes as misses are allowed.
 func TestOneHangingCallAmongAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "2m0s backoff", "2m1s healthy"}, func(s *stage) {
 		s.process(0).update = func(node string) error {
 			if node == "cn2" {
@@ -53,6 +55,7 @@ func TestOneHangingCallAmongAnswers(t *testing.T) {
 
 // TestAnAnswerOfTheSameCallForgives what was missed before.
 func TestAnAnswerOfTheSameCallForgives(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		n := 0
 		s.process(0).update = func(string) error {
@@ -74,6 +77,7 @@ func TestAnAnswerOfTheSameCallForgives(t *testing.T) {
 // TestACallerWhoGaveUpIsNoMiss, nor an answer: also when the answer that the deadline has passed,
 // which was the caller's, comes a moment before the caller's own clock says so.
 func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s healthy"}, func(s *stage) {
 		var of func() time.Time
 		s.process(0).update = func(string) error {
@@ -105,6 +109,7 @@ func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 // TestADeadlineThatTheServerSeesFirst: it counts its time in whole milliseconds, and may say that
 // the deadline has passed before we do.
 func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -123,6 +128,7 @@ func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
 // TestSilentConfigureIsReplaced: a process that does not answer to its new configuration has not
 // refused it. Another one is started with it, and takes over.
 func TestSilentConfigureIsReplaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return silentAt("Configure") }
 		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Config: []byte(`{"a":1}`)}); err != nil {
@@ -138,6 +144,7 @@ func TestSilentConfigureIsReplaced(t *testing.T) {
 // TestSilentConfigureCounts like any other call without an answer, when nothing can take over: then
 // the process is killed.
 func TestSilentConfigureCounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s backoff", "3s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return silentAt("Configure") }
 		s.set(func() { s.fail = errors.New("no memory") })
@@ -158,6 +165,7 @@ func TestSilentConfigureCounts(t *testing.T) {
 
 // TestRefusedConfigureIsAnAnswer: the driver has spoken, nothing is replaced and nothing counted.
 func TestRefusedConfigureIsAnAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return &CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is no URI"}} }
 		for range 5 {

@@ -29,8 +29,6 @@ import (
 func crashingLine(h upstreamHost) {
 	_, driver := h.start(h.config("log-line"))
 	_, _ = driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
-	time.Sleep(blocked)
-	h.say("survived", true)
 }
 
 func hostCrashed(t *testing.T, r *run) (bool, string) {
@@ -113,9 +111,7 @@ func killDuringCall(h upstreamHost) {
 		_, err := driver.AvailableNodes(context.Background(), &driverv1.AvailableNodesRequest{})
 		result <- err
 	}()
-	for _, err := os.Stat(file + ".begun"); err != nil; _, err = os.Stat(file + ".begun") {
-		time.Sleep(time.Millisecond)
-	}
+	awaitFile(file + ".begun")
 	go client.Kill()
 	select {
 	case err := <-result:
@@ -143,9 +139,7 @@ func stopDrains(t *testing.T) {
 	_, n := r.await(0, "the start", is(Healthy))
 	go func() { stopped <- p.Stop(context.Background()) }()
 	for begun := false; !begun; { // the driver does one thing at a time, so there is no answer
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-		_, err := p.AvailableNodes(ctx)
-		cancel()
+		_, err := p.AvailableNodes(impatient(t))
 		begun = errors.Is(err, ErrUnavailable)
 	}
 	select {

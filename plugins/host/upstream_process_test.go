@@ -30,9 +30,7 @@ func justRun(h upstreamHost) {
 
 func stopProcess(h upstreamHost, pid int) {
 	h.fail(syscall.Kill(pid, syscall.SIGSTOP))
-	for !threadsStopped(pid) {
-		time.Sleep(time.Millisecond)
-	}
+	poll(func() bool { return threadsStopped(pid) })
 }
 
 // threadsStopped reports whether every thread of a process has stopped.

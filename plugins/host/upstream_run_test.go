@@ -105,11 +105,13 @@ func (r *run) start() *run {
 	r.t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
 		<-r.ended
-		for limit := time.Now().Add(patience); time.Now().Before(limit) && len(marked(r.mark)) > 0; time.Sleep(time.Millisecond) {
-			for _, pid := range marked(r.mark) {
+		poll(func() bool {
+			left := marked(r.mark)
+			for _, pid := range left {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-		}
+			return len(left) == 0
+		})
 		_ = outR.SetReadDeadline(time.Now())
 		<-r.received
 		_ = outR.Close()
@@ -196,11 +198,8 @@ func marked(mark string) []int {
 // awaitNone fails the test if processes of a mark stay.
 func awaitNone(t *testing.T, mark string) {
 	t.Helper()
-	left := marked(mark) // they were sent SIGKILL; they need a moment to die
-	for limit := time.Now().Add(patience); len(left) > 0 && time.Now().Before(limit); left = marked(mark) {
-		time.Sleep(time.Millisecond)
-	}
-	for _, pid := range left {
+	poll(func() bool { return len(marked(mark)) == 0 }) // they were sent SIGKILL; they need a moment to die
+	for _, pid := range marked(mark) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		t.Errorf("process %d is left behind: %q", pid, line)
 		_ = syscall.Kill(pid, syscall.SIGKILL)

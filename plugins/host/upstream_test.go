@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fault is something that go-plugin as it is does, or lets a plugin do, that an agent cannot live
@@ -67,6 +69,7 @@ func init() {
 // TestFaultsOfGoPlugin shows each fault in go-plugin as it is, and that it is not in ours. Nothing
 // here measures time: what should return at once and has not after some seconds is blocked.
 func TestFaultsOfGoPlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -21,9 +21,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCheckWarnings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	announced := []string{protocol.CapabilityWarnings}
 	var many []*driverv1.Warning
 	for i := range 150 {
@@ -68,6 +70,7 @@ func TestCheckWarnings(t *testing.T) {
 // TestWarningsAreBoundedAndFit: whatever a plugin sends, what is shown is a list that people can
 // read.
 func TestWarningsAreBoundedAndFit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.OneOf(rapid.StringMatching(`[a-c]{1,2}`), rapid.String(), rapid.StringN(0, 100, 200))
 		msgs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *driverv1.Warning {
@@ -95,6 +98,7 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 // TestWarningsAreLoggedWhenTheyBeginAndEnd, whatever becomes of
 // the process; in the status while they hold and there is a process.
 func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log bytes.Buffer
 	lines := func() []string {
 		out := []string{}
@@ -162,6 +166,7 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 
 // TestWarningsWithoutAnAnswer: a health check that gets none says nothing of warnings.
 func TestWarningsWithoutAnAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s healthy"}, func(s *stage) {
 		s.set(func() { s.warnings = []plugins.Warning{{Name: "fan", Text: "it is loud"}} })
 		s.wait(15 * time.Second)
@@ -180,6 +185,7 @@ func TestWarningsWithoutAnAnswer(t *testing.T) {
 
 // TestWarningsOfAProcess: from a driver that the SDK serves; what the SDK can fix it does.
 func TestWarningsOfAProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"health": "warn"}))
 	s, err := p.acquire()

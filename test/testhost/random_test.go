@@ -5,10 +5,13 @@ package testhost
 import (
 	"slices"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestOddHostsAreDrawn: the oddities that Random promises are among the first hosts that it draws.
 func TestOddHostsAreDrawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	device := func(is func(Device) bool) func(Host) bool {
 		return func(h Host) bool { return slices.ContainsFunc(h.Devices, is) }
 	}

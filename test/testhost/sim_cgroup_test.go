@@ -16,9 +16,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestHierarchies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		mountinfo, groups string
 		want              map[string]string // where mounted → the process's group
@@ -74,6 +77,7 @@ func TestHierarchies(t *testing.T) {
 }
 
 func TestRemoveTree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "qemu-1-web.libvirt-qemu")
 	if err := os.MkdirAll(filepath.Join(dir, "vcpu0", "below"), 0o755); err != nil {
 		t.Fatal(err)
@@ -139,17 +143,14 @@ func (s *Sim) boot(t *testing.T, names ...string) (pids []int) {
 	return pids
 }
 
-// needGroups tells loudly if libvirt makes no control groups for guests, as where version 2 is
+// needGroups ends a test if libvirt makes no control groups for guests, as where version 2 is
 // mounted and has no controllers.
 func (s *Sim) needGroups(t *testing.T) {
 	t.Helper()
 	if len(s.guests(t)) > 0 {
 		return
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: no guest has a control group in %q", s.groups(t))
-	}
-	t.Skipf("NOT TESTED: no guest has a control group in %q", s.groups(t))
+	testproc.NotRun(t, fmt.Sprintf("no guest has a control group in %q", s.groups(t)))
 }
 
 // gone reports whether a process has ended, or is about to: the one that buries it may take its
@@ -162,7 +163,8 @@ func gone(pid int) bool {
 
 // Two simulations at once have guests of the same names and numbers, and neither knows of the
 // other's.
-func TestSimulationsWithEqualGuests(t *testing.T) {
+func TestRealSimulationsWithEqualGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	sims := []*Sim{
@@ -200,11 +202,14 @@ func TestSimulationsWithEqualGuests(t *testing.T) {
 		if err := s.Destroy(t.Context(), "second"); err != nil {
 			t.Error(err)
 		}
-		for _, dir := range s.guests(t) {
-			if strings.Contains(dir, "second") {
-				t.Errorf("%s is left of what ended in order", dir)
+		testproc.Eventually(t, testproc.Patience, "nothing is left of what ended in order", func() error {
+			for _, dir := range s.guests(t) { // the kernel removes them when all processes are gone
+				if strings.Contains(dir, "second") {
+					return errors.New(dir)
+				}
 			}
-		}
+			return nil
+		})
 	}
 	for i, s := range sims {
 		if err := s.Close(t.Context()); err != nil {
@@ -236,26 +241,15 @@ func version1(text string) (lines string) {
 // while it answers already.
 func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, err := s.Virsh(ctx, ask...)
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Errorf("after the restart: %v", err)
-			return
-		}
-	}
+	testproc.Eventually(t, testproc.Patience, "an answer after the restart", func() error {
+		_, err := s.Virsh(t.Context(), ask...)
+		return err
+	})
 }
 
 // A keeper that is killed cannot clean up. Close does, or else the next simulation.
-func TestKilledKeeper(t *testing.T) {
+func TestRealKilledKeeper(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	for name, end := range map[string]func(*testing.T, *Sim){
@@ -362,15 +356,13 @@ func killed(t *testing.T, s *Sim) {
 
 // Processes in a group are ended with it, wherever they are in it, and a group with an owner stays.
 func TestClearGroups(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	mounted, err := mountedHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() != 0 || len(mounted) == 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatal("NOT TESTED, and CI must have it: root, and control groups that are mounted")
-		}
-		t.Skip("NOT TESTED: needs root, and control groups that are mounted")
+		testproc.NotRun(t, "this needs root, and control groups that are mounted")
 	}
 	for _, h := range mounted {
 		lock, err := h.makeGroup(groupPrefix + filepath.Base(t.TempDir()) + fmt.Sprint(os.Getpid()))

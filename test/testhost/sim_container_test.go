@@ -8,19 +8,22 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// containerEnv has TestGuestsInAContainer run inside what it made.
+// containerEnv has TestRealGuestsInAContainer run inside what it made.
 const containerEnv = "COMPUTE_AGENT_SIM_CONTAINER"
 
 // A container usually sees the control groups of its host read-only. Guests boot there without
 // groups of their own.
-func TestGuestsInAContainer(t *testing.T) {
+func TestRealGuestsInAContainer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	if os.Getenv(containerEnv) == "" {
 		SimForTest(t, SingleNode(), SimOptions{}) // reports what is missing
-		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGuestsInAContainer$", "-test.v")
+		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRealGuestsInAContainer$", "-test.v")
 		inside.Env = append(os.Environ(), containerEnv+"=1")
 		inside.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 		if out, err := inside.CombinedOutput(); err != nil {

@@ -14,23 +14,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// need tells loudly what is not there.
+// need ends a test without a program.
 func need(t *testing.T, program, debian string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %v (Debian package: %s)", err, debian)
-		}
-		t.Skipf("NOT TESTED: %v (Debian package: %s)", err, debian)
+		testproc.NotRun(t, fmt.Sprintf("%v (Debian package: %s)", err, debian))
 	}
 }
 
 // A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual
 // GPU and a virtual function that do not exist. It outlives the daemon's restart, and not the
 // simulation.
-func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
+func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	need(t, "virsh", "libvirt-clients")
 	s := SimForTest(t, GPUHost(), SimOptions{Passthrough: true})
@@ -97,7 +96,7 @@ func TestGuestsWithMadeUpHardwareRun(t *testing.T) {
 	}
 }
 
-func TestWhatDomainsNeed(t *testing.T) {
+func TestRealWhatDomainsNeed(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	s := SimForTest(t, SingleNode(), SimOptions{})
 	guest := Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
@@ -154,7 +153,8 @@ func TestEmulatorWrapper(t *testing.T) {
 }
 
 // This machine's /dev is not to be found in what is removed at the end.
-func TestMachineDevicesStayInNamespace(t *testing.T) {
+func TestRealMachineDevicesStayInNamespace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	s := SimForTest(t, Sample(), SimOptions{Passthrough: true})
 	for name, want := range map[string]bool{
@@ -180,7 +180,8 @@ func TestMachineDevicesStayInNamespace(t *testing.T) {
 // Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start
 // guests, nor itself, where it finds file systems of huge pages there in directories that were
 // removed; systemd mounts one at /dev/hugepages.
-func TestNothingIsMountedInStaging(t *testing.T) {
+func TestRealNothingIsMountedInStaging(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{Passthrough: true})
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
 	if err != nil {

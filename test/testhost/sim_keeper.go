@@ -159,10 +159,14 @@ func (k *keeper) mount() error {
 			return fmt.Errorf("mounting %s: %w", file, err)
 		}
 	}
+	staging := filepath.Join(k.settings.Dir, "staging")
+	if err := mountUdev(staging); err != nil {
+		return err
+	}
 	if !k.settings.Passthrough {
 		return nil
 	}
-	if err := mountDevices(filepath.Join(k.settings.Dir, "staging")); err != nil {
+	if err := mountDevices(staging); err != nil {
 		return err
 	}
 	return pretend()

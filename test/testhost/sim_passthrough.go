@@ -53,21 +53,25 @@ func emulators(dir string) error {
 	return nil
 }
 
+// mountUdev gives this namespace what looks like the socket of udevd, if there is none: where /dev
+// is not the kernel's, as in a container and after [mountDevices], libudev receives no events
+// unless it sees it.
+func mountUdev(staging string) error {
+	const control = "/run/udev/control"
+	if _, err := os.Stat(control); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := mirror("/run", "udev", staging); err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(control), 0o755), os.WriteFile(control, nil, 0o600))
+}
+
 // mountDevices gives this namespace a /dev with the nodes of VFIO, one for each IOMMU group, all of
-// which are /dev/null; the rest of /dev is this machine's. libudev then no longer takes /dev for
-// the kernel's, and receives no events unless it sees the socket of udevd.
+// which are /dev/null; the rest of /dev is this machine's.
 func mountDevices(staging string) error {
 	if err := mirror("/dev", "vfio", staging); err != nil {
 		return err
-	}
-	const control = "/run/udev/control"
-	if _, err := os.Stat(control); errors.Is(err, fs.ErrNotExist) {
-		if err := mirror("/run", "udev", staging); err != nil {
-			return err
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(control), 0o755), os.WriteFile(control, nil, 0o600)); err != nil {
-			return err
-		}
 	}
 	return vfioNodes()
 }

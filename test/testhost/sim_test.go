@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,8 @@ func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 	return libvirtd.Probe(ctx, socket)
 }
 
-func TestDaemonLifecycle(t *testing.T) {
+func TestRealDaemonLifecycle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{})
 	if err := s.probe(t, time.Minute); err != nil {
 		t.Error(err)
@@ -76,7 +78,8 @@ func TestDaemonLifecycle(t *testing.T) {
 }
 
 // Several hosts beside each other, and none of them this machine's.
-func TestConcurrentSimulations(t *testing.T) {
+func TestRealConcurrentSimulations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a, b := SimForTest(t, SingleNode(), SimOptions{}), SimForTest(t, Sample(), SimOptions{NoMdevctl: true})
 	if a.PID() == b.PID() || a.Root() == b.Root() {
 		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
@@ -91,7 +94,8 @@ func TestConcurrentSimulations(t *testing.T) {
 	}
 }
 
-func TestOrderTimeout(t *testing.T) {
+func TestRealOrderTimeout(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{})
 	if err := s.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -111,6 +115,7 @@ func TestOrderTimeout(t *testing.T) {
 }
 
 func TestEventFormat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := Uevent{Action: "change", Path: "sys/devices/pci0000:80/0000:82:00.0", Subsystem: "pci", Properties: []string{"PCI_CLASS=30200"}}.message()
 	if string(m[:8]) != "libudev\x00" || binary.BigEndian.Uint32(m[8:]) != 0xfeedcafe {
 		t.Errorf("header % x", m[:12])
@@ -150,6 +155,7 @@ func (d tried) run(stdin string, args ...string) (code int, out, errs string) {
 }
 
 func TestMdevctlKeepsDefinitions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := tryOn(t, ManyCells())
 	list := func() string {
 		t.Helper()
@@ -185,6 +191,7 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 }
 
 func TestMdevctlRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := tryOn(t, ManyCells())
 	for _, tc := range []struct {
 		stdin string

@@ -13,9 +13,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestKernelNotations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		ids        []int
 		list, mask string
@@ -34,6 +37,7 @@ func TestKernelNotations(t *testing.T) {
 }
 
 func TestGrid(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cpus, cells := Grid{Packages: 2, CellsPerPackage: 2, CoresPerDie: 2, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 5}.Build()
 	h := Host{CPUs: cpus, Cells: cells}.sort()
 	if len(h.CPUs) != 16 || len(h.Cells) != 4 {
@@ -56,6 +60,7 @@ func TestGrid(t *testing.T) {
 
 // Links lead where they should: none dangles in a tree that is whole.
 func TestNoDanglingLinks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {
 		dir, err := Scratch()
 		if err != nil {
@@ -81,6 +86,7 @@ func TestNoDanglingLinks(t *testing.T) {
 }
 
 func TestMediatedDevicesComeAndGo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree, err := Sample().Sysfs(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +122,7 @@ func TestMediatedDevicesComeAndGo(t *testing.T) {
 }
 
 func TestXMLIsWellFormed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := ManyCells()
 	h.Device("10000:01:00.4").Types[0].Name = `GRID <"T4"> & co`
 	texts := []string{h.Capabilities("x86_64"), h.NodeXML(Domain{Name: "a<b", Metadata: "<x:y xmlns:x='z'/>"}, Domain{Name: "off", Off: true}), Domain{Name: "q", GuestCells: []GuestCell{{VCPUs: []int{0}}}}.XML("qemu")}
@@ -130,6 +137,7 @@ func TestXMLIsWellFormed(t *testing.T) {
 }
 
 func TestCloneSharesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := Sample()
 	c := h.Clone()
 	c.CPUs[0].Offline, c.Cells[0].HugePages[0].Total = true, 1

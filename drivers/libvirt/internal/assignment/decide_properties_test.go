@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // anyHost is a host with a nested tree, on which any processors are shared, dedicated, neither or
@@ -94,6 +95,7 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 // Whatever instances come one after the other, nothing is given twice, and nothing that was not
 // granted. Between them, decisions go the whole way: into XML and out of it.
 func TestDecideNeverGivesHardwareTwice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyHost(t)

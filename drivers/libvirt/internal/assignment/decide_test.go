@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 type allocations = providertree.ProviderResources
@@ -43,6 +44,7 @@ func nested() assignment.Request {
 }
 
 func TestDecide(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	specs := func(keysAndValues ...string) map[string]string {
 		out := map[string]string{}
 		for i := 0; i < len(keysAndValues); i += 2 {
@@ -193,6 +195,7 @@ func TestDecide(t *testing.T) {
 // After an attempt that was interrupted, the device that was made for the instance is found and not
 // made again.
 func TestDecideAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}, "gpu0": {"VGPU": 3}}
 	first, err := assignment.Decide(r)
@@ -223,6 +226,7 @@ func TestDecideAgain(t *testing.T) {
 
 // Processors that are not dedicated are shared by default; those that are offline are neither.
 func TestDecideOnWhatIsOnline(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}}
 	r.Machine.CPUs[8] = machine.CPU{ID: 8, Cell: -1, Package: -1, Core: -1}
@@ -240,6 +244,7 @@ func TestDecideOnWhatIsOnline(t *testing.T) {
 
 // The kind of memory encryption is that of the provider that granted a context.
 func TestEncryptedMemory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}, "snp": {"MEM_ENCRYPTION_CONTEXT": 1}}
 	d, err := assignment.Decide(r)
@@ -249,6 +254,7 @@ func TestEncryptedMemory(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type change = func(*assignment.Request)
 	granted := func(a allocations) change { return func(r *assignment.Request) { r.Instance.Allocations = a } }
 	specs := func(a allocations, key, value string) change {

@@ -11,9 +11,11 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestFacts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	two, one := host(2, 2), host(1, 2) // cell 0 has processors 0, 1, 4, 5 and cell 1 has 2, 3, 6, 7
 	offline := host(2, 2)
 	offline.CPUs[0] = machine.CPU{ID: 0, Cell: -1, Package: -1, Core: -1}
@@ -65,6 +67,7 @@ func TestFacts(t *testing.T) {
 }
 
 func TestFactsOfGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		facts   assignment.Facts
 		amounts map[string]int64

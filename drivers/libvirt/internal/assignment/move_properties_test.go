@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // everyPlace is where consumers of the property tests hold something.
@@ -110,6 +111,7 @@ func anyRequest(t *rapid.T) assignment.MoveRequest {
 // TestMoveProperties: whatever is asked for, nothing is lost, invented, taken from others or put
 // where nothing is free.
 func TestMoveProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyRequest(t)
 		before := r.Allocations.Clone()
@@ -236,6 +238,7 @@ func checkCapacity(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResu
 
 // TestMoveThereAndBack: from the root to the cells and back, every consumer holds what it held.
 func TestMoveThereAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		cells := rapid.IntRange(1, 4).Draw(t, "cells")
 		const capacity = 4000
@@ -278,6 +281,7 @@ func TestMoveThereAndBack(t *testing.T) {
 
 // TestNotesAreBounded: they stay readable when there is much to guess.
 func TestNotesAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := flatToNested(2, 4000, 4000)
 	r.Unplaced = assignment.Guess
 	h := held{}

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // story is a reshape and what comes of it.
@@ -129,6 +130,7 @@ func run(t *testing.T, stories map[string]story) {
 }
 
 func TestMediatedDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	run(t, map[string]story{
 		"to the GPU that made them": {
 			to: twoGPUs, moving: vgpuOfRoot, domains: []domain.Domain{with(guest(1, 1), mdev(1, 0)), with(guest(2, 1), mdev(0, 0), mdev(1, 1))},
@@ -227,6 +229,7 @@ func TestMediatedDevices(t *testing.T) {
 }
 
 func TestDedicatedProcessors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	vcpuOfRoot := []plugins.Place{at(moveRoot, "VCPU")}
 	domains := []domain.Domain{on(guest(1, 2), nil, 0, 1), guest(2, 2), on(guest(3, 2), nil, 6, 7)}
 	run(t, map[string]story{
@@ -266,6 +269,7 @@ func TestDedicatedProcessors(t *testing.T) {
 }
 
 func TestEncryption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const class = "MEM_ENCRYPTION_CONTEXT"
 	both := totals{sevProvider: {class: 9}, sevESProvider: {class: 9}}
 	moving := []plugins.Place{at(moveRoot, class)}
@@ -289,6 +293,7 @@ func TestEncryption(t *testing.T) {
 }
 
 func TestCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	to := totals{moveRoot: {"DISK_GB": 100}, cell(0): {"VCPU": 8, "MEMORY_MB": 100, "CUSTOM_HUGEPAGES_2M": 20}, cell(1): {"VCPU": 8, "MEMORY_MB": 100, "CUSTOM_HUGEPAGES_2M": 20}}
 	moving := []plugins.Place{at(moveRoot, "VCPU"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "CUSTOM_HUGEPAGES_2M")}
 	small := func(vcpu, memory int64) providertree.ProviderResources {
@@ -387,6 +392,7 @@ func TestCells(t *testing.T) {
 }
 
 func TestTheRootIsMissing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tree := range []*providertree.Tree{nil, {}} {
 		if _, err := assignment.Move(assignment.MoveRequest{Tree: tree, Root: moveRoot}); err == nil || !strings.Contains(err.Error(), moveRoot) {
 			t.Error(err)

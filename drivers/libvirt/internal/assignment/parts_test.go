@@ -16,10 +16,12 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestGuestCells: guests of several NUMA cells, of the cells that were granted and of a root.
 func TestGuestCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	uneven := map[string]string{
 		"hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2-3", "hw:numa_cpus.1": "1", "hw:numa_mem.0": "768", "hw:numa_mem.1": "256",
 	}
@@ -86,6 +88,7 @@ func TestGuestCells(t *testing.T) {
 
 // TestDeviceAffinity: devices that are required near are in a cell of the guest, or it is a fault.
 func TestDeviceAffinity(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const fault = "pci_numa_affinity_policy is required, and its devices"
 	for _, c := range []struct {
 		allocations allocations
@@ -122,6 +125,7 @@ func TestDeviceAffinity(t *testing.T) {
 // the processors and the memory that the flavor says, and they are of the cell of the host that was
 // granted just that.
 func TestPartsAreWhereTheyAreGranted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := assignment.Request{
 			Machine: host(4, 8), Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Shared: []int{},

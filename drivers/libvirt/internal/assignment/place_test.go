@@ -13,9 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestPlace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type held = map[string]int64
 	type at = map[int]map[string]int64
 	capacity := func(vcpu, memory int64) assignment.Capacity {
@@ -155,6 +157,7 @@ func anyGuests(t *rapid.T) ([]assignment.Guest, assignment.Capacity) {
 }
 
 func TestPlaceProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		guests, capacity := anyGuests(t)
 		rule := rapid.SampledFrom([]assignment.Rule{assignment.Whole, assignment.Split}).Draw(t, "rule")
@@ -228,6 +231,7 @@ func TestPlaceProperties(t *testing.T) {
 // they can be says the theorem of maximum flows and minimum cuts: for no set of places may they
 // need more than it has, once they have all that they can elsewhere.
 func TestSplitFillsTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	full := 0
 	rapid.Check(t, func(t *rapid.T) {
 		guests, capacity := anyGuests(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // anyInventory is one of any bounds.
@@ -131,6 +132,7 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 // allocations than capacity, what is not the driver's is not touched, what should move and does not
 // has a reason, and a second run has nothing to do.
 func TestReshapeProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moved, clean := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyReshape(t)
@@ -212,6 +214,7 @@ func TestReshapeProperties(t *testing.T) {
 
 // To NUMA cells and back: each guest holds what it held before, whatever it is bound to.
 func TestThereAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		all := map[string]providertree.Inventory{"VCPU": of(64), "PCPU": of(64), "MEMORY_MB": of(64)}

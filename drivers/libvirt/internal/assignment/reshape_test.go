@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Providers of the tests by number, and guests.
@@ -107,6 +108,7 @@ func functions(d domain.Domain, devices ...machine.Address) domain.Domain {
 }
 
 func TestReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	numa := layout{cell0: {"VCPU": of(8), "MEMORY_MB": of(16)}, cell1: {"VCPU": of(8), "MEMORY_MB": of(16)}}
 	twoGPUs := layout{gpu0: {"VGPU": of(4)}, gpu1: {"VGPU": of(4)}}
 	// The host has four cores in each of two cells: processors 0-3 and 8-11 are in cell 0.

@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serving is a Placement with the tree of a host.
@@ -112,6 +113,7 @@ func anyFlavor(t *rapid.T) plugins.Flavor {
 // make, and the domain's processors and memory are bound to just the cells that they were granted
 // of, its devices to one of these.
 func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	made := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "scheduled-")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const gpu = `<device>
@@ -56,6 +57,7 @@ func at(text string) machine.Address {
 }
 
 func TestParse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	pf := at("0000:06:00.0")
 	for name, c := range map[string]struct {
 		text string
@@ -97,6 +99,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseDeviceRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct{ text, says string }{
 		"nothing":          {"", "empty"},
 		"another document": {"<domain/>", "cannot be read"},

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // testdata has what libvirt 9.0 says of QEMU 7.2 on an x86_64 machine without UEFI firmware and
@@ -27,6 +29,7 @@ func captured(t testing.TB, name string) string {
 }
 
 func TestParseOfWhatLibvirtSays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	pc := Domain{
 		Emulator: "/usr/bin/qemu-system-x86_64", Type: "qemu", Arch: "x86_64", Machine: "pc-i440fx-7.2", MaxVCPUs: 255,
 		Loader:      Loader{Types: []string{"pflash", "rom"}},
@@ -56,6 +59,7 @@ func minimal(inside string) string {
 }
 
 func TestParseOfOtherHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		inside string
 		want   Domain
@@ -106,6 +110,7 @@ func TestParseOfOtherHosts(t *testing.T) {
 }
 
 func TestParseDomainRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct{ text, want string }{
 		"nothing":             {"", "is empty"},
 		"another document":    {"<capabilities/>", "expected element type <domainCapabilities>"},

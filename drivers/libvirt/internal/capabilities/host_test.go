@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // real is shortened from libvirt 9.0 on a machine with one CPU offline.
@@ -52,6 +53,7 @@ const real = `<capabilities>
 `
 
 func TestParseOfARealHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, err := ParseHost(real)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +78,7 @@ func TestParseOfARealHost(t *testing.T) {
 }
 
 func TestParseReadsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	model := testhost.Sample()
 	model.CPUs[1].Offline, model.CPUs[12].Offline = true, true
 	h, err := ParseHost(model.Capabilities("x86_64"))
@@ -94,6 +97,7 @@ func TestParseReadsTheModel(t *testing.T) {
 }
 
 func TestParseCPU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got, err := ParseCPU(`<cpu mode='custom'><model>x</model><feature policy='require' name='b'/><feature policy='disable' name='c'/><feature policy='forbid' name='d'/><feature name='a'/><feature name='a'/><feature/></cpu>`)
 	if diff := cmp.Diff([]string{"a", "b"}, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
@@ -130,6 +134,7 @@ func BenchmarkParseHost(b *testing.B) {
 // TestUserOfQEMU: the DAC label is the user of emulators. Without one, as in a session daemon, it
 // is not known.
 func TestUserOfQEMU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for labels, want := range map[string]*Label{
 		`<secmodel><model>none</model><doi>0</doi></secmodel>
 		<secmodel><model>dac</model><doi>0</doi><baselabel type='kvm'>+64055:+108</baselabel><baselabel type='qemu'>+64055:+108</baselabel></secmodel>`: {64055, 108},

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func guest(arch, inside string) string {
@@ -22,6 +24,7 @@ const pcs = `
 <machine maxCpus='288'>microvm</machine>`
 
 func TestKinds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	x86 := "/usr/bin/qemu-system-x86_64"
 	for name, tc := range map[string]struct {
 		guests string

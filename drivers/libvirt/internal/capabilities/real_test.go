@@ -9,25 +9,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // A real daemon tells which kinds of guests there are, and answers for each of them what is asked.
-func TestARealDaemon(t *testing.T) {
-	notTested := func(why string) {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-		}
-		t.Skipf("NOT TESTED: %s", why)
-	}
-	for _, program := range []string{"virsh", "qemu-system-x86_64"} {
+func TestRealDaemon(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for program, debian := range map[string]string{"virsh": "libvirt-clients", "qemu-system-x86_64": "qemu-system-x86"} {
 		if _, err := exec.LookPath(program); err != nil {
-			notTested(program + " is not installed")
+			testproc.NotRun(t, "no "+program+" (Debian package: "+debian+")")
 		}
 	}
 	run, err := os.MkdirTemp("", "dc")
@@ -37,13 +32,13 @@ func TestARealDaemon(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	daemon, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))})
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		if err := daemon.Stop(ctx); err != nil {
 			t.Error(err)

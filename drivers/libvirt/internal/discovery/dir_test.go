@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func tree(t *testing.T, files map[string]string) *Dir {
@@ -43,6 +45,7 @@ func tree(t *testing.T, files map[string]string) *Dir {
 }
 
 func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := tree(t, map[string]string{"sys/devices/a/vendor": "0x10de\n", "sys/bus/pci/a": "-> ../../devices/a", "sys/devices/a/driver": "-> ../../bus/pci/drivers/nvidia"})
 	if text, err := d.Text("sys/bus/pci/a/vendor"); err != nil || text != "0x10de\n" {
 		t.Errorf("%q, %v", text, err)
@@ -72,6 +75,7 @@ func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
 }
 
 func TestWhatIsNotRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := tree(t, map[string]string{
 		"dir/file": "x", "pipe": "pipe", "absolute": "-> /etc/passwd", "above": "-> ../../../../../../etc/passwd", "loop": "-> loop", "dangling": "-> nothing",
 		"huge": "x", "dir/up": "-> ../dir/file",

@@ -180,7 +180,7 @@ func summary(t *testing.T, tree testhost.Tree) (cpus, cells, devices string) {
 	return cpus, cells, fmt.Sprintf("%d devices, %d in cells, %d with drivers, %d network, %d display, %d accelerators", len(list), inCells, drivers, classes[0x02], classes[0x03], classes[0x12])
 }
 
-func TestRealMachines(t *testing.T) {
+func TestRecordedMachines(t *testing.T) {
 	for _, s := range snapshots {
 		t.Run(s.name, func(t *testing.T) {
 			tree := unpack(t, s.name)

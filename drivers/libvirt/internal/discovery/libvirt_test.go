@@ -20,6 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -227,7 +228,8 @@ func common(h Host) (s seen) {
 }
 
 // What a real libvirtd says of a host is what the reader says of the same tree.
-func TestLibvirtAndTheReaderAgree(t *testing.T) {
+func TestRealLibvirtAndTheReaderAgree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			s := testhost.SimForTest(t, host(), testhost.SimOptions{})
@@ -252,7 +254,8 @@ func TestLibvirtAndTheReaderAgree(t *testing.T) {
 	}
 }
 
-func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
+func TestRealLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for seed := range 20 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			host := testhost.Random().Example(seed)
@@ -286,7 +289,8 @@ func TestLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 }
 
 // The test driver takes devices and domains from the model's file; it drops the drivers.
-func TestLibvirtsTestDriverReadsTheModel(t *testing.T) {
+func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	domain := testhost.Domain{
 		Name: "guest & co", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 512, Pins: []testhost.Pin{{VCPU: 1, CPUs: []int{3, 11}}}, EmulatorPin: []int{0},

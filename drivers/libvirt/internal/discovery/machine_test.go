@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // machineTruth is what a made-up host is as a machine.
@@ -76,6 +77,7 @@ func mdevTruth(want machine.MdevParent, p testhost.MdevParent) machine.MdevParen
 }
 
 func TestTheMachineIsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
@@ -91,6 +93,7 @@ func TestTheMachineIsTheModel(t *testing.T) {
 }
 
 func TestAnyMachineIsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
 		dir, err := testhost.Scratch()
@@ -111,6 +114,7 @@ func TestAnyMachineIsTheModel(t *testing.T) {
 // A core's number is unique within its package, whatever the kernel does: older ones number cores
 // within dies, and some firmware gives none.
 func TestCoresWithTheSameNumber(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	for i := range h.CPUs {
 		c := &h.CPUs[i]
@@ -140,6 +144,7 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 // Without NUMA, memory and huge pages are the whole machine's; what is missing then is an error as
 // anywhere.
 func TestBrokenHostsWithoutNUMA(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.SingleNode()
 	h.NoNUMA = true
 	h.Cells[0].HugePages = []testhost.HugePages{{SizeKiB: 2048, Total: 4, Free: 4}}
@@ -166,6 +171,7 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 // Devices that are taken out are gone for the reader with all that hung on them, and there again
 // when they are put back.
 func TestDevicesUnpluggedAndPlugged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Filter(func(h testhost.Host) bool { return len(h.Devices) > 0 }).Draw(rt, "host")
 		dir, err := testhost.Scratch()

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pmemTruth is the persistent memory that a test host has.
@@ -60,6 +61,7 @@ func checkPMEM(t tester, h testhost.Host) []machine.Namespace {
 
 // TestPMEMPresets: guests can have what a made-up host has for them, by kernels of both kinds.
 func TestPMEMPresets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]testhost.Host{"sample": testhost.Sample(), "GPU host": testhost.GPUHost(), "single node": testhost.SingleNode()} {
 		if got := checkPMEM(t, h); got != nil {
 			t.Errorf("%s has %v", name, got)
@@ -81,6 +83,7 @@ func TestPMEMPresets(t *testing.T) {
 
 // TestAnyHost: whatever persistent memory a made-up host has, that is what is read.
 func TestAnyHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.SingleNode()
 		h.DAXClass = rapid.Bool().Draw(rt, "device class")

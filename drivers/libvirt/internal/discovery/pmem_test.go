@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func write(t testing.TB, dir, name, text string) {
@@ -88,6 +89,7 @@ func sysfs(t testing.TB, dir string, n machine.Namespace) {
 
 // A host with a namespace of each sort: what was written is read, in the order of the numbers.
 func TestReadPMEMMatchesTheFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	write(t, dir, pmemDevices+"/nmem0/uevent", "") // something else on the bus
 	var want []machine.Namespace
@@ -119,6 +121,7 @@ func TestReadPMEMMatchesTheFiles(t *testing.T) {
 }
 
 func TestHostsWithoutPersistentMemory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	if list, err := ReadPMEM(dir); err != nil || len(list) > 0 {
 		t.Errorf("no bus: %v, %v", list, err)
@@ -144,6 +147,7 @@ func usable(name, label string) machine.Namespace {
 
 // Kernels differ.
 func TestOtherKernels(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one := usable("namespace0.0", "ns0")
 	one.Cell = 1
 	here, there := region(one)+"/namespace0.0", region(one)+"/dax0.0"
@@ -211,6 +215,7 @@ func TestOtherKernels(t *testing.T) {
 
 // What cannot be is an error that names the file.
 func TestBrokenPMEM(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one := usable("namespace0.0", "ns0")
 	here := pmemDevices + "/namespace0.0"
 	for _, tc := range []struct {
@@ -251,6 +256,7 @@ func TestBrokenPMEM(t *testing.T) {
 
 // Nothing outside of the directory is read.
 func TestLinksOutOfTheRootAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	outside := t.TempDir()
 	write(t, outside, "size", "4096\n")
 	write(t, outside, "mode", "raw\n")

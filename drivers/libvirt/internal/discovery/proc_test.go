@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // scratchRoot is a directory for a made-up host.
@@ -40,6 +41,7 @@ func renderRoot(t *testing.T, h testhost.Host) Root {
 }
 
 func TestProcFiguresOfAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.CPUs[3].Offline, h.CPUs[15].Offline = true, true
 	r := renderRoot(t, h)
@@ -57,6 +59,7 @@ func TestProcFiguresOfAHost(t *testing.T) {
 }
 
 func TestFlagsOnArm(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Processor.Arch, h.Processor.Flags = "aarch64", []string{"fp", "asimd"}
 	if flags, err := renderRoot(t, h).CPUFlags(); err != nil || !slices.Equal(flags, []string{"asimd", "fp"}) {
@@ -65,6 +68,7 @@ func TestFlagsOnArm(t *testing.T) {
 }
 
 func TestDamagedFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	online := func(r Root) error { _, err := r.OnlineCPUs(); return err }
 	memory := func(r Root) error { _, err := r.MemTotalKiB(); return err }
 	flags := func(r Root) error { _, err := r.CPUFlags(); return err }
@@ -107,6 +111,7 @@ func TestDamagedFiles(t *testing.T) {
 }
 
 func TestFilesystem(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	fs, err := StatFilesystem(dir)
 	if err != nil || fs.Bytes == 0 || fs.Path != dir {
@@ -122,6 +127,7 @@ func TestFilesystem(t *testing.T) {
 
 // The machines that ghw was taught with: what traits their flags stand for.
 func TestFlagsOfRealMachines(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()
 	if err != nil {
 		t.Fatal(err)

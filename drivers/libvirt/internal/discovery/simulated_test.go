@@ -120,7 +120,8 @@ func available(t *testing.T, s *testhost.Sim) int {
 	return 0
 }
 
-func TestReadWhileDevicesComeAndGo(t *testing.T) {
+func TestRealReadWhileDevicesComeAndGo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	eventLog, end := watch(t, c)
@@ -160,7 +161,8 @@ func TestReadWhileDevicesComeAndGo(t *testing.T) {
 
 // A network card is taken out with its functions, and put back: libvirt hears of each, and agrees
 // with the reader each time.
-func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
+func TestRealDevicesAreUnpluggedAndPlugged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	s := testhost.SimForTest(t, h, testhost.SimOptions{})
 	c := connect(t, s)
@@ -197,7 +199,8 @@ func TestDevicesAreUnpluggedAndPlugged(t *testing.T) {
 }
 
 // Devices that are only defined are libvirt's knowledge, not the kernel's.
-func TestInactiveDevices(t *testing.T) {
+func TestRealInactiveDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Device(idleGPU).Mdevs = []testhost.Mdev{{UUID: newUUID, Type: "nvidia-231", Inactive: true}}
 	s := testhost.SimForTest(t, h, testhost.SimOptions{})
@@ -215,7 +218,8 @@ func TestInactiveDevices(t *testing.T) {
 }
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
-func TestSimulatedDaemonRestarts(t *testing.T) {
+func TestRealSimulatedDaemonRestarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
@@ -259,7 +263,8 @@ func TestSimulatedDaemonRestarts(t *testing.T) {
 }
 
 // The tree is edited under the daemon: the next answer is another.
-func TestTheTreeChanges(t *testing.T) {
+func TestRealTheTreeChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	defer disconnect(t, c)
@@ -280,7 +285,8 @@ func TestTheTreeChanges(t *testing.T) {
 	}
 }
 
-func TestClosedSimulationLeavesNoFiles(t *testing.T) {
+func TestRealClosedSimulationLeavesNoFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{})
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
@@ -304,12 +310,10 @@ func TestClosedSimulationLeavesNoFiles(t *testing.T) {
 
 // With emulators, guests run on the made-up host: on the CPUs that there really are, until the
 // simulation ends.
-func TestGuestsRun(t *testing.T) {
+func TestRealGuestsRun(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("NOT TESTED, and CI must have it: no QEMU (Debian package: qemu-system-x86)")
-		}
-		t.Skip("NOT TESTED: no QEMU (Debian package: qemu-system-x86)")
+		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	cache := filepath.Join(t.TempDir(), "cache")
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{Emulators: true, Cache: cache})

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var presets = map[string]func() testhost.Host{
@@ -43,6 +44,7 @@ func scratch(t testing.TB) string {
 }
 
 func TestTheReaderSeesTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
@@ -58,6 +60,7 @@ func TestTheReaderSeesTheHost(t *testing.T) {
 }
 
 func TestTheReaderSeesAnyHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
 		dir, err := testhost.Scratch()
@@ -77,6 +80,7 @@ func TestTheReaderSeesAnyHost(t *testing.T) {
 
 // Each broken host is an error that names the file.
 func TestBrokenHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, b := range testhost.Breakages() {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, testhost.Sample(), scratch(t))
@@ -107,6 +111,7 @@ func TestBrokenHosts(t *testing.T) {
 
 // Nor is a host that contradicts itself about memory encryption one without it.
 func TestBrokenEncryption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const parameters = "sys/module/kvm_amd/parameters"
 	for _, b := range []testhost.Breakage{
 		testhost.Missing("no parameters", parameters),
@@ -129,6 +134,7 @@ func TestBrokenEncryption(t *testing.T) {
 // Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for
 // a thread.
 func TestAnUnreadableFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := scratch(t)
 	tree := render(t, testhost.Sample(), dir)
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -144,6 +150,7 @@ func TestAnUnreadableFile(t *testing.T) {
 }
 
 func TestReadWithoutSys(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("%v", err)
 	}
@@ -154,6 +161,7 @@ func TestReadWithoutSys(t *testing.T) {
 
 // Only types that a caller asks for are read.
 func TestOnlyWantedTypesAreRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree := render(t, testhost.Sample(), scratch(t))
 	if err := tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"); err != nil {
 		t.Fatal(err)
@@ -183,6 +191,7 @@ func TestOnlyWantedTypesAreRead(t *testing.T) {
 
 // A type's description is the vendor's, and need not be there.
 func TestDescriptions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	tree := render(t, h, scratch(t))
 	const types = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/"
@@ -213,6 +222,7 @@ func TestDescriptions(t *testing.T) {
 
 // The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
 func TestFilesRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]int{"sample": 120, "GPU host": 861, "single node": 25, "many cells": 108} {
 		tree := render(t, presets[name](), scratch(t))
 		r, err := Open(string(tree))
@@ -231,7 +241,7 @@ func TestFilesRead(t *testing.T) {
 	}
 }
 
-func TestNothingStaysOpen(t *testing.T) {
+func TestNothingStaysOpen(t *testing.T) { // not in parallel: it counts what this process has open
 	open := func() int {
 		names, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -257,6 +267,7 @@ func TestNothingStaysOpen(t *testing.T) {
 
 // This machine, whatever it is, can be read, and says what the kernel says elsewhere.
 func TestThisMachine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, err := Read("/", nil)
 	if err != nil {
 		t.Fatal(err)

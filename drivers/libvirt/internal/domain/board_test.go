@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestBoardsAreRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]Board{
 		`<domain/>`: {},
 		`<domain><os><type machine='pc-q35-9.2'>hvm</type><nvram>/var/lib/libvirt/qemu/nvram/a_VARS.fd</nvram></os></domain>`: {

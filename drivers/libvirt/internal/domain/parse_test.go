@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const uuid = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
@@ -105,6 +106,7 @@ func novaXML(vcpus int) string {
 }
 
 func TestADomainOfNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got, err := domain.Parse([]byte(novaXML(4)))
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +146,7 @@ func minimal(inside string) string {
 }
 
 func TestParseReadsDomains(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	base := domain.Domain{Type: "qemu", UUID: uuid, Name: "a", MemoryKiB: 1024, CurrentKiB: 1024, VCPUs: 2, CurrentVCPUs: 2}
 	for name, c := range map[string]struct {
 		text string
@@ -200,6 +203,7 @@ func TestParseReadsDomains(t *testing.T) {
 }
 
 func TestParseRefusesInvalidXML(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	mark := func(inside string) string {
 		return "<metadata><a:instance xmlns:a='" + domain.Namespace + "'>" + inside + "</a:instance></metadata>"
 	}

@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRequested reads a domain of Nova 26, and such as have something more.
 func TestRequested(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	raw, err := os.ReadFile("testdata/nova26.xml") // the metadata are as Nova 26.2.2's own code writes them
 	if err != nil {
 		t.Fatal(err)

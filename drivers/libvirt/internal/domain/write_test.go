@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // specs are typical instances, by the name of their golden file.
@@ -83,6 +84,7 @@ func specs() map[string]domain.Spec {
 }
 
 func TestGolden(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, spec := range specs() {
 		got, err := domain.Write(spec)
 		if err != nil {
@@ -95,13 +97,11 @@ func TestGolden(t *testing.T) {
 
 // libvirt's own schema accepts what is written. virsh validates in its own process, by the
 // library's test driver.
-func TestSchema(t *testing.T) {
+func TestRealSchema(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	virsh, err := exec.LookPath("virsh")
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("NOT CHECKED, and CI must have it: virsh (Debian's libvirt-clients)")
-		}
-		t.Skip("NOT CHECKED: whether libvirt's schema accepts the XML of instances; virsh (Debian's libvirt-clients) is not installed")
+		testproc.NotRun(t, "whether libvirt's schema accepts the XML of instances: no virsh (Debian package: libvirt-clients)")
 	}
 	define := func(text []byte) (string, error) {
 		name := filepath.Join(t.TempDir(), "domain.xml")
@@ -197,6 +197,7 @@ func anySpec(t *rapid.T) domain.Spec {
 
 // What is written is read again, whatever the owner called it.
 func TestWrittenIsRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		s := anySpec(t)
 		text, err := domain.Write(s)
@@ -264,6 +265,7 @@ func FuzzTextsAddNothing(f *testing.F) {
 }
 
 func TestWriteRefusesInvalidSpecs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for want, change := range map[string]func(*domain.Spec){
 		"not a uuid":                func(s *domain.Spec) { s.Instance.UUID = strings.ToUpper(uuid) },
 		"not a domain type":         func(s *domain.Spec) { s.Type = "xen" },
@@ -293,6 +295,7 @@ func TestWriteRefusesInvalidSpecs(t *testing.T) {
 }
 
 func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	asks := func(h extraspecs.Hardware) func(*domain.Spec) {
 		return func(s *domain.Spec) { s.Hardware = h }
 	}
@@ -352,6 +355,7 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 
 // Where the host says what its guests can have, that is what they get if they may have it.
 func TestHostDecides(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		traits   map[string]bool
 		hardware extraspecs.Hardware
@@ -375,6 +379,7 @@ func TestHostDecides(t *testing.T) {
 // A domain whose placement an operator changed by hand is still the agent's, but its decision is
 // ignored.
 func TestChangedDecisionIsIgnored(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	text, err := domain.Write(specs()["pinned"])
 	if err != nil {
 		t.Fatal(err)

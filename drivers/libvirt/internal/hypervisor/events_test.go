@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func next(t *testing.T, w *Watcher) Changes {
@@ -23,6 +25,7 @@ func next(t *testing.T, w *Watcher) Changes {
 }
 
 func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		n := NewEventLog()
 		w := n.Watch(time.Second, 0)
@@ -55,6 +58,7 @@ func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
 }
 
 func TestTooManyEventsBecomeAll(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	n := NewEventLog()
 	w := n.Watch(0, 0)
 	for i := range 3 * maxPending {
@@ -82,6 +86,7 @@ func TestTooManyEventsBecomeAll(t *testing.T) {
 }
 
 func TestAllWatchersReceiveEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	n := NewEventLog()
 	a, b := n.Watch(0, 0), n.Watch(0, 0)
 	n.add(Event{Device: "d"})
@@ -93,6 +98,7 @@ func TestAllWatchersReceiveEvents(t *testing.T) {
 }
 
 func TestWatcherResyncsWithoutEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		w := NewEventLog().Watch(time.Second, time.Hour)
 		defer w.Close()
@@ -109,6 +115,7 @@ func TestWatcherResyncsWithoutEvents(t *testing.T) {
 }
 
 func TestRevisions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	n := NewEventLog()
 	n.lost()
 	n.add(Event{Domain: "a"})
@@ -156,6 +163,7 @@ func BenchmarkEventLog(b *testing.B) {
 }
 
 func TestEventsAboutDevicesAreCounted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	n := NewEventLog()
 	n.add(Event{Device: "pci_0000_00_00_0"})
 	n.add(Event{Domain: "d"})

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -41,7 +42,8 @@ func names(t *testing.T, c Conn, kinds ...DeviceKind) (list []string) {
 }
 
 // The driver for tests knows no devices that are only defined, and has no flags to tell them.
-func TestDevicesOfTheTestDriver(t *testing.T) {
+func TestRealDevicesOfTheTestDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	c := connect(t, Request{URI: nodeFile(t, h)})
 	devices, err := c.NodeDevices(func(d NodeDevice) bool { return d.Name == testhost.NodeDeviceName(gpu) }, PCIDevices)
@@ -61,7 +63,8 @@ func TestDevicesOfTheTestDriver(t *testing.T) {
 	}
 }
 
-func TestTheCallsForAListOfDevices(t *testing.T) {
+func TestRealCallsForAListOfDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	s := testhost.SimForTest(t, h, testhost.SimOptions{})
 	counter := count(t, socketOf(t, s.URI()))
@@ -87,7 +90,8 @@ func TestTheCallsForAListOfDevices(t *testing.T) {
 	}
 }
 
-func TestTheLifeOfAMediatedDevice(t *testing.T) {
+func TestRealLifeOfAMediatedDevice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
@@ -146,7 +150,8 @@ func TestTheLifeOfAMediatedDevice(t *testing.T) {
 }
 
 // Devices that another process creates and removes are reported as well.
-func TestEventsOfDevices(t *testing.T) {
+func TestRealEventsOfDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Event: func(e Event) { events <- e }})

@@ -24,7 +24,8 @@ import (
 
 // However many domains there are: one call for the list, one for their states, one for each
 // description that is wanted.
-func TestTheCallsForAListOfDomains(t *testing.T) {
+func TestRealCallsForAListOfDomains(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
 	for _, n := range []int{1, 200} {
 		counter := count(t, d.Socket())
@@ -80,7 +81,8 @@ func state(t *testing.T, c Conn, uuid string) State {
 	return NoState
 }
 
-func TestTheLifeOfADomain(t *testing.T) {
+func TestRealLifeOfADomain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: nodeFile(t, testhost.SingleNode()), Write: true, Event: func(e Event) { events <- e }})
 	id := uuid(1)
@@ -138,7 +140,8 @@ func await[T any](t *testing.T, from <-chan T) (v T) {
 }
 
 // A connection that only looks cannot change anything, and says so.
-func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
+func TestRealReadOnlyConnectionChangesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := connect(t, Request{URI: nodeFile(t, testhost.Sample(), domains(1)...)})
 	id, device := uuid(0), testhost.NodeDeviceName("0000:82:00.0")
 	for name, do := range map[string]func() error{
@@ -171,7 +174,8 @@ func TestAReadOnlyConnectionChangesNothing(t *testing.T) {
 
 // Some questions need write access too. Refused write access is distinguished from a daemon that is
 // down.
-func TestCallsThatNeedWriteAccess(t *testing.T) {
+func TestRealCallsThatNeedWriteAccess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
 	questions := func(c Conn) (errs [2]error) {
 		_, errs[0] = c.DomainCapabilities(Emulator{})
@@ -207,7 +211,8 @@ func TestCallsThatNeedWriteAccess(t *testing.T) {
 var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
 
 // A guest of QEMU's own CPU emulation, as the driver's instances live.
-func TestTheLifeOfARealGuest(t *testing.T) {
+func TestRealLifeOfAGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})

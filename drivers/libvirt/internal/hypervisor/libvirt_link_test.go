@@ -70,7 +70,8 @@ func wantLost(t *testing.T, err error, begun bool) {
 	}
 }
 
-func TestKilledDaemonIsReconnected(t *testing.T) {
+func TestRealKilledDaemonIsReconnected(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := link(t, time.Minute)
 	if c := l.next(t); !c.All {
 		t.Errorf("the first connection: %+v", c)
@@ -103,7 +104,8 @@ func TestKilledDaemonIsReconnected(t *testing.T) {
 
 // A daemon that hangs blocks no caller beyond the deadline. What was begun is accounted for, and
 // given back: closing finds no reference.
-func TestHangingDaemonIsGivenUp(t *testing.T) {
+func TestRealHangingDaemonIsGivenUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := link(t, 100*time.Millisecond)
 	if err := l.Freeze(); err != nil {
 		t.Fatal(err)
@@ -136,7 +138,8 @@ func TestHangingDaemonIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestADaemonThatHangsAndIsKilled(t *testing.T) {
+func TestRealDaemonThatHangsAndIsKilled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := link(t, 100*time.Millisecond)
 	if err := l.Freeze(); err != nil {
 		t.Fatal(err)
@@ -159,7 +162,8 @@ func TestADaemonThatHangsAndIsKilled(t *testing.T) {
 }
 
 // The revision of a domain rises with what happens to it, and with nothing else.
-func TestRevisionsFollowEvents(t *testing.T) {
+func TestRealRevisionsFollowEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	eventLog := NewEventLog()
 	w := eventLog.Watch(0, 0)
 	defer w.Close()

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func connect(t testing.TB, r Request) Conn {
 	t.Helper()
 	c, err := OpenLibvirt(r)
 	if errors.Is(err, ErrNoLibrary) {
-		notTested(t, err)
+		testproc.NotRun(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -40,14 +40,6 @@ func connect(t testing.TB, r Request) Conn {
 		}
 	})
 	return c
-}
-
-func notTested(t testing.TB, why error) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: %v", why)
-	}
-	t.Skipf("NOT TESTED: %v", why)
 }
 
 func privateDaemon(t testing.TB) *libvirtd.Daemon {
@@ -61,13 +53,13 @@ func privateDaemon(t testing.TB) *libvirtd.Daemon {
 		Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: "/usr/sbin:/sbin", Logger: zerolog.Nop(),
 	})
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err)
+		testproc.NotRun(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		if err := d.Stop(ctx); err != nil {
 			t.Error(err)
@@ -76,7 +68,8 @@ func privateDaemon(t testing.TB) *libvirtd.Daemon {
 	return d
 }
 
-func TestTestDriver(t *testing.T) {
+func TestRealTestDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	c := connect(t, Request{URI: nodeFile(t, h)})
 	if kind, err := c.Type(); err != nil || strings.ToUpper(kind) != "TEST" {
@@ -95,10 +88,11 @@ func TestTestDriver(t *testing.T) {
 }
 
 // What every test's cleanup relies on.
-func TestLeakIsReported(t *testing.T) {
+func TestRealLeakIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, err := dial("test:///default", false, keepAliveInterval, keepAliveCount)
 	if errors.Is(err, ErrNoLibrary) {
-		notTested(t, err)
+		testproc.NotRun(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +109,8 @@ func TestLeakIsReported(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassified(t *testing.T) {
+func TestRealErrorsAreClassified(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := connect(t, Request{URI: "test:///default"})
 	_, err := c.ExpandCPU("<cpu/>")
 	if err == nil {
@@ -126,7 +121,8 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func TestEndOfTheConnectionIsReported(t *testing.T) {
+func TestRealEndOfTheConnectionIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
 	received := make(chan string, 1)
 	c, err := OpenLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})
@@ -155,7 +151,8 @@ func TestEndOfTheConnectionIsReported(t *testing.T) {
 }
 
 // A daemon that is stopped holds a call until keep-alive gives it up.
-func TestAStoppedDaemonIsGivenUp(t *testing.T) {
+func TestRealStoppedDaemonIsGivenUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
 	received := make(chan string, 1)
 	c, err := openLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }}, 1, 1)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fakeConn is a connection that a test holds in its hand.
@@ -99,6 +100,7 @@ func shut(t *testing.T, l *Link) {
 }
 
 func TestLinkServesCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -118,6 +120,7 @@ func TestLinkServesCalls(t *testing.T) {
 }
 
 func TestLinkBacksOffAndComesBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		refused := errors.New("connection refused")
@@ -150,6 +153,7 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 }
 
 func TestLinkReconnects(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		name string
 		kill func(*fakeConn)
@@ -183,6 +187,7 @@ func TestLinkReconnects(t *testing.T) {
 }
 
 func TestLinkGivesUpAHangingCall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -215,6 +220,7 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 }
 
 func TestLinkMakesOneAttemptAtATime(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		d := &fakeDaemon{wait: hang}
@@ -236,6 +242,7 @@ func TestLinkMakesOneAttemptAtATime(t *testing.T) {
 }
 
 func TestLinkReportsALeak(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -248,6 +255,7 @@ func TestLinkReportsALeak(t *testing.T) {
 }
 
 func TestCallDoesNotOutliveItsContext(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -263,6 +271,7 @@ func TestCallDoesNotOutliveItsContext(t *testing.T) {
 }
 
 func TestDaemonErrorsDoNotMeanUnavailable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -281,6 +290,7 @@ func TestDaemonErrorsDoNotMeanUnavailable(t *testing.T) {
 
 // virtqemud lives and says that its own connection to another daemon has ended.
 func TestLinkReconnectsWhenAConnectionBehindHasEnded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -320,12 +330,14 @@ func TestSocketsOfAURI(t *testing.T) {
 }
 
 func TestSocketsForWriteAccess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if got, want := strings.Join(libvirtd.Sockets("qemu:///system", true), " "), "/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
 func TestExplainNamesCauseAndHint(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	wrong := errors.New("virError(38)")
 	for _, tc := range []struct {
 		uri  string
@@ -346,6 +358,7 @@ func TestExplainNamesCauseAndHint(t *testing.T) {
 }
 
 func TestStartHint(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, uri := range []string{"qemu:///system", "qemu:///session"} {
 		for _, says := range []string{"systemctl start libvirtd.socket", "virtqemud.socket", "apt-get install libvirt-daemon-system"} {
 			if got := startHint(uri); !strings.Contains(got, says) {

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // A daemon whose keep-alive answers while a call does not come back: it is left alone with its
 // connection, and others go on over another.
 func TestHangingCallKeepsItsConnection(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -66,6 +69,7 @@ func TestHangingCallKeepsItsConnection(t *testing.T) {
 }
 
 func TestLeakOfALateCallIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -83,6 +87,7 @@ func TestLeakOfALateCallIsReported(t *testing.T) {
 
 // What takes long by its nature has its own limit, and is no sign that the daemon hangs.
 func TestCallWithin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		l := d.link()
@@ -107,6 +112,7 @@ func TestCallWithin(t *testing.T) {
 
 // Who changes something must know whether it was begun.
 func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	begun := func(err error) bool {
 		var u *Unavailable
 		if !errors.As(err, &u) {
@@ -163,6 +169,7 @@ func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 }
 
 func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, write := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &fakeDaemon{}
@@ -179,6 +186,7 @@ func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
 // Each connection makes everything uncertain, and its events go to those who watch, those of the
 // connection before last too.
 func TestLinkLogsEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		n := NewEventLog()
@@ -201,6 +209,7 @@ func TestLinkLogsEvents(t *testing.T) {
 }
 
 func TestDomainsCarryTheirRevisions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		n := NewEventLog()

@@ -11,11 +11,13 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // What libvirt says of a start that failed is for the operator: around the fault, and not in its
 // reason, which the owner reads.
 func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.fail, r.how = 3, refuses // the start
@@ -38,6 +40,7 @@ func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 // A directory that QEMU's user cannot enter, and an image that it cannot read, are found before
 // anything is made.
 func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const image = "image"
 	for name, c := range map[string]struct {
 		config       Config

@@ -11,11 +11,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCheckOfAnInstanceThatExists: what it has itself is not in the way, it stays as it is, and
 // what the host cannot make of its new image or flavor is a fault.
 func TestCheckOfAnInstanceThatExists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		in := func(name string) string { return filepath.Join(r.images, name) }
@@ -58,6 +60,7 @@ func property(name, value string) func(*plugins.InstanceSpec) {
 
 // TestCheckWithoutTheHost: a host that cannot be looked at says nothing about the instance.
 func TestCheckWithoutTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.Use(nil)

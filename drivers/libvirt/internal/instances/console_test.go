@@ -12,11 +12,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConsoleLog: the end of the file that the domain says its console is written to, and of the
 // one that virtlogd moved what was before to.
 func TestConsoleLog(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -88,6 +90,7 @@ func (c *worldConsole) Close() error {
 
 // TestOpenConsole: what cannot be opened says why, and what no caller waits for any more is closed.
 func TestOpenConsole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))

@@ -205,6 +205,7 @@ func strategies(t *testing.T, run func(t *testing.T, strategy string)) {
 
 // TestCPUsGoOnAndOffWithGuests: those of a guest are on while it runs, and only then.
 func TestCPUsGoOnAndOffWithGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	strategies(t, func(t *testing.T, strategy string) {
 		r := newPoweredRig(t, strategy)
 		r.settles("the first look")
@@ -239,6 +240,7 @@ func TestCPUsGoOnAndOffWithGuests(t *testing.T) {
 // TestCPUsAreThoseThatRunGuests: after any sequence of what guests and others do, and of processes
 // that end in between, each CPU of a guest that runs is on, and the others are off.
 func TestCPUsAreThoseThatRunGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	strategies(t, func(t *testing.T, strategy string) {
 		for seed := range uint64(6) {
 			draw := rand.New(rand.NewPCG(seed, 0))
@@ -301,6 +303,7 @@ func TestCPUsAreThoseThatRunGuests(t *testing.T) {
 // TestCPUsStayOnUntilTheGuestRuns: the CPUs are not taken away again between the moment when they
 // are switched on and the moment when libvirt shows the guest.
 func TestCPUsStayOnUntilTheGuestRuns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	ctx, cancel := context.WithCancel(t.Context())
 	var others, guests sync.WaitGroup
@@ -334,6 +337,7 @@ func TestCPUsStayOnUntilTheGuestRuns(t *testing.T) {
 // TestCPUsThatCannotBeSwitched: a guest is not started where its CPUs cannot be brought online, and
 // the warning says what is missing.
 func TestCPUsThatCannotBeSwitched(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, denied := range []error{syscall.EACCES, syscall.EROFS} {
 		r := newPoweredRig(t, cpuState)
 		r.settles("the first look")
@@ -364,6 +368,7 @@ func TestCPUsThatCannotBeSwitched(t *testing.T) {
 
 // TestUnknownCPUsAreDiscovered: CPUs whose place is not known are on for a moment, once.
 func TestUnknownCPUsAreDiscovered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	r.settles("the first look")
 	var on [][]int
@@ -383,6 +388,7 @@ func TestUnknownCPUsAreDiscovered(t *testing.T) {
 
 // TestStill: nothing is switched while the kernel's files are read.
 func TestStill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -404,6 +410,7 @@ func TestStill(t *testing.T) {
 
 // TestUnreadableDomains: no CPU is switched off while it is not known which CPUs a domain uses.
 func TestUnreadableDomains(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	r.world.mu.Lock()
 	r.domains[id(9)] = &body{Domain: hypervisor.Domain{UUID: id(9), Name: "odd", ID: 3, State: hypervisor.Running, XML: "<domain"}}
@@ -430,6 +437,7 @@ func TestUnreadableDomains(t *testing.T) {
 
 // TestPowerFollowsEvents: what a guest does itself is seen, and a failure is tried again.
 func TestPowerFollowsEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // layer is an image in the format qcow2 over another one, or alone.
@@ -37,6 +38,7 @@ func layer(t *testing.T, file string, size uint64, alone bool) {
 
 // An image is a file of its name in one directory, whatever the name is.
 func TestImages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		for _, imagesType := range []string{"qcow2", "raw"} {
 			r := newRig(t, Config{ImagesType: imagesType})
@@ -96,6 +98,7 @@ func contents(t *testing.T, file string) string {
 
 // The directory of images is on a file system that is not mounted: that passes.
 func TestUnusableImages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{ImagesPath: "/nonexistent/images"})
 		spec := request(1)
@@ -109,6 +112,7 @@ func TestUnusableImages(t *testing.T) {
 }
 
 func TestDisks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{ImagesType: "raw"})
 		data := append(bytes.Repeat([]byte("x"), 3<<20), make([]byte, 5<<20)...)
@@ -162,6 +166,7 @@ func TestDisks(t *testing.T) {
 
 // A copy stops when its caller no longer waits for it.
 func TestCancelledCopyLeavesNoFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ctx, cancel := context.WithCancel(t.Context())
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
@@ -185,6 +190,7 @@ type reader func([]byte) (int, error)
 func (r reader) Read(p []byte) (int, error) { return r(p) }
 
 func TestConfig(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		config Config
 		key    string

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var qemu = User{UID: 64055, GID: 64055, Groups: []int{107}}
@@ -16,6 +18,7 @@ var qemu = User{UID: 64055, GID: 64055, Groups: []int{107}}
 // TestACLGrants follows acl(5): the owner's entry, else the one for the user, else any of its
 // groups, else that of others.
 func TestACLGrants(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	acl := func(entries ...aclEntry) []aclEntry { return entries }
 	for name, c := range map[string]struct {
 		acl          []aclEntry
@@ -42,6 +45,7 @@ func TestACLGrants(t *testing.T) {
 }
 
 func TestParseACL(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	raw := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []aclEntry{{tagUserObj, 7, 0xffffffff}, {tagUser, 5, 64055}} {
 		raw = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(raw, e.tag), e.perm), uint32(e.id))
@@ -60,6 +64,7 @@ func TestParseACL(t *testing.T) {
 // TestEnterAndRead: the first directory that is closed is named, also one that a link leads
 // through; the mode of a file is for those who read.
 func TestEnterAndRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
 		if err := os.Chmod(p, 0o755); err != nil {

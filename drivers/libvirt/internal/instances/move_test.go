@@ -18,6 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // otherNode is the node of the second host of a move.
@@ -114,6 +115,7 @@ func scribble(t *testing.T, dir string) {
 }
 
 func TestInstancesMoveThereAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
 			from, to := pair(t, shared)
@@ -200,6 +202,7 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 }
 
 func TestInstancesAreEvacuated(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name           string
 		shared, claims bool
@@ -247,6 +250,7 @@ func TestInstancesAreEvacuated(t *testing.T) {
 }
 
 func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		shared  bool
 		prepare func(t *testing.T, to *rig, off *offer, spec *plugins.InstanceSpec, a *plugins.Arrival)
@@ -314,6 +318,7 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 
 // TestACopyThatWasInterruptedIsMadeAgain: the source cannot be reached for a while.
 func TestACopyThatWasInterruptedIsMadeAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	from, to := pair(t, false)
 	spec := layeredRequest(from, to)
 	from.mustSpawn(spec)
@@ -334,6 +339,7 @@ func TestACopyThatWasInterruptedIsMadeAgain(t *testing.T) {
 }
 
 func TestWhatDoesNotDepart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, Config{})
 	var fault *plugins.InstanceFault
 	if _, err := r.Depart(t.Context(), node, id(1)); !errors.Is(err, plugins.ErrInstanceNotFound) {
@@ -365,6 +371,7 @@ func TestWhatDoesNotDepart(t *testing.T) {
 }
 
 func TestFilesOfInstancesThatAreNotToBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, Config{})
 	r.mustSpawn(request(1))
 	read := func(name string) error {
@@ -391,6 +398,7 @@ func TestFilesOfInstancesThatAreNotToBeRead(t *testing.T) {
 
 // TestHolesAreNotSent: a disk of 1 GiB with 1 MiB in it is sent as a few parts.
 func TestHolesAreNotSent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -421,6 +429,7 @@ func TestHolesAreNotSent(t *testing.T) {
 }
 
 func TestLayersAreGivenAnotherImage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)

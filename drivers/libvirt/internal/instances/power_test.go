@@ -12,9 +12,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestPowerStates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const running, shutdown = plugins.PowerRunning, plugins.PowerShutdown
 	for _, c := range []struct {
 		name    string
@@ -71,6 +73,7 @@ func TestPowerStates(t *testing.T) {
 }
 
 func TestPowerOfAMissingInstance(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		_, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
@@ -86,6 +89,7 @@ func TestPowerOfAMissingInstance(t *testing.T) {
 // A guest that ends by itself at the last moment is off all the same; one that libvirt does not
 // switch off is not.
 func TestSwitchingOff(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -108,6 +112,7 @@ func TestSwitchingOff(t *testing.T) {
 // After a restart of the host the mediated devices are gone. They are made again under the same
 // uuids, or, if that cannot be, the instance stays off.
 func TestPowerOnAfterTheHostWasRestarted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -153,6 +158,7 @@ func underscored(uuid string) string {
 
 // A list asks for the XML of what changed only.
 func TestTheListOfInstances(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -186,6 +192,7 @@ func TestTheListOfInstances(t *testing.T) {
 
 // Events of our instances are passed on, once for a burst; those of others are not.
 func TestEvents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.unmanaged(7)

@@ -11,11 +11,14 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The properties of an image are those in the file beside it; those that came with the request
 // count.
 func TestPropertiesOfImages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		in := func(name string) string { return filepath.Join(r.images, name) }
@@ -54,6 +57,7 @@ func TestPropertiesOfImages(t *testing.T) {
 
 // What cannot be read is a fault, and nothing is begun.
 func TestBrokenProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		in := func(name string) string { return filepath.Join(r.images, name) }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // written is a layer as bytes.
@@ -43,6 +44,7 @@ func standing(t testing.TB, change func([]byte)) []byte {
 }
 
 func TestSize(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	be := binary.BigEndian
 	for _, c := range []struct {
 		name string
@@ -74,6 +76,7 @@ func TestSize(t *testing.T) {
 }
 
 func TestInvalidOverlays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +94,7 @@ func TestInvalidOverlays(t *testing.T) {
 
 // The largest one has a table of its own size.
 func TestLargeLayer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	text := written(t, 64<<40, "/image", "qcow2")
 	if want := 3*65536 + 1<<20; len(text) != want {
 		t.Errorf("%d bytes, want %d", len(text), want)

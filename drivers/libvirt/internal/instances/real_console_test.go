@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // answering is the start of a disk whose boot sector sends back what comes in on the first serial
@@ -27,7 +28,8 @@ func answering() []byte {
 }
 
 // A guest's console is both ways, for one user at a time, until the guest is switched off.
-func TestTheConsoleOfARealInstance(t *testing.T) {
+func TestRealConsole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
 	if err := errors.Join(os.WriteFile(filepath.Join(r.images, "echo"), answering(), 0o644), os.Chmod(r.images, 0o755)); err != nil {

@@ -66,6 +66,7 @@ func (r *realRig) says(uuid, word string) {
 
 // A guest with one of each device runs, and QEMU has what was asked for.
 func TestRealHardware(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := hardwareRig(t)
 	spec := guestOf(20, 2, 64, map[string]string{
 		"hw:watchdog_action": "reset", "hw:serial_port_count": "2", "hw:cpu_threads": "2", "hw:pmu": "false", "hw:boot_menu": "false",
@@ -106,12 +107,13 @@ func TestRealHardware(t *testing.T) {
 // A guest with secure boot and a TPM boots its firmware, keeps variables and TPM while it is off,
 // and leaves neither behind.
 func TestRealSecureBootAndTPM(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if found, _ := filepath.Glob("/usr/share/qemu/firmware/*secure-enrolled*.json"); len(found) == 0 {
-		notTested(t, "no firmware with keys (Debian package: ovmf)")
+		testproc.NotRun(t, "no firmware with keys (Debian package: ovmf)")
 	}
 	for _, program := range []string{"swtpm", "swtpm_setup"} {
 		if _, err := exec.LookPath(program); err != nil {
-			notTested(t, "no "+program+" (Debian packages: swtpm, swtpm-tools)")
+			testproc.NotRun(t, "no "+program+" (Debian packages: swtpm, swtpm-tools)")
 		}
 	}
 	r := hardwareRig(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // realReading reads the files of an instance on a host with a real daemon.
@@ -56,7 +57,8 @@ func (r *realRig) said(uuid, word string) {
 // A guest moves between two daemons, there and back, with a directory that both share and without:
 // it boots from its disk on the other host, and nothing is left where it was. Then its host is
 // lost, and it is made on the other one.
-func TestARealInstanceMoves(t *testing.T) {
+func TestRealInstanceMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for i, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
 			hosts := []*realRig{realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true}), realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})}

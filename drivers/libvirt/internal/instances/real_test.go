@@ -35,14 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func notTested(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-	}
-	t.Skipf("NOT TESTED: %s", why)
-}
-
 // realRig is a manager over a real daemon.
 type realRig struct {
 	*Manager
@@ -57,10 +49,10 @@ type realRig struct {
 func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
-		notTested(t, "the guests of this test are of the architecture x86_64")
+		testproc.NotRun(t, "the guests of this test are of the architecture x86_64")
 	}
 	if libvirtd.FindEmulator("x86_64") == "" {
-		notTested(t, "no QEMU (Debian package: qemu-system-x86)")
+		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	s := testhost.SimForTest(t, h, o)
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
@@ -219,7 +211,8 @@ func (r *realRig) power(uuid string, want plugins.PowerState) {
 
 // A guest boots from its image through the layer above it, runs where it was placed, and is known
 // to the next daemon and the next agent.
-func TestTheLifeOfARealInstance(t *testing.T) {
+func TestRealInstance(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
 	pinned := runtime.NumCPU() > 1
@@ -316,6 +309,7 @@ func TestTheLifeOfARealInstance(t *testing.T) {
 
 // Unmanaged guests, and starts that libvirt refuses.
 func TestRealDaemonRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.Sample(), testhost.SimOptions{Emulators: true})
 	const gpu = "0000:82:00.0"
 	r.shared, r.dedicated = []int{0}, nil
@@ -363,6 +357,7 @@ func (r *realRig) defineTheirs(xml string) error {
 // Guests with virtual GPUs, a virtual function of a network card, and processors of the cell that
 // their GPU is in.
 func TestRealInstancesWithDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.Sample(), testhost.SimOptions{Passthrough: true})
 	const gpu = "0000:82:00.0"
 	var vf machine.Address

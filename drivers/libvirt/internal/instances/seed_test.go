@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const id = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
@@ -112,6 +113,7 @@ func volume(disk []byte) (label string, files map[string][]byte, err error) {
 
 // Whatever the user data is, cloud-init finds it.
 func TestSeedDiskCanBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
 		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))
@@ -139,6 +141,7 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 // The key pair is where cloud-init's NoCloud looks for it: each line is a key, a certificate is
 // one.
 func TestSeedDiskHasKeys(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 	for key, want := range map[string]any{
 		"": nil, "ssh-ed25519 AAAA me@home": []any{"ssh-ed25519 AAAA me@home"}, "ssh-rsa A\r\n\n  ssh-rsa B \n": []any{"ssh-rsa A", "ssh-rsa B"}, pem: []any{pem},
@@ -164,6 +167,7 @@ func TestSeedDiskHasKeys(t *testing.T) {
 
 // TestConfigDrive: as cloud-init's ConfigDrive looks for it, and Nova makes it.
 func TestConfigDrive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	spec := plugins.InstanceSpec{UUID: id, Name: "My Web", ProjectID: "p", KeyName: "k", PublicKey: "ssh-rsa A", Metadata: map[string]string{"a": "b"}, ConfigDrive: true}
 	for _, data := range []string{"", "#!/bin/sh\n" + strings.Repeat("x", 5000)} {
 		spec.UserData = []byte(data)
@@ -192,6 +196,7 @@ func TestConfigDrive(t *testing.T) {
 }
 
 func TestHostNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]string{
 		"web": "web", "My Web_Server": "my-web-server", "...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
 		strings.Repeat("x", 100): strings.Repeat("x", 63), strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
@@ -211,6 +216,7 @@ func TestHostNames(t *testing.T) {
 }
 
 func TestTooMuchUserData(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if _, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: make([]byte, instances.MaxUserData+1)}); err == nil {
 		t.Error("it was taken")
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func diff(t *testing.T, what string, want, got any) {
@@ -38,6 +39,7 @@ func isFault(err error) bool {
 
 // What Placement granted becomes pins, memory, devices and disks; and all of it goes again.
 func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -84,6 +86,7 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 
 // A device that was there before is used, and stays.
 func TestADeviceThatWasThereStays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		const name = "mdev_00000000_0000_4000_8000_00000000abcd_0000_82_00_0"
@@ -102,6 +105,7 @@ func TestADeviceThatWasThereStays(t *testing.T) {
 // Whatever call fails, and however: either nothing is left, or the next Spawn goes on, or Destroy
 // removes all.
 func TestASpawnThatFailsAtAnyStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const steps = 3
 	for step := 1; step <= steps; step++ {
 		for _, how := range []failMode{refuses, breaks, breaksAfter} {
@@ -141,6 +145,7 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 // The hint that KVM may not work is given only for a guest that was to run on KVM and could not be
 // started.
 func TestFailedStartWithKVMHasAHint(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for virt, hinted := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
 		t.Run(virt, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -162,6 +167,7 @@ func TestFailedStartWithKVMHasAHint(t *testing.T) {
 
 // The caller goes away in the middle of a call.
 func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for step := range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Config{})
@@ -190,6 +196,7 @@ func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
 }
 
 func TestADestroyThatFailsAtAnyStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for step := 1; step <= 3; step++ {
 		for _, how := range []failMode{refuses, breaks, breaksAfter} {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,6 +218,7 @@ func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 
 // A process ended between any two steps: what it left is made whole, or removed.
 func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, crash := range map[string]func(t *testing.T, r *rig){
 		"a directory without a domain": func(_ *testing.T, r *rig) {
 			delete(r.domains, id(1))
@@ -279,6 +287,7 @@ func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 // An earlier call's start is still under way: it is waited for, by libvirt. One that takes too long
 // leaves everything as it is.
 func TestSpawnWhileItStarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		for _, noted := range []bool{false, true} {
 			r := newRig(t, Config{})
@@ -313,6 +322,7 @@ func TestSpawnWhileItStarts(t *testing.T) {
 // A disk that is complete is not made again; that of a former instance of the same uuid is not
 // given to the next.
 func TestWhatIsOnADisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, gone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Config{})
@@ -336,6 +346,7 @@ func TestWhatIsOnADisk(t *testing.T) {
 
 // Instances of a node with a former name do not belong to the present node, and stay.
 func TestInstancesOfAnotherNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -362,6 +373,7 @@ func TestInstancesOfAnotherNode(t *testing.T) {
 
 // What ran and is off stays off, also for a manager that has just come up.
 func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, reason := range []int{0, offShutdown, offDestroyed, offCrashed} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Config{})
@@ -385,6 +397,7 @@ func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 
 // Domains without our mark, or with that of another node, are left alone whatever is asked.
 func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.unmanaged(1)
@@ -418,6 +431,7 @@ func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 }
 
 func TestFailedSpawnLeavesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, change := range map[string]func(*plugins.InstanceSpec){
 		"more processors than are free": func(s *plugins.InstanceSpec) {
 			s.Flavor.VCPUs = 7
@@ -462,6 +476,7 @@ func TestFailedSpawnLeavesNothing(t *testing.T) {
 // TestInstanceThatRanIsKept: an extra spec that is refused by now does not end what was made
 // before.
 func TestInstanceThatRanIsKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(1))
@@ -480,6 +495,7 @@ func TestInstanceThatRanIsKept(t *testing.T) {
 // A host that has no space for the disks (here: a file where the directory should be) gives back
 // what was taken.
 func TestDiskErrors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.before = func() {
@@ -495,6 +511,7 @@ func TestDiskErrors(t *testing.T) {
 }
 
 func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.away = true
@@ -530,6 +547,7 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 // Guests that start slowly hold up neither lists, nor decisions about others, nor the end of
 // others.
 func TestSlowStartsDoNotBlockOtherCalls(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(3))

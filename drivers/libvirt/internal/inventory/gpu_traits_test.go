@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestGPU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	small := "HW_GPU_RESOLUTION_W1024H600 HW_GPU_RESOLUTION_W1024H768 HW_GPU_RESOLUTION_W320H240 HW_GPU_RESOLUTION_W640H480 HW_GPU_RESOLUTION_W800H600"
 	for name, tc := range map[string]struct{ description, want string }{
 		"NVIDIA's":               {"num_heads=4, frl_config=60, framebuffer=1024M, max_resolution=1024x768, max_instance=16\n", "HW_GPU_MAX_DISPLAY_HEADS_4 " + small},

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // withheld are the classes that the driver reports and gives to no guest, and what a guest that was
@@ -26,6 +27,7 @@ var withheld = map[string]string{
 // TestWhatIsReportedCanBeGranted: an instance gets what it was granted of each class that the
 // driver can report, or a reason why it does not.
 func TestWhatIsReportedCanBeGranted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, s := range map[string]inventory.Settings{"flat": settings(), "nested": nestedSettings()} {
 		h := everything(t)
 		refused := map[string]bool{}

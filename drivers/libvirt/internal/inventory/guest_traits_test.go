@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // captured are the domain capabilities of libvirt 9.0 with QEMU 7.2 as an emulator, without UEFI
@@ -72,6 +73,7 @@ func short(traits []string) string {
 }
 
 func TestTraitsOfAMachineWithQEMU(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const want = `COMPUTE_ADDRESS_SPACE EMULATED PASSTHROUGH
 COMPUTE_ARCH_X86_64
 COMPUTE_GRAPHICS_MODEL BOCHS CIRRUS NONE QXL VGA VIRTIO VMVGA
@@ -93,6 +95,7 @@ HW_CPU_X86 AMD_SVM SSE SSE2 SVM
 // and an older libvirt, which it logged. COMPUTE_NODE, which is not here, is the agent's. The log
 // does not name the versions; those below are the ones that its traits fit.
 func TestTraitsAreWhatNovaReports(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const nova = `COMPUTE_IMAGE_TYPE_AMI COMPUTE_GRAPHICS_MODEL_CIRRUS COMPUTE_NET_VIF_MODEL_E1000 COMPUTE_VOLUME_ATTACH_WITH_TAG COMPUTE_DEVICE_TAGGING
 HW_CPU_X86_MMX COMPUTE_SECURITY_UEFI_SECURE_BOOT COMPUTE_VOLUME_MULTI_ATTACH COMPUTE_NET_VIF_MODEL_SPAPR_VLAN HW_CPU_X86_SSE COMPUTE_NET_VIF_MODEL_RTL8139
 COMPUTE_IMAGE_TYPE_ISO HW_CPU_X86_SSSE3 COMPUTE_SOUND_MODEL_ICH6 COMPUTE_NET_VIF_MODEL_E1000E COMPUTE_VIOMMU_MODEL_INTEL COMPUTE_STORAGE_BUS_USB
@@ -164,6 +167,7 @@ func withTPM(versions ...string) func(*HostTraits) {
 }
 
 func TestTraitVerdicts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		change func(*HostTraits)
 		want   string
@@ -214,6 +218,7 @@ func TestTraitVerdicts(t *testing.T) {
 }
 
 func TestAsked(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var got []string
 	for _, arch := range []string{"x86_64", "i686", "aarch64", "armv7l", "riscv64", "sparc", ""} {
 		if AskedArch("armv7l")(arch) {
@@ -226,6 +231,7 @@ func TestAsked(t *testing.T) {
 }
 
 func TestAnArmHasNoBIOS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := HostTraits{Arch: "aarch64", Config: TraitConfig{More: ReportTrait}, Domains: []capabilities.Domain{{Type: "kvm", Arch: "aarch64", Loader: capabilities.Loader{Types: []string{"rom", "pflash"}}}}}
 	if has, named := h.Verdicts()["COMPUTE_FIRMWARE_BIOS"]; has || !named {
 		t.Errorf("has %v, named %v", has, named)
@@ -235,6 +241,7 @@ func TestAnArmHasNoBIOS(t *testing.T) {
 // Where libvirt gives no domain capabilities (its test driver, a call that failed), what Nova wrote
 // about devices stays.
 func TestUnknownFactsRemoveNoTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := real(t)
 	h.Domains, h.KernelAsked = nil, false
 	h.Config.SWTPM = true
@@ -305,6 +312,7 @@ func anyHost() *rapid.Generator[HostTraits] {
 // Every trait that leaves here is a real one, and the driver's: else Placement would refuse it, or
 // it would never go.
 func TestEveryTraitIsRealAndOwned(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost().Draw(t, "host")
 		verdicts := h.Verdicts()
@@ -323,6 +331,7 @@ func TestEveryTraitIsRealAndOwned(t *testing.T) {
 
 // What libvirt adds never takes a trait away.
 func TestMoreDomainsNeverTakeATraitAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost().Filter(func(h HostTraits) bool { return len(h.Domains) > 0 }).Draw(t, "host")
 		for i := range h.Domains {

@@ -15,10 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMoving: which places must be emptied before inventory can go.
 func TestMoving(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	set := func(uuid, class string, inv providertree.Inventory) func(*testing.T, *providertree.Tree) {
 		return func(t *testing.T, tree *providertree.Tree) {
 			_, err := tree.SetInventory(uuid, class, inv)
@@ -155,6 +157,7 @@ func TestMoving(t *testing.T) {
 }
 
 func TestANewNodeHasNothingToLose(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, s := range []inventory.Settings{settings(), nestedSettings()} {
 		for _, tree := range []*providertree.Tree{fresh(t), withOthers(t, fresh(t))} {
 			moving, err := want(t, twoSockets(t), s).Moving(tree, root)
@@ -168,6 +171,7 @@ func TestANewNodeHasNothingToLose(t *testing.T) {
 
 // TestSites: which provider stands for what, as much before Put as after.
 func TestSites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h, tree := twoSockets(t), withOthers(t, novas(t))
 	nested, flat := want(t, h, nestedSettings()), want(t, h, settings())
 	var virtual []machine.Address
@@ -204,6 +208,7 @@ func TestSites(t *testing.T) {
 }
 
 func TestHeld(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree := withOthers(t, novas(t))
 	got := slices.Sorted(maps.Keys(inventory.Held(tree, root)))
 	if diff := cmp.Diff([]string{"0000:86:00.0", "0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got); diff != "" {
@@ -215,6 +220,7 @@ func TestHeld(t *testing.T) {
 }
 
 func TestDrainingInventoryHasNoFreeCapacity(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const consumer = "00000000-0000-4000-8000-00000000000a"
 	of := func(total, reserved int64, ratio float64) providertree.Inventory {
 		return providertree.Inventory{Total: total, Reserved: reserved, MaxUnit: 16, AllocationRatio: ratio}.Normalize()

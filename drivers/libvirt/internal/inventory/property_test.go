@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // anyHost draws a host: cells without CPUs, without memory and without either (but not with less
@@ -117,6 +118,7 @@ func anyWanted(t *rapid.T) (h inventory.Host, flat, nested inventory.Wanted) {
 // TestThereAndBack: whatever the host, a tree that was nested is flat again as if nothing had been,
 // and the other way round.
 func TestThereAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		_, flat, nested := anyWanted(t)
 		first := put(t, flat, withOthers(t, fresh(t)))
@@ -180,6 +182,7 @@ func valid(t tester, tree *providertree.Tree) {
 // cell, so it may be less than one MiB short for each, and is less in the flat tree only where that
 // has more than Placement can store.
 func TestCellsAddUpToTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h, flat, nested := anyWanted(t)
 		sum := map[string]providertree.Inventory{}
@@ -224,6 +227,7 @@ func TestCellsAddUpToTheHost(t *testing.T) {
 // one place of the driver's and comes at another of a kind to which allocations can follow, is
 // Moving; and what is Moving was there.
 func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var layouts []inventory.Wanted
 		for range 2 {
@@ -275,6 +279,7 @@ func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 
 // TestOrderDoesNotMatter: neither of cells nor of devices.
 func TestOrderDoesNotMatter(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost(t)
 		s := anySettings(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Uuids that Nova rolled.
@@ -97,6 +98,7 @@ func sameOthers(t tester, before, after *providertree.Tree) {
 }
 
 func TestNovasTreeNeedsNoChange(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tree := range map[string]*providertree.Tree{"alone": novas(t), "with what others have": withOthers(t, novas(t))} {
 		before := tree.Clone()
 		moving, err := want(t, twoSockets(t), settings()).Moving(tree, root)
@@ -109,6 +111,7 @@ func TestNovasTreeNeedsNoChange(t *testing.T) {
 }
 
 func TestNestingKeepsTheProvidersOfDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	before := withOthers(t, novas(t))
 	after := put(t, want(t, twoSockets(t), nestedSettings()), before)
 	sameOthers(t, before, after)
@@ -150,6 +153,7 @@ func traits(tree *providertree.Tree, name string) string {
 
 // TestPut: one thing at a time that changes in a tree.
 func TestPut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type check = func(t *testing.T, before, after *providertree.Tree)
 	for name, c := range map[string]struct {
 		nested bool
@@ -379,6 +383,7 @@ func TestPut(t *testing.T) {
 }
 
 func TestInvalidTreesAreErrors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := want(t, twoSockets(t), nestedSettings())
 	for name, c := range map[string]struct {
 		tree func(tree *providertree.Tree)
@@ -414,6 +419,7 @@ func TestInvalidTreesAreErrors(t *testing.T) {
 // TestPutAdoptsNova26GPUs: Nova 26 does not mark its GPUs with OWNER_NOVA. They do not get it, and
 // go when they are not wanted.
 func TestPutAdoptsNova26GPUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree := novas(t)
 	for _, uuid := range []string{root, novaGPU0, novaGPU1} {
 		_, err := tree.RemoveTraits(uuid, "OWNER_NOVA")

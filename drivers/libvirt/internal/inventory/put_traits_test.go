@@ -10,11 +10,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPutKeepsOwnerOfPCIDevices: newer Novas mark PCI devices and encryption contexts with
 // OWNER_NOVA, older ones do not. Both are adopted without a write; what the driver makes has it.
 func TestPutKeepsOwnerOfPCIDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	host := twoSockets(t)
 	for _, marked := range []bool{false, true} {
 		tree := novas(t)
@@ -40,6 +42,7 @@ func TestPutKeepsOwnerOfPCIDevices(t *testing.T) {
 // TestTraitsOfCPUsFollowThem: each cell with VCPU or PCPU has the traits of the CPUs that the root
 // has, and no others; those that others set stay.
 func TestTraitsOfCPUsFollowThem(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	host, s := twoSockets(t), settings()
 	host.Cells = append(host.Cells, machine.Cell{ID: 2, MemoryKiB: 1 << 20}) // memory alone
 	host.Traits = []string{"COMPUTE_NODE", "HW_CPU_HYPERTHREADING", "HW_CPU_X86_AVX2"}

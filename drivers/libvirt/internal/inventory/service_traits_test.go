@@ -11,9 +11,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := real(t)
 	if got := h.Capabilities(); len(got) != 0 {
 		t.Errorf("by default no trait is reported, so that Nova's traits stay: %v", got)
@@ -51,6 +53,7 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 }
 
 func TestMoreTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := real(t)
 	for choice, want := range map[TraitChoice][2]bool{"": {false, false}, KeepTrait: {false, false}, ReportTrait: {true, true}, RemoveTrait: {true, false}} {
 		h.Config.More = choice
@@ -62,6 +65,7 @@ func TestMoreTraits(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, good := range []TraitConfig{{}, {Service: KeepTrait, More: RemoveTrait, SWTPM: true}, {Service: ReportTrait, Overrides: map[string]bool{"COMPUTE_VOLUME_EXTEND": false}}} {
 		if err := good.Check(); err != nil {
 			t.Error(err)

@@ -13,12 +13,14 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestGuestsFollow is the whole way of a host with guests, as a driver goes it: VGPU on the root,
 // as Nova once had it, then on the GPUs, then the host nested, then flat again. At each step the
 // guests go where Moving, Sites and Put say, and hold what they held.
 func TestGuestsFollow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		pinned, floating = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
 		mdev             = "00000000-0000-4000-8000-0000000000aa"

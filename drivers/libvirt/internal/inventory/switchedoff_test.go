@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // everything is a host on which all is on that the driver can report. A field that is added to a
@@ -49,6 +50,7 @@ var switchOff = map[string]func(h *inventory.Host){
 
 // TestDisablingEverythingLeavesAnEmptyRoot: whatever the driver can report, it also removes.
 func TestDisablingEverythingLeavesAnEmptyRoot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, s := range map[string]inventory.Settings{"flat": settings(), "nested": nestedSettings()} {
 		t.Run(name, func(t *testing.T) {
 			s.TypeTraits = true
@@ -69,6 +71,7 @@ func TestDisablingEverythingLeavesAnEmptyRoot(t *testing.T) {
 // TestDisabledOptionLeavesNoTrace: with any of a host's resources switched off, the tree is
 // that of a new node that never had them.
 func TestDisabledOptionLeavesNoTrace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ways := slices.Sorted(maps.Keys(switchOff))
 	rapid.Check(t, func(t *rapid.T) {
 		on := everything(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // milan is a host with AMD's encryption, all of it.
@@ -25,6 +26,7 @@ func milan() HostTraits {
 // TestRootHasNoEncryptionTraits: what an older Nova put there goes, once it is known what
 // there is.
 func TestRootHasNoEncryptionTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	judged := func(h HostTraits) (all, has int) {
 		verdicts := h.Verdicts()
 		for _, trait := range []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"} {
@@ -56,6 +58,7 @@ func TestRootHasNoEncryptionTraits(t *testing.T) {
 }
 
 func TestDiscrepancies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := milan()
 	if got := h.Discrepancies(); got != nil {
 		t.Errorf("%v", got)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // traitsOf are those that a host has, sorted.
@@ -23,6 +24,7 @@ func traitsOf(h HostTraits) []string {
 func owns(trait string) bool { return slices.Contains(OwnedHostTraits(), trait) }
 
 func TestTraitsOfHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		name string
 		host HostTraits
@@ -47,6 +49,7 @@ func TestTraitsOfHosts(t *testing.T) {
 }
 
 func TestOwnedAreStandardTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, trait := range slices.Concat(OwnedHostTraits(), OwnedGPUTraits(), slices.Collect(maps.Keys(promised))) {
 		if !extraspecs.StandardTrait(trait) {
 			t.Errorf("os-traits has no %s: Placement would refuse it", trait)
@@ -65,6 +68,7 @@ func TestOwnedAreStandardTraits(t *testing.T) {
 }
 
 func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, foreign := range []string{
 		"COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_STATUS_DISABLED", "COMPUTE_MANAGED_PCI_DEVICE", // the agent's and Nova's marks
 		"COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_VOLUME_MULTI_ATTACH", // promises of who runs the guests
@@ -77,6 +81,7 @@ func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
 }
 
 func TestDisagreement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	libvirt, kernel := CompareFeatures("x86_64", []string{"aes", "sse4.1", "vmx", "clwb", "sse3"}, []string{"aes", "sse4_1", "avx512_vnni", "nopl", "pni"})
 	if diff := cmp.Diff([][]string{{"vmx"}, {"avx512vnni"}}, [][]string{libvirt, kernel}); diff != "" {
 		t.Error(diff)

@@ -14,9 +14,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestGoldenTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	flat := put(t, want(t, twoSockets(t), settings()), fresh(t))
 	golden.Text(t, "testdata/flat.txt", dump(flat))
 	s := nestedSettings()
@@ -25,6 +27,7 @@ func TestGoldenTrees(t *testing.T) {
 }
 
 func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tree := put(t, want(t, twoSockets(t), nestedSettings()), fresh(t))
 	for _, key := range []string{"numa_0", "numa_1", "pci_0000_3b_00_0", "pci_0000_82_00_0", "0000:86:00.0", "amd_sev"} {
 		expected, err := providertree.ChildUUID(root, key)
@@ -37,6 +40,7 @@ func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {
 // TestInventories: what becomes of the figures of a host. A case lists only what differs from the
 // two golden trees.
 func TestInventories(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		host     func(h *inventory.Host)
 		settings func(s *inventory.Settings)
@@ -132,6 +136,7 @@ func TestInventories(t *testing.T) {
 }
 
 func TestInconsistentHostsAreErrors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		host     func(h *inventory.Host)
 		settings func(s *inventory.Settings)
@@ -210,6 +215,7 @@ func TestInconsistentHostsAreErrors(t *testing.T) {
 }
 
 func TestAllProblemsAreReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := settings()
 	s.ReservedCPUs, s.ReservedDiskMB = 9, 1<<40
 	_, _, err := inventory.Want(twoSockets(t), s)
@@ -219,6 +225,7 @@ func TestAllProblemsAreReported(t *testing.T) {
 }
 
 func TestDiscrepancies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := twoSockets(t)
 	h.Mdevs[0].Cell, h.Mdevs[1].Cell, h.PCI[0].Cell, h.MemoryKiB = machine.NoCell, 7, machine.NoCell, 64<<20
 	w, discrepancies, err := inventory.Want(h, nestedSettings())
@@ -248,6 +255,7 @@ func TestDiscrepancies(t *testing.T) {
 }
 
 func TestCellsWithOnlyMemoryOrOnlyCPUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := twoSockets(t)
 	h.Cells = []machine.Cell{{ID: 4, MemoryKiB: 1 << 20}, {ID: 2}, {ID: 1, CPUs: []int{4, 5, 6, 7}}, {ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 1 << 20}}
 	tree := put(t, want(t, h, nestedSettings()), fresh(t))

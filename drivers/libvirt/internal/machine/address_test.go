@@ -8,9 +8,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestAddressFormsAgree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		a := machine.Address{
 			Domain: rapid.Uint32().Draw(t, "domain"), Bus: rapid.Uint8().Draw(t, "bus"),
@@ -28,6 +30,7 @@ func TestAddressFormsAgree(t *testing.T) {
 }
 
 func TestInvalidAddressesAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, text := range []string{"", "82:00.0", "0000:82:00", "0000:82:20.0", "0000:82:00.8", "0000:82:00.0 ", "00000000f:82:00.0", "g000:82:00.0"} {
 		if a, err := machine.ParseAddress(text); err == nil {
 			t.Errorf("%q is %v", text, a)

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 type fatal interface {
@@ -61,6 +62,7 @@ func libvirt(t fatal, h testhost.Host) machine.Machine {
 }
 
 func TestKernelAndLibvirtAgree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]testhost.Host{
 		"sample": testhost.Sample(), "one cell": testhost.SingleNode(), "GPUs": testhost.GPUHost(), "many cells": testhost.ManyCells(),
 	} {
@@ -77,6 +79,7 @@ func TestKernelAndLibvirtAgree(t *testing.T) {
 }
 
 func TestKernelAndLibvirtAgreeOnAnyHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h := testhost.Random().Draw(t, "host")
 		_, m, remove := kernel(t, h)
@@ -88,6 +91,7 @@ func TestKernelAndLibvirtAgreeOnAnyHost(t *testing.T) {
 }
 
 func TestCompareNamesEachDisagreement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, m, remove := kernel(t, testhost.Sample())
 	defer remove()
 	gpu := func(m *machine.Machine) *machine.MdevParent {
@@ -128,6 +132,7 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 }
 
 func TestGHWNamesDisagreements(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, m, remove := kernel(t, testhost.Sample())
 	defer remove()
 	if discrepancies := discovery.ComparePCI(dir, m); discrepancies != nil {

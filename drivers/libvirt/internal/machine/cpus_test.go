@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestParse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for in, want := range map[string][]int{
 		"": nil, "\n": nil, "0": {0}, "0-3\n": {0, 1, 2, 3}, "8,0-1": {0, 1, 8}, "1,1,0-1": {0, 1}, " 2 , 4 - 5 ": {2, 4, 5},
 	} {
@@ -30,6 +33,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestFormatIsTheInverse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		cpus := rapid.SliceOfDistinct(rapid.IntRange(0, 300), rapid.ID[int]).Draw(t, "cpus")
 		got, err := ParseCPUs(FormatCPUs(cpus))

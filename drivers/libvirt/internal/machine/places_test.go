@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // grid is a machine of cells with cores of some threads; the threads of a core are far apart.
@@ -51,6 +53,7 @@ func switched(m Machine, off map[int]bool, byFirst bool) Machine {
 // TestPlacesAreRemembered: once all processors were seen, in whatever groups, it makes no
 // difference which of a set are offline.
 func TestPlacesAreRemembered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		whole := grid(rapid.IntRange(1, 3).Draw(t, "cells"), rapid.IntRange(1, 3).Draw(t, "cores"), rapid.IntRange(1, 3).Draw(t, "threads"))
 		var set []int
@@ -98,6 +101,7 @@ func TestPlacesAreRemembered(t *testing.T) {
 
 // Of processors that were never online only the cell is known, if the kernel tells it.
 func TestUnseenPlaces(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole := grid(2, 2, 2)
 	m := switched(whole, map[int]bool{4: true, 6: true, 7: true}, false)
 	m.CPUs[7].Cell = NoCell

@@ -11,9 +11,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestParsePower(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	sets := CPUSets{Dedicated: []int{0, 2, 3}}
 	type change = func(*PowerConfig)
 	for name, tc := range map[string]struct {
@@ -49,6 +51,7 @@ func TestParsePower(t *testing.T) {
 
 // Hosts that Nova refuses to start on are refused in its words.
 func TestCheckPower(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := machine.Machine{CPUs: []machine.CPU{{ID: 0, Online: true}, {ID: 1}, {ID: 2, Online: true}, {ID: 3, Online: true}, {ID: 4}}}
 	states, governors := Power{Managed: []int{2, 3, 4}}, Power{Managed: []int{2, 3, 4}, Low: "powersave", High: "performance"}
 	same, mixed := map[int]string{2: "ondemand", 3: "ondemand"}, map[int]string{2: "powersave", 3: "performance"}

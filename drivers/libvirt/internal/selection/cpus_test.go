@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // twoSockets has two cells of two cores with two threads: 0-3 and 4-7, where n and n+2 are of one
@@ -26,6 +27,7 @@ func twoSockets() machine.Machine {
 }
 
 func TestChooseCPUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		config        CPUConfig
 		want          CPUs
@@ -79,6 +81,7 @@ func textsC(discrepancies []machine.Discrepancy) []string {
 }
 
 func TestIsolatedCPUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := twoSockets()
 	m.CPUs[2].Isolated, m.CPUs[3].Isolated, m.CPUs[8].Isolated = true, true, true
 	const says = "CPUs 2-3 are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does not balance guests' vCPUs over them. Remove them from cpu_shared_set, or dedicate them (cpu_dedicated_set)"
@@ -97,6 +100,7 @@ func TestIsolatedCPUs(t *testing.T) {
 }
 
 func TestWrongSets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for config, want := range map[CPUConfig]string{
 		{Shared: "0-"}:                       `configuration: cpu_shared_set: is not a CPU set such as "4-12,^8,15": item "0-": "" is not a CPU number`,
 		{Dedicated: "^1"}:                    `configuration: cpu_dedicated_set: is not a CPU set such as "4-12,^8,15": "^1": it leaves no CPUs`,
@@ -144,6 +148,7 @@ func drawMachine(t *rapid.T) machine.Machine {
 }
 
 func TestTheSharesAreTheWhole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMachine(t)
 		var s CPUSets

@@ -12,9 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestParseSpec(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for spec, want := range map[string]string{
 		"4-12,^8,15": "4-7,9-12,15", "0": "0", "1,1,0-1,1": "0-1", "^0-1,0-7": "2-7", "0-7,^2-3,2": "0-1,4-7", " 1 - 3 ,, ^ 2 ,": "1,3",
 		"3-3": "3", "1,^9": "1", "65535": "65535", "0-65535,^1-65535": "0",
@@ -55,6 +57,7 @@ func TestParseSpec(t *testing.T) {
 
 // The plain model: a set for what is in, a set for what is out.
 func TestParseSpecIsSetArithmetic(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		in, out := map[int]bool{}, map[int]bool{}
 		var items []string

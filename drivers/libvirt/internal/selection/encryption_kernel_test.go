@@ -11,10 +11,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The parameters of kvm_amd, as the reader of /sys gives them, are what Choose wants of the kernel.
 func TestKernelFromSysfs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"sys/module/kvm_amd/parameters/nested": "1\n", "sys/module/kvm_amd/parameters/sev": "Y\n", "sys/module/kvm_amd/parameters/sev_es": "Y\n",

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // configureEncryption reads a configuration the way the driver does.
@@ -70,6 +71,7 @@ func epyc() EncryptionHost {
 }
 
 func TestChooseEncryption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		sev = "n_amd_sev 410-0/1 HW_CPU_X86_AMD_SEV sev"
 		es  = "n_amd_sev_es 99-0/1 HW_CPU_X86_AMD_SEV_ES sev-es"
@@ -245,6 +247,7 @@ func TestChooseEncryption(t *testing.T) {
 }
 
 func TestWrongLimits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]string{
 		`{"num_memory_encrypted_guests": -1}`:         "configuration: num_memory_encrypted_guests: -1 must be from 0 to 2147483647; without the key the hardware's limit applies",
 		`{"num_memory_encrypted_guests": 2147483648}`: "configuration: num_memory_encrypted_guests: 2147483648 must be from 0 to 2147483647; without the key the hardware's limit applies",
@@ -290,6 +293,7 @@ func named(providers []EncryptionProvider, s domain.Security) EncryptionProvider
 // What a provider says is always an inventory that Placement takes, and each discrepancy has a name
 // of its own.
 func TestAnyHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		h := anyHost(t)
 		var l EncryptionLimit
@@ -340,6 +344,7 @@ func provides(providers []EncryptionProvider, s domain.Security) bool {
 // Guests come and go by what Placement lets through; after each there is a pass. The pool is never
 // overdrawn, and never lies idle: if a context is free, a guest can have it.
 func TestEncryptionContextsAreNotSharedTwice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		pool := rapid.UintRange(1, 12).Draw(t, "pool")
 		h := EncryptionHost{

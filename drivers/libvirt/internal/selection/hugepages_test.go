@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // configurePages reads a configuration the way the driver does.
@@ -28,6 +29,7 @@ func configurePages(t testing.TB, entries string) (Reserved, error) {
 }
 
 func TestParseSize(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]uint64{
 		"2048": 2048, "2M": 2048, "2MB": 2048, "2MiB": 2048, " 2 m ": 2048, "2048K": 2048, "2048kib": 2048, "1G": 1 << 20, "1GB": 1 << 20, "16g": 16 << 20,
 		"1048576": 1 << 20, "64": 64, "64K": 64, "1024G": 1 << 30,
@@ -44,6 +46,7 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestClassesAndSizes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kib, want := range map[uint64]string{64: "CUSTOM_HUGEPAGES_64K", 2048: "CUSTOM_HUGEPAGES_2M", 1 << 19: "CUSTOM_HUGEPAGES_512M", 1 << 20: "CUSTOM_HUGEPAGES_1G", 1 << 24: "CUSTOM_HUGEPAGES_16G"} {
 		if got := PagesClass(kib); got != want || providertree.ValidateClass(got) != nil {
 			t.Errorf("%d KiB: %s, want %s", kib, got, want)
@@ -60,6 +63,7 @@ func TestClassesAndSizes(t *testing.T) {
 }
 
 func TestWrongReservations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for entries, want := range map[string]string{
 		`{"size": "2M", "count": 1}`:                                                   `reserved_huge_pages[0].node: is missing: the number of a NUMA cell`,
 		`{"node": -1, "size": "2M", "count": 1}`:                                       `reserved_huge_pages[0].node: -1 is not a number of a NUMA cell`,
@@ -80,6 +84,7 @@ func TestWrongReservations(t *testing.T) {
 }
 
 func TestChoosePages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := machine.Machine{Cells: []machine.Cell{
 		{ID: 2, MemoryKiB: 1 << 20},
 		{ID: 0, MemoryKiB: 8 << 20, Pages: []machine.Pages{{SizeKiB: 2048, Total: 1024, Free: 1000}, {SizeKiB: 1 << 20, Total: 2}}},
@@ -113,6 +118,7 @@ func TestChoosePages(t *testing.T) {
 }
 
 func TestImpossiblePages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, p := range []machine.Pages{{SizeKiB: 2048, Total: 513}, {SizeKiB: 1 << 40, Total: 1 << 40}, {SizeKiB: 2048, Total: math.MaxUint64}} {
 		cells, discrepancies := Reserved{}.Choose(machine.Machine{Cells: []machine.Cell{{MemoryKiB: 1 << 20, Pages: []machine.Pages{p}}}})
 		if len(discrepancies) != 1 || discrepancies[0].Key != "hugepages-memory-0" || cells[0].CommonKiB != 0 || cells[0].Pages[0].Total > providertree.MaxUnit {
@@ -124,6 +130,7 @@ func TestImpossiblePages(t *testing.T) {
 // Huge pages and the rest are the cell's memory again, and what is reserved is what was asked for
 // where it is there.
 func TestPagesAndMemoryAddUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var m machine.Machine
 		var c PagesConfig
@@ -183,6 +190,7 @@ func TestPagesAndMemoryAddUp(t *testing.T) {
 }
 
 func TestSplitReserved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		reserved     int64
 		totals, want []int64
@@ -210,6 +218,7 @@ func TestSplitReserved(t *testing.T) {
 }
 
 func TestSplitReservedIsFair(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		totals := rapid.SliceOfN(rapid.Int64Range(0, math.MaxInt64/8), 1, 6).Draw(t, "totals")
 		var sum int64

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // configureMdevs reads a configuration the way the driver does.
@@ -21,6 +22,7 @@ func configureMdevs(t testing.TB, text string) (MdevTypes, error) {
 }
 
 func TestWrongTypes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const a = `{"enabled_mdev_types": ["a"], "mdev_types": {"a": `
 	for text, want := range map[string]string{
 		`{"enabled_mdev_types": [""]}`:                                 `enabled_mdev_types[0]: "" is not a mediated device type such as nvidia-222`,

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // parent writes a parent in short: types as "name=available", devices as "type" or "type-defined"
@@ -59,6 +60,7 @@ func textsM(discrepancies []machine.Discrepancy) []string {
 }
 
 func TestChooseMdevs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	two := []machine.MdevParent{
 		parent(t, "mtty_mtty", machine.NoCell, "mtty-1=24 mtty-2=12"),
 		parent(t, "pci_0000_82_00_0", 1, "nvidia-222=16 nvidia-231=4"),
@@ -181,6 +183,7 @@ func TestChooseMdevs(t *testing.T) {
 // TestTypeTraits: those of all types are known, so that the one of a type that is another now can
 // be taken away.
 func TestTypeTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"), parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
 	second.Others = []string{"nvidia-231", strings.Repeat("x", 250)}
 	got := MdevTypeTraits(machine.Machine{Parents: []machine.MdevParent{first, second}})
@@ -190,6 +193,7 @@ func TestTypeTraits(t *testing.T) {
 }
 
 func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["b"]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -203,6 +207,7 @@ func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 
 // TestWrongTypeNamesTheSupportedOnes: also those that the configuration does not name.
 func TestWrongTypeNamesTheSupportedOnes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +242,7 @@ func drawHost(t *rapid.T) machine.Machine {
 // Whatever the host and the bounds: what exists is reported; bounds hold unless what exists exceeds
 // them; a parent adds all or nothing; and one that was left out would not have fitted.
 func TestBounds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawHost(t)
 		bound := rapid.IntRange(0, 12).Draw(t, "max_instances")
@@ -306,6 +312,7 @@ func TestBounds(t *testing.T) {
 
 // Making a device where the provider says that one can be made moves no other provider.
 func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var m machine.Machine
 		for i := range rapid.IntRange(1, 8).Draw(t, "functions") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // configurePCI reads a configuration the way the driver does.
@@ -29,6 +30,7 @@ func reported(specs string) string {
 }
 
 func TestWrongSpecs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for spec, want := range map[string]string{
 		`{"devname": "eth0"}`:                   `devname: devices in Placement cannot be named by their interface ("eth0"); give its PCI address (address)`,
 		`{"vendor_id": "15bg"}`:                 `vendor_id: "15bg" is neither a hexadecimal number up to ffff nor "*"`,
@@ -74,6 +76,7 @@ func TestWrongSpecs(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all := []string{"0000:06:00.0", "0000:06:00.1", "0000:06:10.1", "0000:07:00.0", "0001:06:00.0", "10000:06:00.0"}
 	for spec, want := range map[string]string{
 		`null`: "0 1 2 3 4 5", `""`: "0 1 2 3 4 5", `"*:*:*.*"`: "0 1 2 3 4 5", `"."`: "0 1 2 3 4 5",
@@ -105,6 +108,7 @@ func TestAddresses(t *testing.T) {
 
 // One address in either form is that address and no other, and is known to be one.
 func TestWholeAddresses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address := rapid.Custom(func(t *rapid.T) machine.Address {
 		return machine.Address{
 			Domain: rapid.SampledFrom([]uint32{0, 1, 0x10000}).Draw(t, "domain"), Bus: rapid.Uint8Range(0, 0x11).Draw(t, "bus"),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func at(t testing.TB, text string) machine.Address {
@@ -67,6 +68,7 @@ func texts(discrepancies []machine.Discrepancy) []string {
 }
 
 func TestSelect(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		specs               string
 		want, discrepancies []string
@@ -165,6 +167,7 @@ func TestSelect(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for specs, want := range map[string]string{
 		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
 			`Restrict one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
@@ -189,6 +192,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := aHost(t)
 	gpu, vf := at(t, "0000:af:00.0"), at(t, "0000:06:00.3")
 	m.Parents = []machine.MdevParent{
@@ -206,6 +210,7 @@ func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 }
 
 func TestNoPCIProvidersWithoutReporting(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	specs, err := configurePCI(`{"pci_device_spec": [{"vendor_id": "8086"}, {"address": "0000:06:00.0"}]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -217,6 +222,7 @@ func TestNoPCIProvidersWithoutReporting(t *testing.T) {
 
 // The plain model: each device by itself, first spec that fits; then by physical function.
 func TestSelectIsTheModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var m machine.Machine
 		products := []uint16{1, 2, 3}

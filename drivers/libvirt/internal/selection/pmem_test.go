@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // usable is a namespace that a guest can have.
@@ -24,6 +25,7 @@ func usable(name, label string) machine.Namespace {
 }
 
 func TestChoosePMEM(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	with := func(n machine.Namespace, change func(*machine.Namespace)) machine.Namespace {
 		change(&n)
 		return n
@@ -106,6 +108,7 @@ func TestChoosePMEM(t *testing.T) {
 // Whatever there is: each configured name counts once in its class, or has a discrepancy; a device
 // is given away once; nothing else counts.
 func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var names []string
 		for i := range rapid.IntRange(1, 8).Draw(t, "names") {
@@ -183,6 +186,7 @@ func configurePMEM(t testing.TB, entries ...string) (PMEMLabels, error) {
 }
 
 func TestParse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		entries []string
 		want    map[string][]string
@@ -216,6 +220,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongNamespaces(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("n", 64)
 	for _, tc := range []struct {
 		want    string
