@@ -26,7 +26,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
-// deployment is a world, and what is to be found in it.
+// deployment is a world, and how it is looked at.
 type deployment struct{ *world.World }
 
 func deploy(t *testing.T, p world.Plan) deployment {

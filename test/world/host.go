@@ -42,7 +42,7 @@ const (
 	again   = 50 * time.Millisecond
 )
 
-// AddHost plays a host with room for a thousand servers of so much memory until the test ends, and
+// AddHost plays a host with space for a thousand servers of so much memory until the test ends, and
 // returns when its cell knows it. The compute API knows it after [World.Discover].
 func (w *World) AddHost(cell, name string, memory int64) *Host {
 	w.T.Helper()
