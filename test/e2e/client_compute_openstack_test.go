@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // listed is a row of "openstack server list".
@@ -29,7 +31,7 @@ func byID(a, b listed) int { return strings.Compare(a.ID, b.ID) }
 
 // TestOpenstackCompute: the command line with both cells up, and then with one of them killed.
 func TestOpenstackCompute(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t)
 	one, two, three := c.boot("one", "host1"), c.boot("two", "host2"), c.boot("three", "host2")
 	o := newOpenstack(t, c.osc()...)

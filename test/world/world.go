@@ -32,9 +32,11 @@ type Plan struct {
 	Binaries *testproc.Binaries
 	// Cells are the names of the cells beside cell0; none: cell1 and cell2.
 	Cells []string
-	// Keys of the configurations of all processes, of cells, and of the compute API, as
-	// `compute_api.max_limit = 5`. A later key replaces an earlier one of the same name.
-	All, Cell, API []string
+	// Keys of the configurations of cells, and of the compute API, as `compute_api.max_limit = 5`. A
+	// later key replaces an earlier one of the same name.
+	Cell, API []string
+	// Env is more of an environment, for all processes.
+	Env []string
 	// TLS has cells listen on ports, for https.
 	TLS bool
 }
@@ -66,8 +68,7 @@ type Cell struct {
 // Image is what servers boot from.
 const Image = "70a599e0-31e7-49b7-b260-868f441e862b"
 
-// New starts a deployment without hosts, which has two flavors: "1", and "huge" for servers that
-// no host takes.
+// New starts a deployment without hosts, which has the flavor "1".
 func New(t *testing.T, p Plan) *World {
 	t.Helper()
 	w := &World{T: t, Dir: testproc.SocketDir(t), Cells: map[string]*Cell{}, Hosts: map[string]*Host{}, Names: map[string]string{}, plan: p}
@@ -100,10 +101,7 @@ func New(t *testing.T, p Plan) *World {
 		w.Manage("create", "--name", name, "--url", w.Cells[name].URL)
 	}
 	w.StartAPI()
-	for id, vcpus := range map[string]int{"1": 1, "huge": 4096} {
-		name := map[string]string{"1": "m1.tiny", "huge": "m1.huge"}[id]
-		w.Ask(Admin, "2.55", "POST", "/flavors", Record{"flavor": Record{"id": id, "name": name, "vcpus": vcpus, "ram": 512, "disk": 1}}).Is(t, http.StatusOK)
-	}
+	w.AddFlavor("1", "m1.tiny", 1)
 	return w
 }
 
@@ -147,14 +145,16 @@ func (w *World) configure(name string, keys ...string) string {
 	file := w.Path(name + ".toml")
 	Configure(w.T, file, slices.Concat([]string{
 		`log.format = "json"`, fmt.Sprintf("agent.host = %q", name), fmt.Sprintf("agent.state_dir = %q", w.Path(name)), fmt.Sprintf("agent.runtime_dir = %q", w.Path(name+".run")),
-	}, w.plan.All, keys)...)
+	}, keys)...)
 	return file
 }
 
 // Start starts a process that ends with the world.
 func (w *World) Start(name string, args ...string) *testproc.Process {
 	w.T.Helper()
-	p := testproc.Start(w.T, name, w.plan.Binaries.Command("compute-agent", args...))
+	cmd := w.plan.Binaries.Command("compute-agent", args...)
+	cmd.Env = append(cmd.Env, w.plan.Env...)
+	p := testproc.Start(w.T, name, cmd)
 	w.processes = append(w.processes, p)
 	return p
 }
