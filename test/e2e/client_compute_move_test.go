@@ -183,9 +183,9 @@ func (m *movers) on(host string) []string {
 // fails to show the answer.
 func (m *movers) evacuate(id string) {
 	m.t.Helper()
-	said, err := m.o.command([]string{"server", "evacuate", id}).CombinedOutput()
-	if err != nil && !strings.Contains(string(said), "'TupleWithMeta' object has no attribute 'to_dict'") {
-		m.t.Fatalf("openstack server evacuate: %v\n%s", err, said)
+	s := m.o.run("server", "evacuate", id)
+	if s.Code != 0 && !strings.Contains(s.all(), "'TupleWithMeta' object has no attribute 'to_dict'") {
+		m.t.Fatalf("openstack server evacuate: %+v", s)
 	}
 }
 

@@ -99,8 +99,8 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 
 	for lines, want := range map[string]string{"5": "guest " + one + " boots\nlogin:", "1": "login:"} {
-		if said, err := o.command([]string{"console", "log", "show", "--lines", lines, one}).CombinedOutput(); err != nil || strings.TrimSpace(string(said)) != want {
-			t.Errorf("console log show: %v, %q", err, said)
+		if s := o.run("console", "log", "show", "--lines", lines, one); s.Code != 0 || strings.TrimSpace(s.all()) != want {
+			t.Errorf("console log show: %+v", s)
 		}
 	}
 	var console struct {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,18 +31,12 @@ func TestRequestIsFollowed(t *testing.T) {
 	logged := append([]string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, traced...)
 	m := newMovers(t, logged, "cn1")
 
-	said, err := m.o.command([]string{"--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one"}).CombinedOutput()
-	found := requestHeader.FindSubmatch(said)
-	if err != nil || found == nil {
-		t.Fatalf("openstack: %v, without the request id of POST /servers:\n%s", err, said)
+	s := m.o.run("--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one")
+	found := requestHeader.FindStringSubmatch(s.Err)
+	if s.Code != 0 || found == nil {
+		t.Fatalf("openstack, without the request id of POST /servers: %+v", s)
 	}
-	request := string(found[1])
-	var server string
-	for line := range strings.Lines(string(said)) {
-		if id := strings.TrimSpace(line); regexp.MustCompile(`^[0-9a-f-]{36}$`).MatchString(id) {
-			server = id
-		}
-	}
+	request, server := found[1], strings.TrimSpace(s.Out)
 	m.until("the server is active", func() bool { return m.status(server) == "ACTIVE" })
 	m.logs(t, request)
 
@@ -66,7 +59,7 @@ func TestRequestIsFollowed(t *testing.T) {
 		tree := testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name })
 		return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(tree, one) })
 	}
-	for deadline := time.After(patience); len(missing()) > 0; {
+	for deadline := timeout(); len(missing()) > 0; {
 		select {
 		case <-collector.Arrived():
 		case <-deadline:

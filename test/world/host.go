@@ -42,7 +42,7 @@ const (
 	again   = 50 * time.Millisecond
 )
 
-// AddHost plays a host with space for a thousand servers of so much memory until the test ends, and
+// AddHost plays a host with space for a hundred servers and so much memory, in MiB, until the test ends, and
 // returns when its cell knows it. The compute API knows it after [World.Discover].
 func (w *World) AddHost(cell, name string, memory int64) *Host {
 	w.T.Helper()
@@ -58,7 +58,7 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 	w.AskPlacement("POST", "/resource_providers", Record{"uuid": h.Node, "name": name}, nil)
 	inventory := func(total int64) Record { return Record{"total": total, "max_unit": total} }
 	w.AskPlacement("PUT", "/resource_providers/"+h.Node+"/inventories", Record{"resource_provider_generation": 0, "inventories": Record{
-		"VCPU": inventory(1000), "MEMORY_MB": inventory(memory), "DISK_GB": inventory(10000),
+		"VCPU": inventory(100), "MEMORY_MB": inventory(memory), "DISK_GB": inventory(100),
 	}}, nil)
 	_, err = h.client.Report(w.T.Context(), name, h.report())
 	testproc.Check(w.T, err)
