@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // byNova is a host as nova-compute, neutron and an administrator leave it. The scenarios have the
@@ -32,6 +33,7 @@ const otherThanNova = `nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX"], inve
 // TestAdoption: the agent as a whole takes over a host that nova-compute reported, without a write,
 // and later changes only what is the driver's.
 func TestAdoption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
 			p := newPlay(t, empty(t))

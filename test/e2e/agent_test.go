@@ -92,6 +92,7 @@ const (
 // TestAgentLifecycle: a change is one write; neither a killed plugin nor a killed agent costs any;
 // an outage of Placement is reported, survived and made up for.
 func TestAgentLifecycle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)
@@ -192,6 +193,7 @@ func awaitGone(t *testing.T, pid int) {
 // TestAgainstOpenStack: OpenStack's own Placement ends up with the same tree, and a second start
 // writes nothing.
 func TestAgainstOpenStack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)
 	s := newSite(t, server.URL)
 	agent := s.run()
@@ -242,6 +244,7 @@ func TestAgainstOpenStack(t *testing.T) {
 // TestAgentNotifiesSystemd: a service manager hears when the agent is ready, reloads, lives and
 // stops, in words.
 func TestAgentNotifiesSystemd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
@@ -286,6 +289,7 @@ func TestAgentNotifiesSystemd(t *testing.T) {
 
 // TestRefusals: an agent that must not start ends with the exit code of the reason.
 func TestRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	first := newSite(t, "http://"+address)
@@ -341,6 +345,7 @@ func TestRefusals(t *testing.T) {
 
 // TestCommands runs every command that asks a running agent.
 func TestCommands(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)

@@ -18,12 +18,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBudget is what an agent's life costs Placement, by the size of the tree and the number of its
 // consumers, with the default timings: nothing while nothing changes, one GET to verify, one PUT
 // for one change, and so on.
 func TestBudget(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
 	check(t, err)
 	for _, size := range []struct{ children, gpus, consumers int }{{0, 1, 0}, {2, 2, 5}, {20, 4, 40}} {

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestOpenstackAggregates: aggregates, availability zones and server groups by the command line,
 // and servers that go where these say.
 func TestOpenstackAggregates(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t)
 	o := newOpenstack(t, c.osc()...)
 	create := func(name string, words ...string) (id string) {

@@ -17,6 +17,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
 	"github.com/gophercloud/gophercloud/v2/openstack/utils"
 	"github.com/gophercloud/gophercloud/v2/pagination"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // computer is a gophercloud client of a compute API.
@@ -33,7 +35,7 @@ func (q query) ToServerListQuery() (string, error) { return string(q), nil }
 
 // TestGophercloudCompute: a program in Go with both cells up, and then with one of them killed.
 func TestGophercloudCompute(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	cloud := newCloud(t)
 	one, two := cloud.boot("one", "host1"), cloud.boot("two", "host2")
 	ctx := t.Context()

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,60 +13,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+	deployment "github.com/compute-agent/compute-agent/test/world"
 )
 
-// movers are a cloud with hosts in one cell, cn1 and cn2, which are agents with the fake driver.
+// movers are a cloud with hosts in one cell, which are agents with the fake driver.
 type movers struct {
 	*cloud
 	o      *openstack
-	sites  map[string]*site
-	agents map[string]*process
+	agents map[string]*deployment.Agent
 	names  map[string]string // of servers, by uuid
 }
 
-func newMovers(t *testing.T) *movers {
+// newMovers starts it, and the agents of hosts, with more of an environment.
+func newMovers(t *testing.T, env []string, hosts ...string) *movers {
 	t.Helper()
-	return newMoversIn(newEmptyCloud(t), nil, "cn1", "cn2")
-}
-
-// newMoversIn starts the agents of hosts, with more of an environment.
-func newMoversIn(c *cloud, env []string, hosts ...string) *movers {
-	t := c.t
-	t.Helper()
-	m := &movers{cloud: c, o: newOpenstack(t, c.osc()...), sites: map[string]*site{}, agents: map[string]*process{}, names: map[string]string{}}
-	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
+	c := newEmptyCloud(t, env)
+	m := &movers{cloud: c, o: newOpenstack(t, c.osc()...), agents: map[string]*deployment.Agent{}, names: map[string]string{}}
 	for _, name := range hosts {
-		s := newSite(t, c.placement)
-		check(t, os.WriteFile(s.config, fmt.Appendf(nil, `
-[agent]
-host = %[1]q
-state_dir = %[2]q
-runtime_dir = %[3]q
-[placement_client]
-url = %[4]q
-[cell_client]
-url = %[5]q
-[tracker]
-update_resources_interval = "1s"
-retry_backoff_min = "20ms"
-[plugins]
-dir = %[6]q
-[log]
-format = "json"
-[drivers.fake.config]
-nodes = [{name = %[1]q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = {total = 100}}}]
-instances = {}
-`, name, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "run"), s.url, c.cellURL("cell1"), binaries.Dir()), 0o600))
-		m.sites[name], m.agents[name] = s, s.run(env...)
+		m.agents[name] = c.world.AddAgent("cell1", name).Run()
 	}
 	for name, agent := range m.agents {
-		agent.await(0, "Registered this host with the cell.")
+		agent.Await(t, 0, "Registered this host with the cell.")
 		m.until(name+" has an inventory", func() bool { return len(m.provider(name)) > 0 })
 	}
 	m.until("the hosts are mapped", func() bool {
 		var body struct{ Hypervisors []any }
 		m.ask(http.MethodGet, "/os-hypervisors", nil, &body)
-		return len(body.Hypervisors) == len(m.sites)
+		return len(body.Hypervisors) == len(m.agents)
 	})
 	return m
 }
@@ -112,21 +84,11 @@ func (m *movers) look() string {
 		s := shown.Server
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s: %s on %s, power %d %s", name, s.Status, s.Host, s.Power, s.Task)))
 	}
-	for host, s := range m.sites {
-		files, err := filepath.Glob(filepath.Join(s.dir, "state", "drivers", "fake", "machines", "[0-9a-f]*.json"))
-		check(m.t, err)
-		for _, file := range files {
-			var guest struct {
-				UUID  string
-				Power plugins.PowerState
-			}
-			text, err := os.ReadFile(file)
-			if os.IsNotExist(err) {
-				continue
-			}
-			check(m.t, err)
-			check(m.t, json.Unmarshal(text, &guest))
-			out = append(out, fmt.Sprintf("%s: guest %s, power %d", host, m.names[guest.UUID], guest.Power))
+	for host, agent := range m.agents {
+		for id, text := range agent.Guests() {
+			var guest struct{ Power plugins.PowerState }
+			check(m.t, json.Unmarshal([]byte(text), &guest))
+			out = append(out, fmt.Sprintf("%s: guest %s, power %d", host, m.names[id], guest.Power))
 		}
 		var held struct {
 			Allocations map[string]struct{ Resources map[string]int }
@@ -188,7 +150,7 @@ func (m *movers) is(what string, want ...string) {
 // has something there, with the text.
 func (m *movers) tree(host string, want map[string]string) {
 	m.t.Helper()
-	said, code := command(m.t, "tree", "--servers", "--config", m.sites[host].config)
+	said, code := command(m.t, "tree", "--servers", "--config", m.agents[host].Config)
 	if code != 0 {
 		m.t.Fatalf("compute-agent tree of %s ended with %d:\n%s", host, code, said)
 	}
@@ -221,17 +183,17 @@ func (m *movers) on(host string) []string {
 // fails to show the answer.
 func (m *movers) evacuate(id string) {
 	m.t.Helper()
-	said, err := m.o.command([]string{"server", "evacuate", id}).CombinedOutput()
-	if err != nil && !strings.Contains(string(said), "'TupleWithMeta' object has no attribute 'to_dict'") {
-		m.t.Fatalf("openstack server evacuate: %v\n%s", err, said)
+	s := m.o.run("server", "evacuate", id)
+	if s.Code != 0 && !strings.Contains(s.all(), "'TupleWithMeta' object has no attribute 'to_dict'") {
+		m.t.Fatalf("openstack server evacuate: %+v", s)
 	}
 }
 
 // TestEmptyingAHost: the commands of that part of the manual, with what is on the hosts, in
 // Placement and in what is shown after each.
 func TestEmptyingAHost(t *testing.T) {
-	t.Parallel()
-	m := newMovers(t)
+	testproc.Parallel(t, testproc.Light)
+	m := newMovers(t, nil, "cn1", "cn2")
 	one, two := m.bootOn("cn1", "one"), m.bootOn("cn1", "two")
 	m.o.do(nil, "server", "stop", two)
 	m.is("both are on cn1, one of them stopped",
@@ -296,7 +258,7 @@ func TestEmptyingAHost(t *testing.T) {
 	m.tree("cn1", map[string]string{one: "one", two: "two"})
 
 	// It comes back, forced down as it is.
-	m.agents["cn2"] = m.sites["cn2"].run()
+	m.agents["cn2"].Run()
 	m.is("cn2 is empty", slices.Concat(back, []string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"})...)
 	m.o.do(nil, "compute", "service", "set", "--up", "cn2", "nova-compute")
 	m.tree("cn2", nil)
@@ -322,6 +284,6 @@ func TestEmptyingAHost(t *testing.T) {
 	delete(m.names, two)
 	m.is("nothing is left")
 	for _, agent := range m.agents {
-		agent.stop()
+		agent.Stop(t)
 	}
 }

@@ -324,8 +324,8 @@ func (e example) boot() string {
 // with NUMA cells and devices, with libvirt: each guest has of each cell what its flavor says, the
 // same in Placement and in its domain; what cannot be is refused.
 func TestOpenstackNUMA(t *testing.T) {
-	t.Parallel()
-	c := newEmptyCloud(t, "COMPUTE_AGENT_QUOTA_CORES=100", "COMPUTE_AGENT_SCHEDULER_ENABLE_ISOLATED_AGGREGATE_FILTERING=true")
+	testproc.Parallel(t, testproc.Heavy)
+	c := newEmptyCloud(t, nil, "quota.cores = 100", "scheduler.enable_isolated_aggregate_filtering = true")
 	h := simulate(t, cellsAndCards(), testhost.SimOptions{Cache: filepath.Join(binaries.Dir(), "cache")})
 	h.instances = testproc.SocketDir(t)
 	check(t, os.Chmod(h.instances, 0o755)) // QEMU runs as another user

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // listed is a row of "openstack server list".
@@ -29,7 +31,7 @@ func byID(a, b listed) int { return strings.Compare(a.ID, b.ID) }
 
 // TestOpenstackCompute: the command line with both cells up, and then with one of them killed.
 func TestOpenstackCompute(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t)
 	one, two, three := c.boot("one", "host1"), c.boot("two", "host2"), c.boot("three", "host2")
 	o := newOpenstack(t, c.osc()...)
@@ -97,8 +99,8 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 
 	for lines, want := range map[string]string{"5": "guest " + one + " boots\nlogin:", "1": "login:"} {
-		if said, err := o.command([]string{"console", "log", "show", "--lines", lines, one}).CombinedOutput(); err != nil || strings.TrimSpace(string(said)) != want {
-			t.Errorf("console log show: %v, %q", err, said)
+		if s := o.run("console", "log", "show", "--lines", lines, one); s.Code != 0 || strings.TrimSpace(s.all()) != want {
+			t.Errorf("console log show: %+v", s)
 		}
 	}
 	var console struct {

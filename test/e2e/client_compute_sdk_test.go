@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // sdkStory is a program with OpenStack's SDK. Its arguments are a cloud's name and what to do, and
@@ -33,7 +35,7 @@ type sdkSeen struct {
 
 // TestSDKCompute: a program in Python with both cells up, and then with one of them killed.
 func TestSDKCompute(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	newOpenstack(t) // is it there?
 	c := newCloud(t)
 	one := c.boot("one", "host1")

@@ -16,6 +16,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/traits"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/usages"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // gopher is a gophercloud client of the endpoint, with a token that it was given.
@@ -37,6 +39,7 @@ func extract[T any](t *testing.T) func(T, error) T {
 // TestGophercloud: a host with two NUMA nodes and a device below one, as a program in Go sees it at
 // the newest microversion.
 func TestGophercloud(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const token = "a program's token"
 	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "service"))
 	ctx := t.Context()
@@ -205,6 +208,7 @@ func TestGophercloud(t *testing.T) {
 
 // TestGophercloudOldMicroversion: a program that asks for the forms of long ago gets them.
 func TestGophercloudOldMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	endpoint := newPlacement(t)
 	ctx := t.Context()
 	old := gopher(endpoint, "admin", "1.10")

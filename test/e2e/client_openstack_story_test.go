@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestOpenstackWithoutAuthentication: a cloud of one machine, without a service that issues tokens.
 // The commands use the newest microversion that they know.
 func TestOpenstackWithoutAuthentication(t *testing.T) {
-	t.Parallel() // the command takes a second to start, each time
+	testproc.Parallel(t, testproc.Light)
 	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", newPlacement(t), "--os-placement-api-version", "1.39")
 
 	var host, numa struct {
@@ -107,7 +109,7 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 // TestOpenstackWithAToken: the command line with one of the service's tokens, at the microversion
 // that it negotiates.
 func TestOpenstackWithAToken(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	const token = "the operator's token"
 	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
 	unknown := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")

@@ -3,47 +3,108 @@
 package e2e
 
 import (
-	"bytes"
+	_ "embed"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// openstack is the command line of OpenStack with arguments to authenticate.
+//go:embed testdata/openstack.py
+var openstackScript string
+
+// python is Debian's own, which has Debian's packages.
+const python = "/usr/bin/python3"
+
+// openstackLife is the standard input of openstackServer, which ends with it.
+var openstackLife io.Closer
+
+// openstackServer is a process that runs commands of OpenStack's command line, for all tests: it is
+// the socket on which it is asked.
+var openstackServer = sync.OnceValues(func() (socket string, err error) {
+	dir, err := os.MkdirTemp(binaries.Dir(), "osc")
+	if err != nil {
+		return "", err
+	}
+	socket = filepath.Join(dir, "s")
+	cmd := exec.Command(python, "-W", "ignore", "-c", openstackScript, socket) //nolint:noctx // for all tests
+	cmd.Env, cmd.SysProcAttr, cmd.Stderr = withoutOpenstack(os.Environ()), &syscall.SysProcAttr{Setpgid: true}, nil
+	if openstackLife, err = cmd.StdinPipe(); err != nil {
+		return "", err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	ready := make([]byte, len("READY"))
+	if _, err := out.Read(ready); err != nil || string(ready) != "READY" {
+		return "", errors.Join(fmt.Errorf("the command line of OpenStack says %q", ready), err, cmd.Wait())
+	}
+	return socket, nil
+})
+
+// withoutOpenstack is an environment without the variables of the command line: that of the tests
+// does not count.
+func withoutOpenstack(environment []string) (env []string) {
+	for _, variable := range environment {
+		if !strings.HasPrefix(variable, "OS_") {
+			env = append(env, variable)
+		}
+	}
+	return env
+}
+
+// openstack is the command line of OpenStack, with arguments that say how it authenticates.
 type openstack struct {
 	t    *testing.T
 	auth []string
 }
 
-// newOpenstack looks for the command, and that it knows Placement. It is slow to start (about a
-// second), so stories are short.
+// newOpenstack looks for the command, and that it knows Placement.
 func newOpenstack(t *testing.T, auth ...string) *openstack {
 	t.Helper()
 	_, err := exec.LookPath("openstack")
 	if err == nil {
-		err = exec.Command("/usr/bin/python3", "-c", "import osc_placement").Run()
+		err = exec.Command(python, "-c", "import osc_placement").Run()
 	}
 	if err != nil {
-		const missing = "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh test)"
-		if os.Getenv("CI") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		testproc.NotRun(t, "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh test)")
 	}
 	return &openstack{t: t, auth: auth}
 }
 
-func (o *openstack) command(words []string) *exec.Cmd {
-	cmd := exec.CommandContext(o.t.Context(), "openstack", append(append([]string{}, o.auth...), words...)...)
-	for _, variable := range os.Environ() { // the environment of the tests does not count
-		if !strings.HasPrefix(variable, "OS_") {
-			cmd.Env = append(cmd.Env, variable)
-		}
-	}
-	cmd.Dir = o.t.TempDir()
-	return cmd
+// said is what a command has written, and its exit code.
+type said struct {
+	Code     int
+	Out, Err string
+}
+
+func (s said) all() string { return s.Out + s.Err }
+
+// run runs a command to its end.
+func (o *openstack) run(words ...string) (s said) {
+	o.t.Helper()
+	socket, err := openstackServer()
+	check(o.t, err)
+	connection, err := (&net.Dialer{}).DialContext(o.t.Context(), "unix", socket)
+	check(o.t, err)
+	defer func() { _ = connection.Close() }()
+	check(o.t, json.NewEncoder(connection).Encode(map[string]any{"argv": append(append([]string{}, o.auth...), words...), "cwd": o.t.TempDir()}))
+	check(o.t, json.NewDecoder(connection).Decode(&s))
+	return s
 }
 
 // do runs a command, and reads its JSON into out unless that is nil.
@@ -52,18 +113,15 @@ func (o *openstack) do(out any, words ...string) {
 	if out != nil {
 		words = append(words, "--format", "json")
 	}
-	var stderr bytes.Buffer
-	cmd := o.command(words)
-	cmd.Stderr = &stderr
-	stdout, err := cmd.Output()
-	if err != nil {
-		o.t.Fatalf("openstack %s: %v\n%s", strings.Join(words, " "), err, stderr.Bytes())
+	s := o.run(words...)
+	if s.Code != 0 {
+		o.t.Fatalf("openstack %s: exit code %d\n%s", strings.Join(words, " "), s.Code, s.Err)
 	}
 	if out == nil {
 		return
 	}
-	if err := json.Unmarshal(stdout, out); err != nil {
-		o.t.Fatalf("openstack %s printed %q: %v", strings.Join(words, " "), stdout, err)
+	if err := json.Unmarshal([]byte(s.Out), out); err != nil {
+		o.t.Fatalf("openstack %s printed %q: %v", strings.Join(words, " "), s.Out, err)
 	}
 }
 
@@ -71,8 +129,8 @@ func (o *openstack) do(out any, words ...string) {
 // they succeed is for the caller to find out.
 func (o *openstack) all(commands ...string) string {
 	o.t.Helper()
-	alone := &openstack{t: o.t} // arguments would be commands, too: all else is in the environment
-	cmd := alone.command(nil)
+	cmd := exec.CommandContext(o.t.Context(), "openstack") // arguments would be commands, too: all else is in the environment
+	cmd.Env, cmd.Dir = withoutOpenstack(os.Environ()), o.t.TempDir()
 	for i := 0; i+1 < len(o.auth); i += 2 {
 		name := strings.ReplaceAll(strings.TrimPrefix(o.auth[i], "--"), "-", "_")
 		cmd.Env = append(cmd.Env, strings.ToUpper(name)+"="+o.auth[i+1])
@@ -88,9 +146,9 @@ func (o *openstack) all(commands ...string) string {
 // refused runs a command that must fail, and returns what it says.
 func (o *openstack) refused(words ...string) string {
 	o.t.Helper()
-	said, err := o.command(words).CombinedOutput()
-	if err == nil {
+	s := o.run(words...)
+	if s.Code == 0 {
 		o.t.Errorf("openstack %s was not refused", strings.Join(words, " "))
 	}
-	return string(said)
+	return s.all()
 }

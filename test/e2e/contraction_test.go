@@ -22,10 +22,8 @@ import (
 // cell takes away what older processes use when none of them lives; until then it is refused with
 // their names, and newer ones serve beside them. Afterwards no older one starts.
 func TestDatabasesContractionOfCells(t *testing.T) {
-	engines := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}
-	if !dbservers.Long(t) {
-		delete(engines, "postgresql")
-	}
+	testproc.Parallel(t, testproc.Heavy)
+	engines := serverEngines(t, dbservers.Long(t))
 	newer := newerProgram(t)
 	check(t, binaries.Build())
 	older := filepath.Join(binaries.Dir(), "compute-agent")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // diskFault is what happens at one call that changes or syncs a file of the agent's state.
@@ -59,11 +60,12 @@ func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process
 	return watched(w.t, watch, "compute-agent", "run", "--config", w.config), watch
 }
 
-// TestReshapeUnderDiskFaults: at each call of a reshaping start-up that creates, renames, removes
+// TestReshapeUnderDiskFaults: at a call of a reshaping start-up that creates, renames, removes
 // or syncs something of the agent's state, it is killed before or after it, the power is cut, or
 // the call fails. At any time the node has the old layout or the new one, and every consumer holds
 // what it held; the next start completes the reshape, and the journal is right.
 func TestReshapeUnderDiskFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	start := prepare(t)
 	clean, _ := start.again(t)
 	agent, watch := clean.runWatched(func(int, diskEvent) diskVerdict { return diskVerdict{} })
@@ -77,18 +79,13 @@ func TestReshapeUnderDiskFaults(t *testing.T) {
 		t.Fatalf("a start that reshapes makes %d syncs and %d renames of its state: %v", syncs, renames, ops)
 	}
 	t.Logf("%d calls: %s", len(ops), strings.Join(ops, ", "))
-	for k, op := range ops {
-		k++
-		for i, what := range diskFaults {
-			if *faults != "all" && (k+3*i)%8 != 0 {
-				continue
-			}
-			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
-				t.Parallel()
-				w, _ := start.again(t)
-				w.breakDiskAt(k, what, start, want)
-			})
-		}
+	for _, n := range drawn(t, points, len(ops)*len(diskFaults)) {
+		k, what := n/len(diskFaults)+1, diskFaults[n%len(diskFaults)]
+		t.Run(fmt.Sprintf("%02d %s/%s", k, ops[k-1], what.name), func(t *testing.T) {
+			t.Parallel()
+			w, _ := start.again(t)
+			w.breakDiskAt(k, what, start, want)
+		})
 	}
 }
 
@@ -147,6 +144,7 @@ func (w *world) recover(start before, want picture) {
 // TestFirstStartUnderDiskFaults: a host that has no state yet never loses an identity that it has
 // written to Placement, and never gets two.
 func TestFirstStartUnderDiskFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := openPlacement(t, t.TempDir())
 	t.Cleanup(func() { check(t, server.Close()) })
 	url := serve(t, server.Handler())
@@ -164,38 +162,33 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 		t.Fatalf("a first start makes no identity: %v", ops)
 	}
 	t.Logf("%d calls: %s", len(ops), strings.Join(ops, ", "))
-	for k, op := range ops {
-		k++
-		for i, what := range diskFaults {
-			if *faults != "all" && (k+3*i)%11 != 0 {
-				continue
+	for _, n := range drawn(t, points, len(ops)*len(diskFaults)) {
+		k, what := n/len(diskFaults)+1, diskFaults[n%len(diskFaults)]
+		t.Run(fmt.Sprintf("%02d %s/%s", k, ops[k-1], what.name), func(t *testing.T) {
+			t.Parallel()
+			name := fmt.Sprintf("cn-%d", n)
+			w := newHost(t, name)
+			agent, watch := w.runWatched(func(n int, _ diskEvent) diskVerdict { return what.at(k, n) })
+			agent.awaitAny(passDone)
+			if n := len(watch.seen()); n < k {
+				t.Fatalf("the agent made %d calls only", n)
 			}
-			t.Run(fmt.Sprintf("%02d %s/%s", k, op, what.name), func(t *testing.T) {
-				t.Parallel()
-				name := fmt.Sprintf("cn-%d-%d", k, i)
-				w := newHost(t, name)
-				agent, watch := w.runWatched(func(n int, _ diskEvent) diskVerdict { return what.at(k, n) })
-				agent.awaitAny(passDone)
-				if n := len(watch.seen()); n < k {
-					t.Fatalf("the agent made %d calls only", n)
-				}
-				agent.Kill()
-				if what.power {
-					check(t, watch.platter.cut())
-				}
-				told := w.uuidOf(name)
-				w.settle()
-				id, err := os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))
-				check(t, err)
-				now := w.uuidOf(name)
-				if now != strings.TrimSpace(string(id)) || told != "" && now != told {
-					t.Errorf("Placement got %q, and has %q; the identity is %q", told, now, id)
-				}
-				if n := w.settle(); n != 0 {
-					t.Errorf("%d writes at the start after that", n)
-				}
-			})
-		}
+			agent.Kill()
+			if what.power {
+				check(t, watch.platter.cut())
+			}
+			told := w.uuidOf(name)
+			w.settle()
+			id, err := os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))
+			check(t, err)
+			now := w.uuidOf(name)
+			if now != strings.TrimSpace(string(id)) || told != "" && now != told {
+				t.Errorf("Placement got %q, and has %q; the identity is %q", told, now, id)
+			}
+			if n := w.settle(); n != 0 {
+				t.Errorf("%d writes at the start after that", n)
+			}
+		})
 	}
 }
 

@@ -208,6 +208,7 @@ func (d *drill) guests(when string) {
 // is inventory withdrawn or an allocation of a guest lost, and no request fails that a client which
 // repeats what is answered with 503 notices.
 func TestDatabasesUpgradeDrill(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}

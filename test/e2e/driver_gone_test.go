@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -26,6 +27,7 @@ const (
 // inventory, its guests, and the node of another driver stay as they are, in the bundled Placement
 // and in OpenStack's own. An operator's own setting stays.
 func TestDriverGone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel() // most of the time it waits

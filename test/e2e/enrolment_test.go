@@ -147,7 +147,7 @@ func conditionOf(s health.Status, code health.Code) bool {
 // TestHostsJoinRenewAndAreEvicted: two hosts join with tokens, report with certificates that their
 // agents renew without a restart, and one of them is evicted: it is refused, and the other is not.
 func TestHostsJoinRenewAndAreEvicted(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	e := newEnrolled(t, "45s")
 	sites := map[string]*site{}
 	for _, name := range []string{"h416", "h417"} {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // byNova26 is a host as Nova 26 leaves it: no provider has OWNER_NOVA.
@@ -21,6 +22,7 @@ var byNova26 = slices.Concat([]string{strings.Replace(byNova[0], " +OWNER_NOVA",
 // TestGiveBack: the agent adopts a tree of Nova's, changes each kind of thing in it, and gives it
 // back as it was.
 func TestGiveBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
 			p := newPlay(t, empty(t))

@@ -111,7 +111,9 @@ func newHostsWorld(t *testing.T) (w *world, a *authority, address string) {
 // TestReshapeAsHost: an agent that has the certificate of its host and no role does what one with
 // the role service does.
 func TestReshapeAsHost(t *testing.T) {
-	for _, tc := range reshapes {
+	testproc.Parallel(t, testproc.Light)
+	for _, i := range drawn(t, 2, len(reshapes)) {
+		tc := reshapes[i]
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := newHostsWorld(t)
 			w.goThrough(tc, false)
@@ -122,6 +124,7 @@ func TestReshapeAsHost(t *testing.T) {
 // TestHostsCertificate: a host heals, audits and loses a node with its certificate, and a renewed
 // one needs no restart. Another host's certificate reads and changes nothing of it.
 func TestHostsCertificate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const guests = `guest_list = [{uuid = "` + guest + `", name = "new", node = "cn1", project_id = "p", user_id = "u", resources = {"" = {VCPU = 1}}},
   {uuid = "` + leaving + `", name = "gone", node = "cn1", project_id = "p", user_id = "u", resources = {"" = {VCPU = 1}}}]`
 	const one = `{name = "cn1", inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 8192}}, traits = ["CUSTOM_FAST"],

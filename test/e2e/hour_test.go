@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -148,6 +149,7 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 // at the same instant on existing trees, and in the middle Placement is down for five minutes: what
 // they ask spreads over time. What a large fleet costs is measured by package test/fleet.
 func TestAgentsSpreadTheirRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	const n = hourAgents
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
 	check(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // novaMetadata is as Nova 26.2.2's own code writes it.
@@ -42,6 +43,7 @@ const novaMetadata = `<nova:instance xmlns:nova="http://openstack.org/xmlns/libv
 // TestHealNovaGuests: guests of Nova on a real libvirtd without allocations in Placement get those
 // of their flavors. The log names those that have more than a flavor's sizes, with Nova's command.
 func TestHealNovaGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	uri := defineGuests(t)
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -91,7 +93,7 @@ func defineGuests(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"virsh", "qemu-system-x86_64"} {
 		if _, err := exec.LookPath(program); err != nil {
-			notTested(t, err.Error())
+			testproc.NotRun(t, err.Error())
 		}
 	}
 	run, err := os.MkdirTemp("", "hn") // short: it has sockets
@@ -99,7 +101,7 @@ func defineGuests(t *testing.T) string {
 	t.Cleanup(func() { check(t, os.RemoveAll(run)) })
 	daemon, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.Nop()})
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	check(t, err)
 	t.Cleanup(func() {

@@ -12,14 +12,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHypervisor reshapes a machine under a real libvirtd, with guests that run, on the bundled
 // Placement and on OpenStack's.
 func TestHypervisor(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	services := placements(t)
 	h := inhabit(t)
-	for _, story := range []struct {
+	for i, story := range []struct {
 		name string
 		tell func(r *residence, another func() *residence)
 	}{
@@ -34,6 +37,9 @@ func TestHypervisor(t *testing.T) {
 		{"adoption of Nova's tree", adoptedFromNova},
 	} {
 		for _, kind := range slices.Sorted(maps.Keys(services)) {
+			if !turn(kind, i) {
+				continue
+			}
 			t.Run(kind+"/"+story.name, func(t *testing.T) {
 				another := func() *residence { return h.residence(t, services[kind](t)) }
 				story.tell(another(), another)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // hypervisor is a made-up machine with a real libvirtd and running guests, on which tests start and
@@ -118,13 +119,13 @@ func simulate(t *testing.T, host testhost.Host, o testhost.SimOptions) *hypervis
 	t.Helper()
 	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
-			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
+			testproc.NotRun(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
 	o.Passthrough = true
 	s, err := testhost.StartSim(t.Context(), host, o)
 	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	check(t, err)
 	t.Cleanup(func() {
@@ -157,15 +158,6 @@ func inhabit(t *testing.T) *hypervisor {
 		}
 	}
 	return h
-}
-
-// notTested skips a test with the reason, or fails it under CI.
-func notTested(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-	}
-	t.Skipf("NOT TESTED: %s", why)
 }
 
 // residence is an agent's place on a hypervisor, with a Placement of its own.

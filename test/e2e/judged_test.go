@@ -14,6 +14,7 @@ import (
 // TestCommandsJudgeTheRunningAgent: without --config, commands that check a configuration check
 // that of the running agent, with its files, variables and flags, and say so.
 func TestCommandsJudgeTheRunningAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)

@@ -152,13 +152,13 @@ var writes = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|TRUNC
 // name, and servers and other hypervisors beside it; and wherever it is killed, a repetition brings
 // it to the end, with nothing lost.
 func TestDatabasesMigrateComputeInventory(t *testing.T) {
-	engines, kills := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}, 6
-	long := dbservers.Long(t)
+	testproc.Parallel(t, testproc.Light)
+	long, kills := dbservers.Long(t), 6
 	if !long {
 		kills = 1
 	}
 	check(t, binaries.Build())
-	for engine, fresh := range engines {
+	for engine, fresh := range serverEngines(t, long) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			proxy := dbservers.NewProxy(t, fresh(t))
@@ -315,8 +315,9 @@ func emptyFile(t *testing.T) string {
 // TestOnlineMigrationsOnServers: records that are missing are made on a database of servers, some
 // at a time, and are there for all who open it then.
 func TestOnlineMigrationsOnServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	check(t, binaries.Build())
-	for engine, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
+	for engine, fresh := range serverEngines(t, testproc.Nightly()) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			plain := fresh(t)

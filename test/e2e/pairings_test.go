@@ -30,12 +30,13 @@ type part struct {
 // databases and state directories. In each, a server is created and deleted, and one that was there
 // from the beginning has kept its guest and its allocations.
 func TestDatabasesPairings(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
 	check(t, binaries.Build())
 	older := binaries.Previous(t)
-	c := &cloud{t: t, state: t.TempDir(), placement: newPlacement(t), cells: map[string]*service{}}
+	c := &cloud{t: t, state: t.TempDir(), placement: newPlacement(t)}
 	s := newSite(t, c.placement)
 	address := testproc.FreeAddress(t)
 	c.endpoint = "http://" + address + "/v2.1"

@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +21,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-var faults = flag.String("faults", "sample", "which faults of a reshaping start-up are tried: sample, all")
 
 // fault is what happens to one request.
 type fault struct {
@@ -205,10 +204,12 @@ func (b before) again(t *testing.T) (*world, *faulty) {
 	return w, proxy
 }
 
-// TestReshapeUnderFaults: each request of a reshaping start-up fails once. At any time the node has
+// TestReshapeUnderFaults: a request of a reshaping start-up fails, each of them in make nightly. At
+// any time the node has
 // the old layout or the new one, and every consumer holds what it held; the next start completes
 // the reshape.
 func TestReshapeUnderFaults(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	start := prepare(t)
 	clean, proxy := start.again(t)
 	clean.settle()
@@ -224,31 +225,21 @@ func TestReshapeUnderFaults(t *testing.T) {
 		t.Fatalf("a start that reshapes does not: %v", trace)
 	}
 	t.Logf("%d requests, the reshape is number %d", len(trace), post)
-	for k, request := range trace {
-		k++
-		for i, what := range allFaults {
-			if *faults != "all" && !sampled(k-post, k, i) {
-				continue
-			}
-			t.Run(fmt.Sprintf("%02d %s/%s", k, strings.ReplaceAll(request, "/", "_"), what.name), func(t *testing.T) {
-				t.Parallel()
-				w, proxy := start.again(t)
-				w.breakAt(proxy, k, what, start, want)
-			})
+	// Half of those that are drawn are about the reshape itself.
+	tried := drawn(t, points/2, len(trace)*len(allFaults))
+	for _, i := range drawn(t, points/2, len(allFaults)) {
+		if n := (post-1)*len(allFaults) + i; !slices.Contains(tried, n) {
+			tried = append(tried, n)
 		}
 	}
-}
-
-// sampled picks every fault of the reshape itself, and of the requests around it and of some others
-// one each.
-func sampled(distance, k, fault int) bool {
-	switch {
-	case distance == 0:
-		return true
-	case distance >= -1 && distance <= 1:
-		return fault%4 == (k+1)%4
+	for _, n := range tried {
+		k, what := n/len(allFaults)+1, allFaults[n%len(allFaults)]
+		t.Run(fmt.Sprintf("%02d %s/%s", k, strings.ReplaceAll(trace[k-1], "/", "_"), what.name), func(t *testing.T) {
+			t.Parallel()
+			w, proxy := start.again(t)
+			w.breakAt(proxy, k, what, start, want)
+		})
 	}
-	return k%6 == 0 && fault == k/6%len(allFaults)
 }
 
 // breakAt starts an agent whose k-th request fails, and then one without a fault.

@@ -29,6 +29,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var raceRounds = flag.Int("race-rounds", 9, "how many reshapes run against a scheduler")
@@ -39,13 +40,13 @@ const nodeUUID = "11111111-0000-0000-0000-000000000000"
 // what moves, as fast as it can. After each reshape every consumer holds what the scheduler
 // received: nothing was lost, nothing doubled.
 func TestReshapeAgainstScheduler(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
 	check(t, err)
 	defer func() { check(t, service.Close()) }()
 	state := t.TempDir()
 	startInProcess(t, service, state, "flat", nil)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testproc.Seed(t)
 	schedulers := make([]*claimingClient, 4)
 	for i := range schedulers {
 		schedulers[i] = newScheduler(t, service, i, rand.New(rand.NewPCG(seed, uint64(i))))

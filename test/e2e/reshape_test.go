@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // timeout is when a wait is given up.
@@ -126,8 +128,12 @@ var reshapes = []scenario{
 // TestReshape starts an agent, lets other clients claim what it reports, and starts it again with
 // the same machine in another layout.
 func TestReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
-		for _, tc := range reshapes {
+		for i, tc := range reshapes {
+			if !turn(kind, i) && !tc.tooOld {
+				continue
+			}
 			t.Run(kind+"/"+tc.name, func(t *testing.T) {
 				newWorld(t, empty(t)).goThrough(tc, kind == "openstack" && tc.tooOld)
 			})
@@ -226,6 +232,7 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 // TestFaultyDrivers: a reshape that loses, invents or misplaces allocations is refused before any
 // write, and the error names the consumers.
 func TestFaultyDrivers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
 		w := newWorld(t, empty(t))
 		w.write(machine("flat"), "")
@@ -233,7 +240,7 @@ func TestFaultyDrivers(t *testing.T) {
 		w.others()
 		w.claim(busy("VGPU"))
 		before := w.look()
-		for _, tc := range []struct {
+		for i, tc := range []struct {
 			fault string
 			says  []string // in the line that says why the agent ends
 		}{
@@ -245,6 +252,9 @@ func TestFaultyDrivers(t *testing.T) {
 			{"forget", []string{guest, large, leaving, migration, "would be lost"}},
 			{"crowd", []string{"VGPU", "capacity is 4"}},
 		} {
+			if !turn(kind, i) {
+				continue
+			}
 			t.Run(kind+"/"+tc.fault, func(t *testing.T) {
 				defer w.within(t)()
 				w.write(machine("vgpu-children", `faults.reshape = "`+tc.fault+`"`), "")
@@ -271,6 +281,7 @@ func TestFaultyDrivers(t *testing.T) {
 // TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when
 // the cause is removed.
 func TestHold(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()
 	w := newWorld(t, serve(t, server.Handler()))
@@ -305,6 +316,7 @@ func TestHold(t *testing.T) {
 // TestNoReshapeWhileRunning: a layout that changes under a running agent waits for the next start;
 // until then nothing is written, and the agent says what to do.
 func TestNoReshapeWhileRunning(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := openPlacement(t, t.TempDir())
 	defer func() { check(t, server.Close()) }()
 	w := newWorld(t, serve(t, server.Handler()))

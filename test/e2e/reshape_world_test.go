@@ -67,6 +67,12 @@ func placements(t *testing.T) map[string]func(*testing.T) string {
 	}
 }
 
+// turn says whether the n-th of several stories is told on a kind of Placement: outside of make
+// nightly, on the one or on the other.
+func turn(kind string, n int) bool {
+	return testproc.Nightly() || (kind == "openstack") == (n%2 == 0)
+}
+
 // hastyAgent is the configuration of an agent that keeps everything below a directory, tries again
 // at once, and makes no pass by itself.
 func hastyAgent(dir, placement string) string {

@@ -36,13 +36,24 @@ const (
 	contractStep    = "-- contract\nDROP TABLE rolled;\n"
 )
 
-// newerProgram builds this program with two more steps of each schema: that of Placement, the API
+// newerProgram is this program with two more steps of each schema: that of Placement, the API
 // database and the database of a cell.
 func newerProgram(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
+	program, err := builtNewer()
 	check(t, err)
+	return program
+}
+
+var builtNewer = sync.OnceValues(func() (program string, err error) {
+	dir, err := os.MkdirTemp(binaries.Dir(), "newer")
+	if err != nil {
+		return "", err
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return "", err
+	}
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
 	for in, schema := range map[string]struct {
@@ -56,23 +67,30 @@ func newerProgram(t *testing.T) string {
 		for i, step := range schema.steps {
 			number := fmt.Sprintf("%04d.sql", schema.is.Newest()+i+1)
 			file := filepath.Join(dir, filepath.Base(in)+number)
-			check(t, os.WriteFile(file, []byte(step), 0o600))
+			if err := os.WriteFile(file, []byte(step), 0o600); err != nil {
+				return "", err
+			}
 			for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
 				overlay.Replace[filepath.Join(root, in, "sql", dialect, number)] = file
 			}
 		}
 	}
 	text, err := json.Marshal(overlay)
-	check(t, err)
-	file, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "compute-agent")
-	check(t, os.WriteFile(file, text, 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "-o", program, "./cmd/compute-agent")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return "", err
+	}
+	program = filepath.Join(dir, "compute-agent")
+	build := exec.Command("go", "build", "-overlay", file, "-o", program, "./cmd/compute-agent") //nolint:noctx // for all tests
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the newer program: %v\n%s", err, out)
+		return "", fmt.Errorf("build the newer program: %w\n%s", err, out)
 	}
-	return program
-}
+	return program, nil
+})
 
 // fleetServer is one of the servers behind the load balancer.
 type fleetServer struct {
@@ -312,10 +330,8 @@ func (l *load) finish() {
 // servers could not live with is refused while one of them lives, with its name, then done while
 // the newer ones serve; and then no older one starts.
 func TestDatabasesRollingUpgrade(t *testing.T) {
-	engines := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}
-	if !dbservers.Long(t) {
-		delete(engines, "postgresql")
-	}
+	testproc.Parallel(t, testproc.Heavy)
+	engines := serverEngines(t, dbservers.Long(t))
 	newer := newerProgram(t)
 	check(t, binaries.Build())
 	older := filepath.Join(binaries.Dir(), "compute-agent")

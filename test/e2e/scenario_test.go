@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestScenarios plays testdata/scenarios/*.txt against the bundled Placement and OpenStack's own. A
@@ -45,6 +46,7 @@ import (
 // What start, pass and tree say is compared, and rewritten with -update: read it then. Whatever
 // they do, no consumer may hold more or less than before.
 func TestScenarios(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	check(t, err)
 	if len(files) == 0 {

@@ -67,7 +67,7 @@ func (t *thief) ask(method, url string, body any) (int, string) {
 // nothing of h416. After evict-host it is nothing at all; the server of h417 is still shown, is
 // evacuated, and new ones go elsewhere.
 func TestHypervisor417IsStolen(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	e := newEnrolled(t, "1h") // the thief's copy does not expire before the end of the test
 	c := &cloud{t: t, endpoint: "http://" + e.api + "/v2.1"}
 	sites, nodes := map[string]*site{}, map[string]string{}

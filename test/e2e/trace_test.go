@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,24 +25,18 @@ var requestHeader = regexp.MustCompile(`POST call to compute for \S+/servers use
 // logs` shows the lines of all services in their order, and the collector has one trace, whose id
 // it is, of what all of them did.
 func TestRequestIsFollowed(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	collector := testproc.NewCollector(t)
 	traced := []string{"COMPUTE_AGENT_TRACING_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=100"}
 	logged := append([]string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, traced...)
-	m := newMoversIn(newCloudWith(t, logged), logged, "cn1")
+	m := newMovers(t, logged, "cn1")
 
-	said, err := m.o.command([]string{"--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one"}).CombinedOutput()
-	found := requestHeader.FindSubmatch(said)
-	if err != nil || found == nil {
-		t.Fatalf("openstack: %v, without the request id of POST /servers:\n%s", err, said)
+	s := m.o.run("--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one")
+	found := requestHeader.FindStringSubmatch(s.Err)
+	if s.Code != 0 || found == nil {
+		t.Fatalf("openstack, without the request id of POST /servers: %+v", s)
 	}
-	request := string(found[1])
-	var server string
-	for line := range strings.Lines(string(said)) {
-		if id := strings.TrimSpace(line); regexp.MustCompile(`^[0-9a-f-]{36}$`).MatchString(id) {
-			server = id
-		}
-	}
+	request, server := found[1], strings.TrimSpace(s.Out)
 	m.until("the server is active", func() bool { return m.status(server) == "ACTIVE" })
 	m.logs(t, request)
 
@@ -66,7 +59,7 @@ func TestRequestIsFollowed(t *testing.T) {
 		tree := testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name })
 		return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(tree, one) })
 	}
-	for deadline := time.After(patience); len(missing()) > 0; {
+	for deadline := timeout(); len(missing()) > 0; {
 		select {
 		case <-collector.Arrived():
 		case <-deadline:
@@ -103,10 +96,12 @@ func (m *movers) logs(t *testing.T, request string) {
 		check(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 		words = append(words, "--file", path)
 	}
-	m.agents["cn1"].await(0, request, "Created the guest of a server.")
-	m.agents["cn1"].await(0, request, "made an instance") // its pipe may be slower than its answer
-	for name, s := range m.services {
-		keep(name, s.Lines())
+	m.agents["cn1"].Await(t, 0, request, "Created the guest of a server.")
+	m.agents["cn1"].Await(t, 0, request, "made an instance") // its pipe may be slower than its answer
+	keep("placement", m.world.Placement.Lines())
+	keep("compute-api", m.world.API.Lines())
+	for name, cell := range m.world.Cells {
+		keep(name, cell.Lines())
 	}
 	keep("cn1", m.agents["cn1"].Lines())
 	out, code := binaries.Run(t, "compute-agent", words...)

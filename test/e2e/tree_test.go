@@ -19,6 +19,7 @@ import (
 // agent compared its cache, and `refresh` has the agent see it. Without Placement the heading says
 // how old the tree is.
 func TestTreeShowsWhatPlacementHas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	address, state := testproc.FreeAddress(t), t.TempDir()
 	server := servePlacement(t, state, address)
 	s := newSite(t, "http://"+address)

@@ -4,13 +4,18 @@ package outage
 
 import (
 	"database/sql"
+	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	_ "modernc.org/sqlite" // the databases of the processes
 )
+
+// database is the file of the API database, cellDatabase that of a cell.
+func (w deployment) database() string { return filepath.Join(w.Path("api"), "compute_api.db") }
+
+func (w deployment) cellDatabase(name string) string { return filepath.Join(w.Path(name), "cell.db") }
 
 // edit changes a database file that no process has open, as time, another program or an operator
 // may have done.
@@ -18,48 +23,8 @@ func edit(t *testing.T, file, statement string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate")
 	check(t, err)
-	defer func() { check(t, db.Close()) }()
-	result, err := db.ExecContext(t.Context(), statement, args...)
-	check(t, err)
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		t.Fatalf("%s %v changed %d rows, %v", statement, args, n, err)
-	}
-}
-
-// editing stops the compute API, which has the API database to itself, while the database is
-// changed.
-func (w *world) editing(t *testing.T, do func(file string)) {
-	t.Helper()
-	w.api.process.Stop(t)
-	do(w.database())
-	w.api.restart(t)
-}
-
-// edit changes the API database.
-func (w *world) edit(t *testing.T, statement string, args ...any) {
-	t.Helper()
-	w.editing(t, func(file string) { edit(t, file, statement, args...) })
-}
-
-// backup is a copy of a database, made by the command for that, which asks the process that has it
-// open.
-func backup(t *testing.T, words ...string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "backup.db")
-	must(t, slices.Insert(words, len(words)-2, file)...)
-	return file
-}
-
-// backup is a copy of the API database.
-func (w *world) backup(t *testing.T) string {
-	t.Helper()
-	return backup(t, "cells", "manage", "db", "backup", "--config", w.api.config)
-}
-
-// cellBackup is a copy of the database of a cell.
-func (w *world) cellBackup(t *testing.T, name string) string {
-	t.Helper()
-	return backup(t, "cells", "backup", "--config", w.cells[name].config)
+	_, err = db.ExecContext(t.Context(), statement, args...)
+	check(t, errors.Join(err, db.Close()))
 }
 
 // copied copies the rows of a table, or some of its columns, from one database file to another.
@@ -67,7 +32,6 @@ func copied(t *testing.T, from, to, table string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+to)
 	check(t, err)
-	defer func() { check(t, db.Close()) }()
 	db.SetMaxOpenConns(1) // what is attached is so for a connection
 	_, err = db.ExecContext(t.Context(), "ATTACH ? AS source", "file:"+from+"?mode=ro")
 	check(t, err)
@@ -76,52 +40,19 @@ func copied(t *testing.T, from, to, table string) {
 		columns = "*"
 	}
 	_, err = db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+strings.Trim(columns, "()")+" FROM source."+name)
-	check(t, err)
+	check(t, errors.Join(err, db.Close()))
 }
 
-// count is the number that a query of a database file gives.
-func count(t *testing.T, file, query string, args ...any) int {
-	t.Helper()
+// queued is queued_for_delete of a server in a copy of the API database, which is made by the
+// command for that.
+func (w deployment) queued(server string) string {
+	w.T.Helper()
+	file := filepath.Join(w.T.TempDir(), "backup.db")
+	w.Manage("db", "backup", file)
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
-	check(t, err)
-	defer func() { check(t, db.Close()) }()
+	check(w.T, err)
 	var n int
-	check(t, db.QueryRowContext(t.Context(), query, args...).Scan(&n))
-	return n
-}
-
-// text is the text that a query of a database file gives.
-func text(t *testing.T, file, query string, args ...any) string {
-	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
-	check(t, err)
-	defer func() { check(t, db.Close()) }()
-	var s string
-	check(t, db.QueryRowContext(t.Context(), query, args...).Scan(&s))
-	return s
-}
-
-// queued is queued_for_delete of a server: "true", "false", "null", or "none" for one without a
-// mapping.
-func (w *world) queued(t *testing.T, server string) string {
-	t.Helper()
-	n := count(t, w.backup(t), `SELECT COALESCE((SELECT CASE WHEN queued_for_delete IS NULL THEN 2 ELSE queued_for_delete END
-		FROM instance_mappings WHERE instance_uuid = ?), 3)`, server)
-	return []string{"false", "true", "null", "none"}[n]
-}
-
-// written counts what a boot writes to the API database and to Placement.
-func (w *world) written(t *testing.T) map[string]int {
-	t.Helper()
-	out := map[string]int{}
-	file := w.backup(t)
-	for _, table := range []string{"instance_mappings", "request_specs", "build_requests", "claims"} {
-		out[table] = count(t, file, "SELECT COUNT(*) FROM "+table)
-	}
-	for _, h := range w.hosts {
-		var answer struct{ Allocations map[string]any }
-		w.placementAsk(t, "GET", "/resource_providers/"+h.node+"/allocations", nil, &answer)
-		out["allocations"] += len(answer.Allocations)
-	}
-	return out
+	err = db.QueryRowContext(w.T.Context(), "SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
+	check(w.T, errors.Join(err, db.Close()))
+	return []string{"false", "true", "null"}[n]
 }

@@ -3,59 +3,74 @@
 package outage
 
 import (
-	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // TestUpgrade brings a deployment of before queued_for_delete up to date, with a cell down in the
 // middle of it: the schema step adds the column, what is not migrated counts as living, and the
 // online migration fills it.
 func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plan{})
-	defer func() { w.close(t, t.Failed()) }()
-	w.begin(t, "p1", "web1", "c1h1")
-	w.begin(t, "p1", "web2", "c2h1")
-	w.begin(t, "p1", "gone1", "c1h1")
-	w.settled(t, "ACTIVE", "web1", "web2", "gone1")
-	w.api.ask(t, of("p1"), "2.69", "DELETE", "/servers/"+w.id(t, "gone1"), nil).status(t, 204)
-	w.gone(t, "gone1")
-	w.api.process.Kill()
+	testproc.Parallel(t, testproc.Light)
+	w := withHosts(t, world.Plan{}, 64<<10, 64<<10)
+	p1 := world.Of("p1")
+	w.Begin("p1", "web1", "c1h1")
+	w.Begin("p1", "web2", "c2h1")
+	w.Begin("p1", "gone1", "c1h1")
+	w.Settled("ACTIVE", "web1", "web2", "gone1")
+	w.Ask(p1, "2.69", "DELETE", "/servers/"+w.ID("gone1"), nil).Is(t, 204)
+	w.Gone("gone1")
+	w.API.Kill()
 
 	// The database as the program of then would have it: the same rows, and no column for what was
 	// not known yet.
-	old := filepath.Join(w.dir, "old.db")
-	dsn := "compute_api.database = " + quoted("sqlite://"+old)
-	config := w.configureAPI(t, "upgraded", []string{dsn})
-	must(t, "cells", "manage", "db", "upgrade", "--to", "1", "--config", config)
+	w.ConfigureAPI(`compute_api.database = "sqlite://` + w.Path("old.db") + `"`)
+	w.Manage("db", "upgrade", "--to", "1")
 	for _, table := range []string{
 		"cell_mappings", "host_mappings", "node_mappings", "request_specs", "flavors",
 		"instance_mappings (id, instance_uuid, cell_id, project_id, user_id, created_at, updated_at)",
 	} {
-		copied(t, w.database(), old, table)
+		copied(t, w.database(), w.Path("old.db"), table)
 	}
-	if out, code := command(t, "cells", "api", "--config", config); code == 0 || !testproc.ContainsAll(out, []string{"1 of ", "db upgrade"}) {
+	if out, code := w.Run("cells", "api", "--config", w.APIConfig); code == 0 || !testproc.ContainsAll(out, []string{"1 of ", "db upgrade"}) {
 		t.Errorf("the compute API ends on an old database with %d, and prints:\n%s", code, out)
 	}
-	must(t, "cells", "manage", "db", "upgrade", "--config", config)
-	must(t, "cells", "manage", "db", "upgrade", "--config", config) // again: nothing to do
-	w.apiDatabase = old
-	w.api = w.serveAPI(t, "upgraded", config)
+	w.Manage("db", "upgrade")
+	w.Manage("db", "upgrade") // again: nothing to do
+	w.StartAPI()
 
-	w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web2", "web1")
-	w.down(t, "cell1")
-	servers := w.named(t, w.api.get(t, of("p1"), "2.69", "/servers").servers(t))
+	w.lists(p1, "2.69", "web2", "web1")
+	w.Kill("cell1")
+	servers := w.Listed(w.Get(p1, "2.69", "/servers"))
 	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) { // no process knows that it is deleted
 		t.Errorf("before the migration there are %v", servers)
 	}
-	w.migrates(t, 70, "1")
-	w.up(t)
-	w.migrates(t, 0, "2")
-	w.migrates(t, 0, "0")
-	w.down(t, "cell1")
-	w.lists(t, w.api.get(t, of("p1"), "2.69", "/servers"), "web1?", "web2")
-	w.show(t, of("p1"), "2.69", "gone1").fault(t, "itemNotFound", 404)
+	if out := w.migrates(70, "1"); !strings.Contains(out, "cell cell1") || strings.Contains(out, "cell cell2") {
+		t.Errorf("it prints:\n%s", out)
+	}
+	w.Revive()
+	w.migrates(0, "2")
+	w.migrates(0, "0")
+	w.Kill("cell1")
+	w.lists(p1, "2.69", "web1?", "web2")
+	w.Show(p1, "2.69", "gone1").Fault(t, "itemNotFound", 404)
+}
+
+// migrationRow is the row of the table that the command prints.
+var migrationRow = regexp.MustCompile(`(?m)^\| populate_queued_for_delete \| +(\d+) +\| +(\d+) +\|$`)
+
+// migrates runs the online migration, and checks its exit code and how many it says were done.
+func (w deployment) migrates(code int, done string) string {
+	w.T.Helper()
+	out, got := w.TryManage("db", "online-data-migrations")
+	row := migrationRow.FindStringSubmatch(out)
+	if got != code || row == nil || row[1] != done || row[2] != done {
+		w.T.Errorf("online-data-migrations ended with %d, not %d and %s found and done:\n%s", got, code, done, out)
+	}
+	return out
 }
