@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // down is for how long a host shows no life until it counts as down.
@@ -108,7 +109,10 @@ func (w *world) holds(of map[string]*agent) {
 
 // TestEvacuation: a server whose host is down is made elsewhere, and its old host removes what it
 // has when it is back.
-func TestEvacuation(t *testing.T) { evacuation(t, begin(t, []int{2})) }
+func TestEvacuation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	evacuation(t, begin(t, []int{2}))
+}
 
 // evacuation is it in a world of two hosts.
 func evacuation(t *testing.T, w *world) {
@@ -163,6 +167,7 @@ func evacuation(t *testing.T, w *world) {
 
 // TestEvacuationWithoutHost: the server is in error where it was, and nothing has changed.
 func TestEvacuationWithoutHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	uuid, from := w.placed()
 	w.dies(from)
@@ -185,6 +190,7 @@ func TestEvacuationWithoutHost(t *testing.T) {
 // TestEvacuationFails: the destination cannot make the guest. The server is in error on its old
 // host, with its allocations there.
 func TestEvacuationFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	uuid, from := w.placed()
 	for _, a := range w.all() {
@@ -209,6 +215,7 @@ func TestEvacuationFails(t *testing.T) {
 
 // TestColdMigration: a server goes to another host, and stays there or comes back.
 func TestColdMigration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	coldMigration(t, func(t *testing.T) *world {
 		t.Helper()
 		return begin(t, []int{2})
@@ -269,6 +276,7 @@ func coldMigration(t *testing.T, made func(*testing.T) *world) {
 
 // TestColdMigrationFails: on either host. The server is as it was, and the action says why.
 func TestColdMigrationFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, want := range []cellwire.Want{cellwire.WantDeparting, cellwire.WantArriving} {
 		t.Run(string(want), func(t *testing.T) {
 			w := begin(t, []int{2})
@@ -296,6 +304,7 @@ func TestColdMigrationFails(t *testing.T) {
 
 // TestMigrationsEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestMigrationsEndAfterEveryStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, step := range moveSteps {
 		t.Run(step, func(t *testing.T) {
 			w := begin(t, []int{2})
@@ -336,6 +345,7 @@ func TestMigrationsEndAfterEveryStep(t *testing.T) {
 // TestMigrationClaimThatArrivesLate: the claim of an attempt without an answer arrives when another
 // attempt has succeeded, or when there was no host after all. It changes nothing.
 func TestMigrationClaimThatArrivesLate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, fails := range []bool{false, true} {
 		w := begin(t, []int{3})
 		uuid, from := w.placed()
@@ -375,6 +385,7 @@ func TestMigrationClaimThatArrivesLate(t *testing.T) {
 
 // TestDeleteWhileItMoves: at each stage, with both hosts up, or one of them down.
 func TestDeleteWhileItMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
@@ -423,6 +434,7 @@ func TestDeleteWhileItMoves(t *testing.T) {
 
 // TestHostsWithoutTheAbility take and give no servers of others.
 func TestHostsWithoutTheAbility(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	uuid, from := w.placed()
 	unable := func(a *agent) {
@@ -451,6 +463,7 @@ func TestHostsWithoutTheAbility(t *testing.T) {
 
 // TestConfirmWindow: a migration is confirmed after a time if no client does that, and not before.
 func TestConfirmWindow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const window = time.Hour
 	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.ConfirmAfter = window })
 	uuid, _ := w.placed()
