@@ -253,9 +253,18 @@ var start = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 
 const cellTimeout = time.Minute
 
+// apiTemplate is what API databases begin as.
+var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
+	store, err := apidb.Open(context.Background(), dsn, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 func newCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
-	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: dbservers.Fresh(t)}
+	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: apiTemplate.Fresh(t)}
 	var err error
 	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)
