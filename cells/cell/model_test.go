@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // modelServer is a server in the naive model: only what the contract speaks of.
@@ -210,6 +211,7 @@ type agentView struct {
 // compares all that can be seen with a naive model. Agents that only ask for changes know as
 // much as those that ask for everything.
 func TestModel(t *testing.T) {
+	testproc.Checks(t, 30)
 	dbservers.FewerChecks(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := unattended(t)

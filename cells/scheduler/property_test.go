@@ -75,6 +75,7 @@ func TestEndAfterEveryStep(t *testing.T) {
 // TestSchedulerProperties: whatever happens in whatever order, when it is over all who know of a
 // server agree.
 func TestSchedulerProperties(t *testing.T) {
+	testproc.Checks(t, 25)
 	dbservers.FewerChecks(t)
 	inMemory, onEngine, onServer := dbservers.Memory(t), databases(t), dbservers.OnServer(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -95,9 +95,9 @@ func inState(vm string) func(cellwire.Server) bool {
 	return func(s cellwire.Server) bool { return s.VMState == vm && s.TaskState == "" }
 }
 
-// TestRealCell is the life of servers between a worker and the real service: made, stopped by
+// TestLifeInACell is the life of servers between a worker and the real service: made, stopped by
 // another process, softly deleted, restored, deleted, and one that fails.
-func TestRealCell(t *testing.T) {
+func TestLifeInACell(t *testing.T) {
 	c := newRealCell(t)
 	for deadline := time.Now().Add(testproc.Patience); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {
 		if time.Now().After(deadline) {
