@@ -183,7 +183,7 @@ fleet-cell: ## Have AGENTS (1000) without work ask one cell for TIME (1m), then 
 
 .PHONY: load-cells
 load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) times, while one cell hangs and one refuses; also TIMEOUT (10s) and DOWN (2s) of a cell, SLACK (2s).
-	go test ./cells -count=1 -v -timeout 0 -run '^TestLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
+	go test ./cells -count=1 -v -timeout 0 -run '^TestRealLoad$$' -args -load.figures -load.cells=$(or $(CELLS),50) \
 	  -load.servers=$(or $(SERVERS),100000) -load.clients=$(or $(CLIENTS),50) -load.each=$(or $(EACH),6) -load.timeout=$(or $(TIMEOUT),10s) \
 	  -load.down=$(or $(DOWN),2s) -load.slack=$(or $(SLACK),2s)
 
