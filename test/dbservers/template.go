@@ -46,10 +46,11 @@ func (m *Template) Fresh(t testing.TB) string {
 	return dsn
 }
 
-// Copy makes the file of a DSN, which does not exist. It does nothing for databases of servers.
+// Copy makes the file of a DSN or a path, which does not exist. It does nothing for databases of
+// servers.
 func (m *Template) Copy(dsn string) error {
-	path, isFile := strings.CutPrefix(dsn, "sqlite://")
-	if !isFile {
+	path := strings.TrimPrefix(dsn, "sqlite://")
+	if strings.Contains(path, "://") {
 		return nil
 	}
 	content, err := m.file()
