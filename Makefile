@@ -114,7 +114,7 @@ DATABASE_TESTS = $$(git grep -l 'dbservers\.Long(' -- '*_test.go' | xargs -n1 di
 
 # The engines of -database, and the packages whose tests, the suites, all run on the one it names (see test/dbservers).
 ENGINES := sqlite mariadb postgresql
-SUITES = $$(git grep -l 'dbservers\.Fresh(' -- '*_test.go' ':!test/dbservers' ':!test/conformance' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+SUITES = $$(git grep -l -e 'dbservers\.Fresh(' -e 'emplate\.Fresh(' -- '*_test.go' ':!test/dbservers' ':!test/conformance' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: test-databases test-suites
 test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; then the suites on each.

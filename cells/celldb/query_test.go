@@ -280,11 +280,11 @@ func TestQueries(t *testing.T) {
 
 func queries(t *testing.T, s *celldb.DB) {
 	t.Helper()
-	round := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		if round++; s.Shared() && round > 15 {
-			return // each is of hundreds of transactions over a network
-		}
+	checks := 40
+	if s.Shared() {
+		checks = 15 // each is of hundreds of transactions over a network
+	}
+	rapid.Check(t, testproc.Few(checks, func(rt *rapid.T) {
 		empty(t, s)
 		all := populate(rt, s, rapid.IntRange(5, 15).Draw(rt, "servers"))
 		for range 20 {
@@ -326,7 +326,7 @@ func queries(t *testing.T, s *celldb.DB) {
 				rt.Fatalf("%+v (-want +got):\n%s", q, diff)
 			}
 		}
-	})
+	}))
 }
 
 // FuzzQuery sends anything as a query: it is refused as a bad request, or answered.

@@ -235,11 +235,9 @@ func TestTwoProcesses(t *testing.T) {
 func TestEnginesAgree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	s, reference, round := opened(t, dbservers.Fresh(t)), fresh(t), 0
-	rapid.Check(t, func(rt *rapid.T) {
-		if round++; round > 8 {
-			return // each is of hundreds of transactions over a network
-		}
+	s, reference := opened(t, dbservers.Fresh(t)), fresh(t)
+	const checks = 8 // each is of hundreds of transactions over a network
+	rapid.Check(t, testproc.Few(checks, func(rt *rapid.T) {
 		empty(t, s)
 		empty(t, reference)
 		all := func(what string, f func(s *celldb.DB) (any, error)) {
@@ -258,7 +256,7 @@ func TestEnginesAgree(t *testing.T) {
 			q := drawQuery(rt)
 			all(fmt.Sprintf("%+v", q), func(s *celldb.DB) (any, error) { return s.Servers(ctx, q, moment) })
 		}
-	})
+	}))
 }
 
 // ignored are what differs from one database to the other, and does not matter.

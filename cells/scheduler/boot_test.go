@@ -394,6 +394,7 @@ func TestStaysInBuild(t *testing.T) {
 	} {
 		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
 				w := begin(t, []int{1})
 				uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = c.flavor })
 				c.link(w).when(func(r *http.Request) fault {

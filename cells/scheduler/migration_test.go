@@ -3,7 +3,9 @@
 package scheduler_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -389,46 +391,54 @@ func TestDeleteWhileItMoves(t *testing.T) {
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
-				w := begin(t, []int{2})
-				uuid, from := w.placed()
-				if kind == cellwire.MigrationEvacuation {
-					w.dies(from)
-				}
-				w.must(w.migrate(uuid, kind, ""))
-				for i := range stage {
-					if i%2 == 0 {
-						w.moves()
-					} else {
-						w.work()
-					}
-					if i == 3 && kind == cellwire.MigrationCold {
-						m, err := w.store.Mapping(ctx, uuid)
-						check(t, err)
-						check(t, w.scheduler.Decide(ctx, m, false))
-					}
-				}
-				switch dead {
-				case "source":
-					w.dies(from)
-				case "home":
-					w.dies(w.host(uuid))
-				}
-				if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 && w.row(uuid).VMState != cellwire.VMSoftDeleted &&
-					w.row(uuid).TaskState != cellwire.TaskSoftDeleting {
-					t.Errorf("%s, stage %d: deleting it softly while it moves: %v", kind, stage, err)
-				}
-				w.must(w.delete(uuid, false))
-				w.consistent(map[string]bool{uuid: false})
-				m, err := w.store.Mapping(ctx, uuid)
-				check(t, err)
-				if all, err := w.site(m.CellUUID).store.MigrationsDue(ctx); err != nil || len(all) > 0 {
-					t.Errorf("%s, stage %d, %s down: these are to be done: %+v, %v", kind, stage, dead, all, err)
-				}
-				if all := w.open(uuid); len(all) > 0 {
-					t.Errorf("%s, stage %d, %s down: these are left: %+v", kind, stage, dead, all)
-				}
+				t.Run(fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
+					t.Parallel()
+					deleteWhileItMoves(t, kind, stage, dead)
+				})
 			}
 		}
+	}
+}
+
+func deleteWhileItMoves(t *testing.T, kind cellwire.MigrationType, stage int, dead string) {
+	t.Helper()
+	w := begin(t, []int{2})
+	uuid, from := w.placed()
+	if kind == cellwire.MigrationEvacuation {
+		w.dies(from)
+	}
+	w.must(w.migrate(uuid, kind, ""))
+	for i := range stage {
+		if i%2 == 0 {
+			w.moves()
+		} else {
+			w.work()
+		}
+		if i == 3 && kind == cellwire.MigrationCold {
+			m, err := w.store.Mapping(ctx, uuid)
+			check(t, err)
+			check(t, w.scheduler.Decide(ctx, m, false))
+		}
+	}
+	switch dead {
+	case "source":
+		w.dies(from)
+	case "home":
+		w.dies(w.host(uuid))
+	}
+	if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 && w.row(uuid).VMState != cellwire.VMSoftDeleted &&
+		w.row(uuid).TaskState != cellwire.TaskSoftDeleting {
+		t.Errorf("deleting it softly while it moves: %v", err)
+	}
+	w.must(w.delete(uuid, false))
+	w.consistent(map[string]bool{uuid: false})
+	m, err := w.store.Mapping(ctx, uuid)
+	check(t, err)
+	if all, err := w.site(m.CellUUID).store.MigrationsDue(ctx); err != nil || len(all) > 0 {
+		t.Errorf("these are to be done: %+v, %v", all, err)
+	}
+	if all := w.open(uuid); len(all) > 0 {
+		t.Errorf("these are left: %+v", all)
 	}
 }
 

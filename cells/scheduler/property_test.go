@@ -37,6 +37,7 @@ func TestEndAfterEveryStep(t *testing.T) {
 	big.VCPUs = 100
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
+			t.Parallel()
 			w := begin(t, []int{1, 1})
 			reached := false
 			end := func(s string) error {
@@ -75,10 +76,13 @@ func TestEndAfterEveryStep(t *testing.T) {
 // TestSchedulerProperties: whatever happens in whatever order, when it is over all who know of a
 // server agree.
 func TestSchedulerProperties(t *testing.T) {
-	testproc.Checks(t, 25)
-	dbservers.FewerChecks(t)
+	testproc.Parallel(t, testproc.Heavy)
 	inMemory, onEngine, onServer := dbservers.Memory(t), databases(t), dbservers.OnServer(t)
-	rapid.Check(t, func(t *rapid.T) {
+	checks := 25
+	if onServer {
+		checks = 10
+	}
+	rapid.Check(t, testproc.Few(checks, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(inMemory, "")
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +120,7 @@ func TestSchedulerProperties(t *testing.T) {
 			"": func(*rapid.T) {},
 		})
 		c.over()
-	})
+	}))
 }
 
 // chaos is what happens to a world.

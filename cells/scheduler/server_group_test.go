@@ -79,6 +79,7 @@ func TestServerGroupPolicies(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
 				w := begin(t, c.hosts)
 				_, in := w.group(c.policy, c.most)
 				uuids := schedule(w, in)

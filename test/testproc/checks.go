@@ -2,24 +2,24 @@
 
 package testproc
 
-import (
-	"flag"
-	"strconv"
-	"testing"
-)
-
-// Checks has the properties of a test be checked at most so many times outside of make nightly: for
-// one whose checks take long. The number is that of the process, so the test must not be parallel.
-func Checks(t testing.TB, most int) {
-	t.Helper()
-	checks := flag.Lookup("rapid.checks")
-	if checks == nil {
-		t.Fatal("the package does not use rapid")
+// Few is a property for rapid.Check that is checked at most so many times outside of make nightly:
+// one whose checks take long. After a failure it is checked as often as rapid needs to find a small
+// example.
+func Few[T interface{ Failed() bool }](most int, property func(T)) func(T) {
+	if Nightly() {
+		return property
 	}
-	before := checks.Value.String()
-	if n, err := strconv.Atoi(before); Nightly() || err == nil && n <= most {
-		return
+	checks, failed := 0, false
+	return func(t T) {
+		if checks == most && !failed {
+			return
+		}
+		passed := false
+		defer func() {
+			checks++
+			failed = failed || !passed
+		}()
+		property(t)
+		passed = !t.Failed()
 	}
-	Check(t, checks.Value.Set(strconv.Itoa(most)))
-	t.Cleanup(func() { Check(t, checks.Value.Set(before)) })
 }
