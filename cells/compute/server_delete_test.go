@@ -66,7 +66,6 @@ func TestDeletesAndActions(t *testing.T) {
 		{name: "another action", action: "resize", cell: 1, status: 400, says: "badRequest: There is no such action: resize"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			callers["operator"] = [2]string{"root:ops", "admin"}
 			c := newCloud(t, Options{Reclaim: tt.reclaim})
 			boots, _ := c.withCalls()
 			boots.err = tt.err

@@ -349,7 +349,7 @@ const (
 
 var callers = map[string][2]string{
 	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
-	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"},
+	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"}, "operator": {"root:ops", "admin"},
 }
 
 // reply is an answer.
