@@ -89,6 +89,7 @@ func (w *auditedWorld) records(t *testing.T) (list []auditlog.Record) {
 // of the compute API's client. There are no secrets in it, and a heartbeat, a read and a refused
 // request have no record.
 func TestAuditOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newAuditedWorld(t, false)
 	ctx := t.Context()
 	store := w.api.Store()
@@ -196,6 +197,7 @@ func TestAuditOfCells(t *testing.T) {
 // TestRequiredAuditOfCells: while a required log cannot be written, the compute API and the cell
 // refuse changes; reads, and the reports of agents, go on.
 func TestRequiredAuditOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newAuditedWorld(t, true)
 	ctx := t.Context()
 	dir := filepath.Dir(w.file)

@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // metricsClock is a manual clock.
@@ -182,6 +183,7 @@ func cellDay(t *testing.T) *cellMetrics {
 // TestExposition are the whole pages, which docs/metrics.md is made of, but for what the Go runtime
 // and the process say of themselves. Time stands still.
 func TestExposition(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})
@@ -208,6 +210,7 @@ func TestExposition(t *testing.T) {
 // TestAPIDatabaseAway: the page is there without it, cells are those of before, and what is not
 // known is not shown.
 func TestAPIDatabaseAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newMetricsClock()
 	m, s := newAPIMetrics(c.now), newAPISources(c)
 	m.Watch(s.sources())
@@ -232,6 +235,7 @@ func TestAPIDatabaseAway(t *testing.T) {
 
 // TestCellRemoved: one that was deleted is not shown forever.
 func TestCellRemoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newMetricsClock()
 	m, s := newAPIMetrics(c.now), newAPISources(c)
 	m.Watch(s.sources())
@@ -244,6 +248,7 @@ func TestCellRemoved(t *testing.T) {
 // TestServerCountIsCached: the servers are counted at most once within 15 s, for all callers. They
 // are counted again after that, and also when the clock was set back.
 func TestServerCountIsCached(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newMetricsClock()
 	m := newCellMetrics(c.now)
 	counts := 0
@@ -261,6 +266,7 @@ func TestServerCountIsCached(t *testing.T) {
 
 // TestCellDatabaseAway: the page is there without it.
 func TestCellDatabaseAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := newCellMetrics(nil)
 	counts := 0
 	m.Watch(cellSources(&counts, celldb.ErrUnavailable))

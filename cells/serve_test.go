@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pipes is a listener whose connections are made by the test.
@@ -61,6 +62,7 @@ func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text str
 // TestAHandlerMayWait: a request that has come is not ended by the bounds for those that come
 // slowly, with a body or without.
 func TestAHandlerMayWait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, text := range map[string]string{
 		"without a body": "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"with a body":    "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
@@ -89,6 +91,7 @@ func TestAHandlerMayWait(t *testing.T) {
 
 // TestABodyHasToCome: who sends half of a body holds a handler for a minute and no longer.
 func TestABodyHasToCome(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var took time.Duration // without the end of the server, which may take a moment

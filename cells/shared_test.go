@@ -53,13 +53,9 @@ func process(t *testing.T, database string) (url string, stop func()) {
 // the agent, which waits, gets its work. One process stops; both go on with the other, and the
 // database is the same for them.
 func TestTwoProcessesOfACell(t *testing.T) {
-	for name, database := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
-		t.Run(name, func(t *testing.T) { twoProcesses(t, database(t)) })
-	}
-}
-
-func twoProcesses(t *testing.T, database string) {
-	t.Helper()
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database := dbservers.Fresh(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	first, stopFirst := process(t, database)
@@ -124,13 +120,9 @@ func twoProcesses(t *testing.T, database string) {
 // each request, in the middle of boots and deletions, and some reports come once more, late. Each
 // server is built once, and removed if it was deleted; both processes say so.
 func TestAgentSwitchesBetweenProcesses(t *testing.T) {
-	for name, database := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
-		t.Run(name, func(t *testing.T) { switchBetween(t, database(t), rand.New(rand.NewPCG(1, 2))) })
-	}
-}
-
-func switchBetween(t *testing.T, database string, r *rand.Rand) {
-	t.Helper()
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database, r := dbservers.Fresh(t), rand.New(rand.NewPCG(1, 2))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testproc.Patience)
 	defer cancel()
 	var clients []*cellclient.Client

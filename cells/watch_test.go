@@ -33,6 +33,15 @@ var noPlacement = placementclient.Config{
 	Authorize: func(context.Context, http.Header) error { return nil },
 }
 
+// apiTemplate is what API databases begin as.
+var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
+	db, err := apidb.Open(context.Background(), dsn, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return db.Close()
+})
+
 // listen opens a socket in a directory.
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
@@ -83,7 +92,7 @@ func newCell(t *testing.T, name string, change ...func(*cells.CellConfig)) *cell
 func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 	t.Helper()
 	cfg := cells.APIConfig{
-		Database: dbservers.Fresh(t), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
+		Database: apiTemplate.Fresh(t), Auth: osapi.NoAuth{}, Open: true, Placement: noPlacement,
 		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
@@ -136,6 +145,7 @@ func ready(t *testing.T, socket string, status int, body string) {
 
 // TestReadinessOfTheAPI: it needs its database, and one cell with hosts.
 func TestReadinessOfTheAPI(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	api := newAPI(t)
 	socket := filepath.Join(dir, "compute-api.sock")
@@ -193,6 +203,7 @@ func TestReadinessOfTheAPI(t *testing.T) {
 
 // TestReadinessIsCached: however many ask, each cell is asked once.
 func TestReadinessIsCached(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	api := newAPI(t)
 	socket, at := filepath.Join(dir, "compute-api.sock"), filepath.Join(dir, "cell1.sock")
@@ -216,6 +227,7 @@ func TestReadinessIsCached(t *testing.T) {
 // TestCellIsWatched: a cell is ready as long as its database answers, and its metrics are those of
 // what it does.
 func TestCellIsWatched(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	c := newCell(t, "cell1")
 	at, socket := filepath.Join(dir, "cell1.sock"), filepath.Join(dir, "cell-cell1.sock")
@@ -265,6 +277,7 @@ func TestCellIsWatched(t *testing.T) {
 
 // TestUnknownPathsAre404: what watches a process changes nothing.
 func TestUnknownPathsAre404(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "watch.sock")
 	during(t, newAPI(t).ServeMetrics, listen(t, socket))

@@ -56,7 +56,7 @@ real)
   gate -p $beside -timeout 20m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
 real | suites)
-  gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring 'dbservers\.(Fresh|Each)\(')
+  gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(')
   ;;
 databases)
   gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // childEnv makes the test binary another process: "open|PATH" opens the database, "storm|PATH|NAME"
@@ -103,6 +104,7 @@ func boot(s apidb.Store, uuid string, i int, say func(what, uuid string)) error 
 // TestKill: a process is killed in the middle of its writes, again and again, and others go on.
 // What was acknowledged is there, and no server is in a state that no step leaves.
 func TestKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{})
 	withCells(t, s, 1)

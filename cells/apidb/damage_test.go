@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // openers are all ways to a database.
@@ -35,6 +36,7 @@ func closed(s *apidb.DB, err error) error {
 // TestFilesOfOtherProgramsAreRejected: what is no API database is refused, by whichever way, and
 // not a byte of it or beside it changes.
 func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]func(t *testing.T, path string){
 		"garbage": func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte(strings.Repeat("letter ", 100)), 0o600))
@@ -76,6 +78,7 @@ func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 
 // TestUnreachable: directories and files that cannot be written.
 func TestUnreachable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, err := apidb.Open(ctx, t.TempDir(), apidb.Options{})
 	wantError(t, "a directory in the file's place", err, apidb.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "a directory is in its place") {
@@ -114,6 +117,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestFilesArePrivate: other users cannot read the files.
 func TestFilesArePrivate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s := open(t, filepath.Join(dir, "api.db"), apidb.Options{})
 	defer shut(t, s)
@@ -130,6 +134,7 @@ func TestFilesArePrivate(t *testing.T) {
 // TestFullDisk: a write for which the disk has no space is refused whole, reads go on, and writes
 // work again when there is space.
 func TestFullDisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{MaxPages: 60})
 	withCells(t, s, 1)
@@ -161,6 +166,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestDamage: pages of noise are found, and the error says what to do.
 func TestDamage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "api.db")
 	s := open(t, path, apidb.Options{})
 	withCells(t, s, 1)
@@ -185,6 +191,7 @@ func TestDamage(t *testing.T) {
 
 // TestDamagedRow: the error names a row with invalid JSON.
 func TestDamagedRow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	execute(t, s.name, "UPDATE request_specs SET spec = '{'", "UPDATE build_requests SET instance = '['")
@@ -199,6 +206,7 @@ func TestDamagedRow(t *testing.T) {
 
 // TestContext: who gives up learns that, and nothing is written.
 func TestContext(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()

@@ -51,6 +51,11 @@ func open(t fatal, name string, o apidb.Options) database {
 	return database{s, name}
 }
 
+// template is what databases begin as.
+var template = dbservers.NewTemplate(func(dsn string) error {
+	return closed(apidb.Open(ctx, dsn, apidb.Options{}))
+})
+
 // engine is what a test of the store is run on.
 type engine struct {
 	shared bool
@@ -60,7 +65,9 @@ type engine struct {
 // fresh is a new database with a clock that stands still.
 func (e engine) fresh(t *testing.T) database {
 	t.Helper()
-	s := open(t, e.empty(t), apidb.Options{Now: func() time.Time { return start }})
+	name := e.empty(t)
+	must(t, template.Copy(name))
+	s := open(t, name, apidb.Options{Now: func() time.Time { return start }})
 	t.Cleanup(func() { shut(t, s) })
 	return s
 }
@@ -102,7 +109,7 @@ func (e engine) sampled(round int) bool { return !e.shared || round <= 15 }
 // fresh is a new file.
 func fresh(t *testing.T) database {
 	t.Helper()
-	return engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }}.fresh(t)
+	return engine{empty: func(t testing.TB) string { return filepath.Join(dbservers.Memory(t), "api.db") }}.fresh(t)
 }
 
 func shut(t testing.TB, s database) {
@@ -114,6 +121,7 @@ func shut(t testing.TB, s database) {
 
 // TestStore runs what holds for all databases on each engine.
 func TestStore(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
 		e := engine{shared: !strings.HasSuffix(t.Name(), "/sqlite"), empty: empty}
 		for _, c := range []struct {
@@ -134,7 +142,10 @@ func TestStore(t *testing.T) {
 			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce},
 			{"HostNamesOverlap", testHostNamesOverlap}, {"OverlappingNamesAtOnce", testOverlappingNamesAtOnce},
 		} {
-			t.Run(c.name, func(t *testing.T) { c.test(t, e) })
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.test(t, e)
+			})
 		}
 	})
 }

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPlans: what is asked often reads neither a whole table of servers nor sorts.
 func TestPlans(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +63,7 @@ func TestPlans(t *testing.T) {
 
 // TestPromises: what is acknowledged is on the disk, references hold, and readers cannot write.
 func TestPromises(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
 	if err != nil {
 		t.Fatal(err)

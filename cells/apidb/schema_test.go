@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
@@ -106,6 +107,7 @@ func shown(t testing.TB, name string) string {
 
 // TestUpgradeIsWhole: an upgrade that fails leaves the database as it was.
 func TestUpgradeIsWhole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := old(t, engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }})
 	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)", "CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)") // what step 2 makes last
 	_, err := apidb.Migrate(ctx, path, 0)
@@ -126,6 +128,7 @@ func TestUpgradeIsWhole(t *testing.T) {
 }
 
 func TestMigrate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "api.db")
 	_, knows, err := apidb.Version(ctx, path)
 	wantError(t, "the version of what is not there", err, fs.ErrNotExist)
@@ -152,6 +155,7 @@ func TestMigrate(t *testing.T) {
 // TestNewerSchema: the database of a newer program is refused by all that write, and its version
 // can be read.
 func TestNewerSchema(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "api.db")
 	shut(t, open(t, path, apidb.Options{}))
 	execute(t, path, "PRAGMA user_version = 99")

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // everyCall is each call of the protocol, as one that the cell takes, and who may do it.
@@ -51,6 +52,7 @@ var everyCall = []struct {
 }
 
 func TestEveryCall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.release(building(1, "h1"))
@@ -62,6 +64,7 @@ func TestEveryCall(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.release(building(1, "h1"))
@@ -161,6 +164,7 @@ func (b brokenStore) Server(context.Context, string, celldb.Moment) (cellwire.Se
 // TestFailures: a mistake or a broken database is an answer in JSON that tells the client nothing
 // of the inside, and the log all.
 func TestFailures(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -187,6 +191,7 @@ func TestFailures(t *testing.T) {
 // TestRequestsForAnotherCell: under a wrong address a cell does not answer for another one, whose
 // servers it does not know.
 func TestRequestsForAnotherCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, func(c *cell.Config) { c.Name = "cell one/1" })
 	w.register("h1")
 	for name, want := range map[string]int{"": 200, "cell%20one%2F1": 200, "cell1": 421} {
@@ -200,6 +205,7 @@ func TestRequestsForAnotherCell(t *testing.T) {
 }
 
 func TestCellInfo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	got := do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
 	if got.Name != "cell1" || got.Version != "1.2.3" || !got.Now.Equal(start) || got.Epoch == "" {
@@ -208,6 +214,7 @@ func TestCellInfo(t *testing.T) {
 }
 
 func TestUnfinished(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
@@ -250,6 +257,7 @@ func TestUnfinished(t *testing.T) {
 }
 
 func TestStatesAndDiscovery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1", "h2")
 	do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))

@@ -12,11 +12,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestFollowWakes: a change that another process made wakes its host alone, within half a second;
 // and without Follow nothing does before the end of its wait.
 func TestFollowWakes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, asked *atomic.Int64) {
 		another, err := cell.New(cell.Config{Store: w.store, Auth: cell.NoAuth(), Now: w.clock})
 		if err != nil {

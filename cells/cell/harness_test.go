@@ -24,6 +24,15 @@ import (
 	"github.com/compute-agent/compute-agent/test/dbservers"
 )
 
+// template is what databases of the cell of the tests begin as.
+var template = dbservers.NewTemplate(func(dsn string) error {
+	store, err := celldb.Open(context.Background(), dsn, "cell1", celldb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 // start is when the tests' clocks begin.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
@@ -50,7 +59,7 @@ func begin(t testing.TB, change ...func(*cell.Config)) *world {
 // unattended is a cell that the caller closes.
 func unattended(t testing.TB, change ...func(*cell.Config)) *world {
 	t.Helper()
-	w := &world{t: t, path: dbservers.Fresh(t), now: start}
+	w := &world{t: t, path: template.Fresh(t), now: start}
 	w.open(change...)
 	return w
 }

@@ -9,9 +9,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestLifeOfAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	state := w.register("h1")
 	s := state.Service
@@ -59,6 +61,7 @@ func TestLifeOfAHost(t *testing.T) {
 // TestServiceIsDeleted: a host is forgotten with its nodes when it has no servers and its agent is
 // silent, and not before; it can come back.
 func TestServiceIsDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	id := w.register("h1").Service.UUID
 	w.register("h2")
@@ -103,6 +106,7 @@ func TestServiceIsDeleted(t *testing.T) {
 
 // TestServersCarryTheirHost: each answer about a server says how its host is, by the cell's clock.
 func TestServersCarryTheirHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	service := w.register("h1").Service
 	w.active(1, "h1")
@@ -127,6 +131,7 @@ func TestServersCarryTheirHost(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	nodes := func(query string) []cellwire.ComputeNode {
 		t.Helper()
@@ -160,6 +165,7 @@ func TestNodes(t *testing.T) {
 // TestHostsSeeOnlyTheirServers: a host neither sees nor changes the servers of another, nor hidden
 // ones of its own.
 func TestHostsSeeOnlyTheirServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1", "h2")
 	w.release(building(1, "h1"))
@@ -188,6 +194,7 @@ func TestHostsSeeOnlyTheirServers(t *testing.T) {
 
 // TestDrain: disabling a service is a change for its host and stops nothing.
 func TestDrain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	service := w.register("h1", "h2").Service // of h2
 	w.active(1, "h2")
@@ -219,6 +226,7 @@ func TestDrain(t *testing.T) {
 // TestHostComesBackToALocalDelete: a server that was deleted while its host was silent is gone for
 // its owner at once. Its host gets WantGone until it reports, also after the allocations are freed.
 func TestHostComesBackToALocalDelete(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.active(1, "h1")
@@ -243,6 +251,7 @@ func TestHostComesBackToALocalDelete(t *testing.T) {
 // TestRestoreOnADownHost: the server is active when its host is back and has settled it, and an
 // answer about an older wish counts for nothing.
 func TestRestoreOnADownHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.active(1, "h1")

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func tokenLine(token, roles, user string) string {
@@ -45,6 +46,7 @@ func withCertificate(cn string, names ...string) func(*http.Request) {
 // TestAuthorizationOfEachCall tries each call as each client. A client without permission learns
 // nothing.
 func TestAuthorizationOfEachCall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
 		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
 	if err != nil {
@@ -95,6 +97,7 @@ func TestAuthorizationOfEachCall(t *testing.T) {
 
 // TestRejectionsAreRateLimited: each rejected client is logged with a hint, at most once a minute.
 func TestRejectionsAreRateLimited(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +143,7 @@ func (failing) Authenticate(*http.Request) (osapi.Principal, error) {
 }
 
 func TestUnavailableAuthentication(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, func(c *cell.Config) { c.Auth = cell.Tokens(failing{}) })
 	if message := w.refused(503, cellwire.CodeUnavailable, "GET", "/v1/cell", nil); strings.Contains(message, "fire") || !strings.Contains(w.log.String(), "fire") {
 		t.Errorf("the client gets %q, and the log %q", message, w.log.String())
@@ -147,6 +151,7 @@ func TestUnavailableAuthentication(t *testing.T) {
 }
 
 func TestCheckListen(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	unix, lo, lo6 := &net.UnixAddr{Net: "unix", Name: "/run/cell.sock"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8779}, &net.TCPAddr{IP: net.IPv6loopback, Port: 1}
 	all, other := &net.TCPAddr{Port: 1}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 	for _, c := range []struct {
@@ -164,6 +169,7 @@ func TestCheckListen(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	for name, c := range map[string]cell.Config{
 		"no store": {Auth: cell.NoAuth()}, "no auth": {Store: w.store}, "negative times": {Store: w.store, Auth: cell.NoAuth(), MaxWait: -1},

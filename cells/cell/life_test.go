@@ -8,9 +8,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestAServersLife(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	in := building(1, "h1")

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // modelServer is a server in the naive model: only what the contract speaks of.
@@ -210,8 +211,12 @@ type agentView struct {
 // compares all that can be seen with a naive model. Agents that only ask for changes know as
 // much as those that ask for everything.
 func TestModel(t *testing.T) {
-	dbservers.FewerChecks(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	testproc.Parallel(t, testproc.Heavy)
+	checks := 30
+	if dbservers.OnServer(t) {
+		checks = 10
+	}
+	rapid.Check(t, testproc.Few(checks, func(rt *rapid.T) {
 		w := unattended(t)
 		defer w.close()
 		host := map[string]string{}
@@ -263,7 +268,7 @@ func TestModel(t *testing.T) {
 			},
 			"": func(rt *rapid.T) { check(rt, w, m, views, epoch) },
 		})
-	})
+	}))
 }
 
 func check(rt *rapid.T, w *world, m *model, views map[string]*agentView, epoch string) {

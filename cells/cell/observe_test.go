@@ -45,6 +45,7 @@ func (s *seen) Limited() { s.add("limited") }
 
 // TestObserver: one line for each request and report, of words that no client can make up.
 func TestObserver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer = s })
 	const uuid = "5e000000-0000-4000-8000-000000000001"
@@ -84,6 +85,7 @@ func (breaks) Info(context.Context) (celldb.Info, error) { panic("a mistake") }
 
 // TestObserverOfAMistake: what panicked is counted as it was answered.
 func TestObserverOfAMistake(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer, c.Store = s, breaks{c.Store} })
 	if got := w.send("GET", "/v1/cell", nil); got.Code != http.StatusInternalServerError {
@@ -104,6 +106,7 @@ func (damaged) Server(context.Context, string, celldb.Moment) (cellwire.Server, 
 // TestDamagedDatabaseIsNotUsedAgain: when one request finds damage, all others are refused from
 // then on, with one line in the log.
 func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, func(c *cell.Config) { c.Store = damaged{c.Store} })
 	if err := w.cell.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -124,6 +127,7 @@ func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 
 // TestWaiting: those who wait for work are counted while they do.
 func TestWaiting(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"})
 	first := do[cellwire.Work](w, "GET", "/v1/hosts/h1/work?after=0&wait=0", nil)

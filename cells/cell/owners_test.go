@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // withIdentity is a request over a connection whose client showed a certificate that says of itself
@@ -61,6 +62,7 @@ func denied(t *testing.T, lines string) *pki.DenyFile {
 
 // TestCertificatesAreWhatTheySay: a certificate that says what it is, is that, whatever its names.
 func TestCertificatesAreWhatTheySay(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	list := denied(t, "h9 "+start.Format(time.RFC3339)+" stolen\n")
 	w := begin(t, func(c *cell.Config) {
 		c.Auth, c.Denied = cell.MutualTLS([]string{"compute-api"}), list
@@ -114,6 +116,7 @@ func TestCertificatesAreWhatTheySay(t *testing.T) {
 // of h2, and with one that lists its nodes, while h1 reports its node and while it is silent. h2
 // never has it, and gets none of the servers.
 func TestStolenHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	node, own := uuid(1, 1), uuid(1, 2)
 	for name, thief := range map[string]pki.Identity{
 		"of the site's CA": {Kind: pki.Unmarked, Names: []string{"h2"}, Issued: start, Expires: start.Add(23 * time.Hour)},
@@ -165,6 +168,7 @@ func TestStolenHost(t *testing.T) {
 
 // TestAnExpiredHostDoesNotWait: a request that waits for work ends when the certificate expires.
 func TestAnExpiredHostDoesNotWait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, func(c *cell.Config) { c.Auth = cell.MutualTLS(nil) })
 		id := identityOf("h1")
@@ -198,6 +202,7 @@ func (f fickle) Authenticate(*http.Request) (osapi.Principal, error) {
 
 // TestStreamsOfRefusedHostsEnd: a stream ends when one of its ends is not let in any more.
 func TestStreamsOfRefusedHostsEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var refuses atomic.Bool
 	s := newStreaming(t, 0, func(c *cell.Config) {
 		c.Auth, c.RecheckInterval = cell.Tokens(fickle{&refuses}), 5*time.Millisecond
@@ -229,6 +234,7 @@ func TestStreamsOfRefusedHostsEnd(t *testing.T) {
 // TestHostsAreBounded: too many requests of a host are answered with 429, and a large one with 413;
 // others are served.
 func TestHostsAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer = s })
 	limited := 0

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // connectAs connects to a unix socket as another user, which only root can; as the own user if uid
@@ -55,6 +56,7 @@ func connectAs(ctx context.Context, uid int, path string) (c net.Conn, err error
 
 // TestPeer: the kernel says which user a client is, and that decides what it may do.
 func TestPeer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	self := os.Geteuid()
 	text := strconv.Itoa(self)
 	const another, agent = 54321, 54322
@@ -145,6 +147,7 @@ func listenPeers(t *testing.T, handler http.Handler, auth cell.Auth) (path strin
 
 // TestPeerElsewhere: without a unix socket there is no user to ask for.
 func TestPeerElsewhere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	auth, err := cell.Peer([]string{"0"}, []string{strconv.Itoa(os.Geteuid())}, "h1")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // movable lets hosts show life whose drivers can do all that there is.
@@ -168,6 +169,7 @@ func probes() map[string][]probe {
 // TestAHostLearnsNothingOfOthersServers: each call of the protocol has the same answer for a uuid
 // of which there is nothing and for that of another host's, byte for byte.
 func TestAHostLearnsNothingOfOthersServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	states := w.othersServers()
 	w.agents()
@@ -202,6 +204,7 @@ func TestAHostLearnsNothingOfOthersServers(t *testing.T) {
 // TestAHostLearnsNothingOfOthersStreams: the id of a stream that waits for another host is answered
 // as one that was never given.
 func TestAHostLearnsNothingOfOthersStreams(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.othersServers()
 	w.agents()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // able lets a host show life whose node has abilities.
@@ -22,6 +23,7 @@ func (w *world) able(host string, abilities ...string) {
 // made of, and that it is stopped again as in Nova; a report of the first half that comes once more
 // does not count for the second.
 func TestRebuildOfAStoppedServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.active(1, "h1")
@@ -73,6 +75,7 @@ func TestRebuildOfAStoppedServer(t *testing.T) {
 
 // TestRebuildFails: the server is in error, and can be rebuilt again.
 func TestRebuildFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.able("h1", plugins.AbilityRebuild)
 	w.active(1, "h1")
@@ -97,6 +100,7 @@ func TestRebuildFails(t *testing.T) {
 // TestRefusedRebuild: a host that can tell before it removes anything leaves the server as it was,
 // and the failed action says why.
 func TestRefusedRebuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.able("h1", plugins.AbilityRebuild)
 	w.active(1, "h1")
@@ -124,6 +128,7 @@ func TestRefusedRebuild(t *testing.T) {
 // TestRebuildOnItsHostOnly: a rebuild that is for a server on one host is refused when it is on
 // another one, before anything is changed.
 func TestRebuildOnItsHostOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.able("h1", plugins.AbilityRebuild)
 	w.active(1, "h1")

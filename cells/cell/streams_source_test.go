@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // arriving is a store in which the first server moves: what its destination has to do is item.
@@ -35,6 +36,7 @@ func (a *arriving) Work(ctx context.Context, host string, after int64, epoch str
 // TestStreamsToTheSourceOfAMigration: only the host at which a server arrives opens one, to the
 // source and no other host.
 func TestStreamsToTheSourceOfAMigration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 0)
 	store := &arriving{Store: s.store, host: "h2"}
 	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})

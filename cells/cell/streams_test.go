@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // streaming is a cell of two processes, a server on h1, and an agent that asks one of them.
@@ -119,6 +120,7 @@ func shout(_ cellwire.StreamOffer, end *cellwire.Stream) {
 // TestStreams: what one end writes the other one reads, in both directions, whichever process of
 // the cell the agent asks; the end of one direction leaves the other one open.
 func TestStreams(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for process, name := range []string{"the same process", "another process"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStreaming(t, process)
@@ -152,6 +154,7 @@ func TestStreams(t *testing.T) {
 
 // TestStreamEnds: an end learns how the other one ended.
 func TestStreamEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 0)
 	how := make(chan func(end *cellwire.Stream), 1)
 	s.agent(0, func(_ cellwire.StreamOffer, end *cellwire.Stream) { (<-how)(end) })
@@ -203,6 +206,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // TestStreamsAreRefused: only the compute API opens a stream, and only the host that the server is
 // on accepts it; what the host cannot do is refused before it is asked.
 func TestStreamsAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 0)
 	open := func(uuid string, purpose cellwire.Purpose) error {
 		_, err := s.api.OpenStream(t.Context(), uuid, purpose, 0)
@@ -242,6 +246,7 @@ func TestStreamsAreRefused(t *testing.T) {
 
 // TestStreamOfAnotherHost: a host does not accept what is offered to another one.
 func TestStreamOfAnotherHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 0)
 	refused := make(chan error, 1)
 	client := s.client(s.urls[0])
@@ -269,6 +274,7 @@ func TestStreamOfAnotherHost(t *testing.T) {
 // TestStreamsWithoutAgent: while the agent asks no process of the cell, the answer is a clear 503,
 // and one that begins to ask in time is found.
 func TestStreamsWithoutAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 1, func(c *cell.Config) { c.StreamWait = 100 * time.Millisecond })
 	_, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 0)
 	var failure *cellclient.Failure

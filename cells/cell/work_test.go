@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // countingStore counts the questions for work.
@@ -56,6 +57,7 @@ func waits(t *testing.T, f func(t *testing.T, w *world, asked *atomic.Int64)) {
 }
 
 func TestWorkWaits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, asked *atomic.Int64) {
 		before := w.work("h1", 0, "")
 		asked.Store(0)
@@ -90,6 +92,7 @@ func TestWorkWaits(t *testing.T) {
 
 // TestWorkWakes: each kind of change that concerns a host wakes it.
 func TestWorkWakes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		service := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=x", nil).Services[0].UUID
 		yes := true
@@ -123,6 +126,7 @@ func TestWorkWakes(t *testing.T) {
 // TestWorkIsComplete: an agent that knows nothing, or whose revision is another database's or from
 // a time that a backup undid, gets everything at once.
 func TestWorkIsComplete(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		w.release(building(1, "h1"))
 		now := w.work("h1", 0, "")
@@ -142,6 +146,7 @@ func TestWorkIsComplete(t *testing.T) {
 }
 
 func TestWaitingIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		before := w.work("h1", 0, "")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -170,6 +175,7 @@ func TestWaitingIsBounded(t *testing.T) {
 // TestRestart: a cell that is closed while an agent waits, and opened again, goes on where it was,
 // for the agent too.
 func TestRestart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	w.release(building(1, "h1"))
@@ -192,6 +198,7 @@ func TestRestart(t *testing.T) {
 // TestManyAtOnce: many clients do the same things at the same time; each happens once, and agents
 // that wait hear of all.
 func TestManyAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
 	w.register("h1")
 	const servers, clients = 12, 4

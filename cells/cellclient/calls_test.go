@@ -18,9 +18,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := fmt.Sprintf(`{"uuid":%q}`, uuid)
 	tests := []struct {
 		call   func(context.Context, *cellclient.Client) (any, error)
@@ -110,6 +112,7 @@ func TestRequests(t *testing.T) {
 
 // TestAnotherCell: the cell that is meant is named, and another one that answers there is no cell.
 func TestAnotherCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var named []string
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		named = append(named, r.Header.Get(cellwire.HeaderCell))
@@ -134,6 +137,7 @@ func TestAnotherCell(t *testing.T) {
 }
 
 func TestDiscard(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if err := serve(t, answer(404, `{"code":"not_found","message":"none"}`)).Discard(t.Context(), uuid); err != nil {
 		t.Errorf("of what is not there: %v", err)
 	}
@@ -146,6 +150,7 @@ func TestDiscard(t *testing.T) {
 }
 
 func TestManyStatesAreAskedForInParts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var sizes []int
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		var q cellwire.StatesRequest
@@ -167,6 +172,7 @@ func TestManyStatesAreAskedForInParts(t *testing.T) {
 }
 
 func TestInvalidNamesAreRejected(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
 	for _, name := range []string{"", ".", ".."} {
 		if _, err := client.Server(t.Context(), name); !cellclient.IsNotFound(err) {

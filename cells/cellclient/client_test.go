@@ -22,6 +22,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const uuid = "11111111-1111-1111-1111-111111111111"
@@ -70,6 +71,7 @@ func raw(response string) http.HandlerFunc {
 const okInfo = `{"name":"cell1","epoch":"e1","version":"1","now":"2026-01-01T00:00:00Z"}`
 
 func TestInvalidAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tests := map[string]http.HandlerFunc{
 		"garbage":              answer(200, `{"name":`),
 		"trailing garbage":     answer(200, okInfo+"x"),
@@ -127,6 +129,7 @@ func TestInvalidAnswers(t *testing.T) {
 }
 
 func TestAHugeAnswerIsNotReadToItsEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var written atomic.Int64
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -151,6 +154,7 @@ func TestAHugeAnswerIsNotReadToItsEnd(t *testing.T) {
 }
 
 func TestARedirectIsNotFollowed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var requests atomic.Int64
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
@@ -165,6 +169,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tests := []struct {
 		status             int
 		body               string
@@ -197,6 +202,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestConnectionRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -214,6 +220,7 @@ func TestConnectionRefused(t *testing.T) {
 }
 
 func TestServerWithoutTLS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := httptest.NewServer(answer(200, okInfo))
 	t.Cleanup(server.Close)
 	client := connect(t, cellclient.Config{URL: "https" + strings.TrimPrefix(server.URL, "http")})
@@ -236,6 +243,7 @@ func TestServerWithoutTLS(t *testing.T) {
 
 // TestTimeout: the kernel accepts connections for a cell that hangs, and no process answers.
 func TestTimeout(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -266,6 +274,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestBodyTimeout(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	stalled, done := make(chan struct{}), make(chan struct{})
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -300,6 +309,7 @@ func (m *manualDeadline) Err() error {
 }
 
 func TestCancelledCall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	arrived, done := make(chan struct{}), make(chan struct{})
 	client := serve(t, func(http.ResponseWriter, *http.Request) { close(arrived); <-done })
 	t.Cleanup(func() { close(done) })
@@ -319,6 +329,7 @@ func TestCancelledCall(t *testing.T) {
 // A cell that was restarted: connections kept to it are dead. A change is sent once, whatever
 // becomes of it.
 func TestNoChangeIsSentTwice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var inserts atomic.Int64
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -346,6 +357,7 @@ func TestNoChangeIsSentTwice(t *testing.T) {
 }
 
 func TestConnectionsAreKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := httptest.NewUnstartedServer(answer(200, okInfo))
 	var connections atomic.Int64
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -367,6 +379,7 @@ func TestConnectionsAreKept(t *testing.T) {
 }
 
 func TestUnixSocketAndCredentials(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.sock")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -393,6 +406,7 @@ func TestUnixSocketAndCredentials(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := httptest.NewTLSServer(answer(200, okInfo))
 	t.Cleanup(server.Close)
 	trusting := server.Client().Transport.(*http.Transport).TLSClientConfig
@@ -424,6 +438,7 @@ func TestNoProxy(t *testing.T) {
 }
 
 func TestURLs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, url := range []string{"", "cell1:8779", "ftp://cell1", "http://", "http:///v1", "unix://", "unix:///", "unix://relative", "unix:cell.sock",
 		"http://user:secret@cell1", "http://cell1?x=1", "http://cell1#x", "http://cell 1", "http://user:secret@cell1:port"} {
 		if _, err := cellclient.New(cellclient.Config{URL: url}); err == nil || strings.Contains(err.Error(), "secret") {
@@ -433,6 +448,7 @@ func TestURLs(t *testing.T) {
 }
 
 func TestOversizedRequestIsNotSent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid, UserData: strings.Repeat("x", 4<<20)})
 	var refusal *cellwire.Error
@@ -447,6 +463,7 @@ type transport func(*http.Request) (*http.Response, error)
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		client := connect(t, cellclient.Config{URL: "http://cell1", Transport: transport(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // replaceable is a server whose answers change, and which counts requests.
@@ -39,6 +40,7 @@ func newReplaceable(t *testing.T, h http.HandlerFunc) *replaceable {
 // following ones go there at once; a refusal is an answer. When no process answers, the failure
 // names each.
 func TestSeveralURLs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ok, unavailable := answer(http.StatusOK, okInfo), answer(http.StatusServiceUnavailable, `{"code":"unavailable","message":"no"}`)
 	a, b := newReplaceable(t, ok), newReplaceable(t, ok)
 	client := connect(t, cellclient.Config{URL: a.URL + ", " + b.URL})
@@ -84,6 +86,7 @@ func TestSeveralURLs(t *testing.T) {
 // TestHungProcess: a process that does not answer in time costs one call; the next one asks
 // another.
 func TestHungProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]int{}
 		client, err := cellclient.New(cellclient.Config{URL: "http://a,http://b", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {

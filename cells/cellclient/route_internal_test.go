@@ -2,10 +2,15 @@
 
 package cellclient
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
 
 // TestRoute: the paths of calls have the routes of the cell's table, whatever hosts are called.
 func TestRoute(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const uuid = "11111111-0000-4000-8000-000000000001"
 	for path, want := range map[string]string{
 		"/v1/cell":                                 "/v1/cell",

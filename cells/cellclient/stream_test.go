@@ -9,10 +9,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestStreamOfAContextThatIsOver: it is an error, and no stream that does not exist.
 func TestStreamOfAContextThatIsOver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, err := cellclient.New(cellclient.Config{URL: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)

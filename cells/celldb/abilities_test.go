@@ -11,11 +11,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAbilities: a host can do what it last reported of the node of a server, and nothing of
 // another host's node counts.
 func TestAbilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		report := func(host, node string, n int, abilities ...string) int64 {
 			t.Helper()
@@ -66,6 +68,7 @@ func TestAbilities(t *testing.T) {
 
 // TestAbilitiesAreBounded: what no node can do is refused.
 func TestAbilitiesAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	many := make([]string, cellwire.MaxAbilities+1)
 	for i := range many {
 		many[i] = fmt.Sprint("a", i)

@@ -64,7 +64,10 @@ func requestsOf(t *testing.T, s *celldb.DB) string {
 
 // TestActions: what is asked for a server is kept with its request, and what came of it; a request
 // that changes nothing is not kept.
-func TestActions(t *testing.T) { onEach(t, actions) }
+func TestActions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, actions)
+}
 
 func actions(t *testing.T, s *celldb.DB) {
 	t.Helper()
@@ -176,7 +179,10 @@ func actions(t *testing.T, s *celldb.DB) {
 }
 
 // TestActionsAreBounded: of very many actions the newest are kept.
-func TestActionsAreBounded(t *testing.T) { onEach(t, actionsAreBounded) }
+func TestActionsAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, actionsAreBounded)
+}
 
 func actionsAreBounded(t *testing.T, s *celldb.DB) {
 	t.Helper()

@@ -16,9 +16,13 @@ import (
 // TestPagesOnMariaDB: a page that is sorted by created_at reads as many rows of an index as it has,
 // and a few, wherever it begins. The server counts them.
 func TestPagesOnMariaDB(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	if dbservers.Engine(t) != "mariadb" {
+		t.Skip("It is about MariaDB.")
+	}
 	const servers, limit = 3000, 20
 	ctx := t.Context()
-	s, err := Open(ctx, dbservers.MariaDB(t), "cell1", Options{})
+	s, err := Open(ctx, dbservers.Fresh(t), "cell1", Options{})
 	testproc.Check(t, err)
 	defer func() { testproc.Check(t, s.Close()) }()
 	start := time.Now()

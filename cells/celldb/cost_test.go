@@ -18,7 +18,10 @@ import (
 
 // TestRoundTrips: how often a cell waits for its database servers. Over a network that is what
 // calls cost; docs/scaling.md has what it means for a cell of 1,000 hosts.
-func TestRoundTrips(t *testing.T) { onServers(t, roundTrips) }
+func TestRoundTrips(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onServers(t, roundTrips)
+}
 
 func roundTrips(t *testing.T, address string) {
 	t.Helper()

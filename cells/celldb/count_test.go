@@ -10,10 +10,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCountStates: servers that live count; hidden and deleted ones do not.
-func TestCountStates(t *testing.T) { onEach(t, countStates) }
+func TestCountStates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, countStates)
+}
 
 func countStates(t *testing.T, s *celldb.DB) {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // childEnv makes the test binary a cell that writes as fast as it can, and says each write that was
@@ -63,6 +64,7 @@ func storm(path string) error {
 // the next process goes on at once, and the revision never goes back: no two changes ever have the
 // same.
 func TestKill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) { kill(t, fresh(t)) })
 }
 

@@ -13,6 +13,7 @@ import (
 // TestChecksWaitForNoList: that a cell can answer is seen although all connections for lists are in
 // use for long.
 func TestChecksWaitForNoList(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", Options{})
 	testproc.Check(t, err)
 	defer func() { testproc.Check(t, s.Close()) }()

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCheck: a database that lacks a table or a column, or that is another cell's by now, is not
 // whole, and is whole again when that is back. What does not matter to answers, as an index, does
 // not matter to it.
 func TestCheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)
 	defer func() { closeStore(t, s) }()

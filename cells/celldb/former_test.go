@@ -11,12 +11,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRefusedRebuildChangesNothing: whatever a rebuild asks for, and whatever its owner changes
 // while it has not begun, a host that refuses it leaves the server as if only these changes had
 // been made.
 func TestRefusedRebuildChangesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	word := rapid.SampledFrom([]string{"a", "b", "c"})
 	patches := rapid.Custom(func(t *rapid.T) (p cellwire.ServerPatch) {
 		optional := func(label string) *string {

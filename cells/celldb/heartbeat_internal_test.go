@@ -9,11 +9,14 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHeartbeatsShareWrites: the heartbeats that come while one is written are all in the next
 // write, at the latest time of theirs, and each gets its own write's outcome.
 func TestHeartbeatsShareWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		const hosts = 50
 		var writes [][]string

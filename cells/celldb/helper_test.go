@@ -41,16 +41,34 @@ func closeStore(t testing.TB, s *celldb.DB) {
 // fresh is a store on a new file.
 func fresh(t testing.TB) *celldb.DB {
 	t.Helper()
-	s := open(t, filepath.Join(t.TempDir(), "cell.db"))
+	s := open(t, copied(t, filepath.Join(dbservers.Memory(t), "cell.db")))
 	t.Cleanup(func() { closeStore(t, s) })
 	return s
+}
+
+// template is what databases of cell1 begin as.
+var template = dbservers.NewTemplate(func(dsn string) error {
+	s, err := celldb.Open(ctx, dsn, "cell1", celldb.Options{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+})
+
+// copied makes the database of cell1 at an address, if that is a file.
+func copied(t testing.TB, address string) string {
+	t.Helper()
+	if err := template.Copy(address); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // onEach runs f for a store on a new database of each engine.
 func onEach(t *testing.T, f func(t *testing.T, s *celldb.DB)) {
 	t.Helper()
 	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
-		s := open(t, fresh(t))
+		s := open(t, copied(t, fresh(t)))
 		t.Cleanup(func() { closeStore(t, s) })
 		f(t, s)
 	})

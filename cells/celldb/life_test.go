@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -72,6 +73,7 @@ func text(r *celldb.Record) string {
 // TestTransitions: what becomes of each row, and what its host then has to do. A result of
 // "refused" changes nothing; one of "same" neither.
 func TestTransitions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	del := func(kind cellwire.DeleteKind, up bool) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }
 	}
@@ -320,6 +322,7 @@ func TestTransitions(t *testing.T) {
 }
 
 func TestLocal(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for from, want := range map[string]bool{"building/spawning hidden": true, "error/ homeless": true, "active/": false, "deleted/ deleted unfreed": true, "deleted/ deleted": false} {
 		if _, local := record(from).Delete(cellwire.DeleteNormal, true, now); local != want {
 			t.Errorf("%s deleted: local is %v", from, local)
@@ -329,6 +332,7 @@ func TestLocal(t *testing.T) {
 
 // TestFault: a fault is bounded between characters, and there is one in any case.
 func TestFault(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := record("building/spawning")
 	r.Apply(cellwire.Report{Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: strings.Repeat("é", 200), Details: strings.Repeat("x", 70000)}}, now)
 	f := r.Server.Fault
@@ -342,6 +346,7 @@ func TestFault(t *testing.T) {
 }
 
 func TestAlive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := celldb.Moment{Now: now, DownTime: time.Minute}
 	for ago, want := range map[time.Duration]bool{0: true, time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
 		if got := m.Alive(now.Add(-ago)); got != want {
@@ -354,6 +359,7 @@ func TestAlive(t *testing.T) {
 }
 
 func TestCheckInsert(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	good := func() cellwire.Server {
 		return cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", ProjectID: "p", CreatedAt: then, Host: "h", Node: "n", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning}
 	}

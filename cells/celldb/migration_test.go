@@ -71,7 +71,10 @@ func wants(t *testing.T, s *celldb.DB, host string, after int64) (out []string) 
 }
 
 // TestMigrations: what both hosts are asked at each stage, in all and as changes, and who is woken.
-func TestMigrations(t *testing.T) { onEach(t, migrations) }
+func TestMigrations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, migrations)
+}
 
 func migrations(t *testing.T, s *celldb.DB) {
 	t.Helper()
@@ -164,6 +167,7 @@ func migrations(t *testing.T, s *celldb.DB) {
 // TestARevertWhoseGuestCannotBeStarted ends, with the server stopped where it was, and the action
 // failed.
 func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	hosts(t, s, "h1", "h2")
 	active(t, s, building(1))
@@ -203,6 +207,7 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 // TestAnEvacuationThatFails says in its fault, and in the action, how the guest is started again
 // that its host has shut down meanwhile; and a hard reboot does that.
 func TestAnEvacuationThatFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	hosts(t, s, "h1", "h2")
 	active(t, s, building(1))
@@ -244,6 +249,7 @@ func TestAnEvacuationThatFails(t *testing.T) {
 // TestFormerHostsGetNoData: the host that a server has left is asked to remove its guest, and gets
 // nothing of what was set since. The server's own host gets all.
 func TestFormerHostsGetNoData(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
 	for kind, at := range map[cellwire.MigrationType]celldb.Moment{cellwire.MigrationCold: moment, cellwire.MigrationEvacuation: later} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -308,7 +314,10 @@ func TestFormerHostsGetNoData(t *testing.T) {
 
 // TestMigrationsAreSentInParts: what a host has to do comes by revision, its own servers and those
 // of others, as much at once as fits into an answer.
-func TestMigrationsAreSentInParts(t *testing.T) { onEach(t, migrationsAreSentInParts) }
+func TestMigrationsAreSentInParts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, migrationsAreSentInParts)
+}
 
 func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
 	t.Helper()
@@ -351,6 +360,7 @@ func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
 // server come back to a host that it has not left; but one may be forgotten that servers were
 // evacuated from.
 func TestMigrationsKeepHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	hosts(t, s, "h1", "h2")
 	active(t, s, building(1))
@@ -397,6 +407,7 @@ func TestMigrationsKeepHosts(t *testing.T) {
 // TestMigrationReportsOfOthers are refused, and those of a server's host about a migration that is
 // over are taken and change nothing.
 func TestMigrationReportsOfOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	hosts(t, s, "h1", "h2", "h3")
 	active(t, s, building(1))
@@ -433,7 +444,10 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 }
 
 // TestMigrationQueries: conditions, order and pages, also of migrations that began at once.
-func TestMigrationQueries(t *testing.T) { onEach(t, migrationQueries) }
+func TestMigrationQueries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, migrationQueries)
+}
 
 func migrationQueries(t *testing.T, s *celldb.DB) {
 	t.Helper()

@@ -15,10 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestMove: the database of a cell moves from a file to MariaDB, from there to PostgreSQL and back
-// to a file, by backups. It is the same database: its epoch, its revision and all rows stay, and
+// TestMove: the database of a cell moves from a file to a server, to another database there, and
+// back to a file, by backups. It is the same database: its epoch, its revision and all rows stay, and
 // new rows follow.
 func TestMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
 	at := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, at)
 	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}}}, moment)
@@ -46,7 +48,7 @@ func TestMove(t *testing.T) {
 	}
 	want := read(s)
 	closeStore(t, s)
-	for i, to := range []string{dbservers.MariaDB(t), dbservers.PostgreSQL(t), filepath.Join(t.TempDir(), "again.db")} {
+	for i, to := range []string{dbservers.Fresh(t), dbservers.Fresh(t), filepath.Join(t.TempDir(), "again.db")} {
 		file := filepath.Join(t.TempDir(), "backup.db")
 		testproc.Check(t, sqldb.BackUp(ctx, at, celldb.DatabaseOptions(), file))
 		_, err := sqldb.Restore(ctx, to, celldb.DatabaseOptions(), file)

@@ -13,9 +13,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestOpenCreatesAndReopens(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "deep", "er", "cell.db")
 	s := open(t, path)
 	for name, want := range map[string]os.FileMode{path: 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
@@ -49,15 +51,18 @@ func TestOpenCreatesAndReopens(t *testing.T) {
 }
 
 func TestTwoDatabasesHaveTwoEpochs(t *testing.T) {
-	a, err := fresh(t).Info(ctx)
-	if err != nil {
-		t.Fatal(err)
+	testproc.Parallel(t, testproc.Light)
+	var epochs []string
+	for range 2 {
+		s := open(t, filepath.Join(t.TempDir(), "cell.db"))
+		info, err := s.Info(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		epochs = append(epochs, info.Epoch)
 	}
-	b, err := fresh(t).Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Epoch == b.Epoch {
+	if epochs[0] == epochs[1] {
 		t.Error("they have the same")
 	}
 }
@@ -65,6 +70,7 @@ func TestTwoDatabasesHaveTwoEpochs(t *testing.T) {
 // TestRefusedFiles: what is not this program's, or not this cell's, is refused with what and where,
 // and keeps every byte.
 func TestRefusedFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, path string)
 		want    error
@@ -122,6 +128,7 @@ func write(t *testing.T, path, content string) {
 }
 
 func TestOneProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)
 	link := filepath.Join(t.TempDir(), "link.db")
@@ -143,6 +150,7 @@ func TestOneProcess(t *testing.T) {
 
 // TestEnded: after the end of its context a change is not written.
 func TestEnded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -157,6 +165,7 @@ func TestEnded(t *testing.T) {
 // TestDamage: damage that is met in the middle of the work is an error with what to do, not an
 // answer with less.
 func TestDamage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)
 	for n := range 50 {

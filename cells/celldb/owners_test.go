@@ -5,7 +5,6 @@ package celldb_test
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fataler is what testing.TB and rapid.T have in common.
@@ -65,6 +65,7 @@ func owners(t fataler, s *celldb.DB, m celldb.Moment) map[string]string {
 
 // TestNodesOfSeveralHosts: whose a node is when two hosts report it, by what they have to show.
 func TestNodesOfSeveralHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	certified := func(host string, nodes ...int) celldb.Reporter {
 		who := celldb.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
 		for _, n := range nodes {
@@ -124,6 +125,7 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 // TestAConflictEnds: by a report without the node, when the agent of the other host is down, and by
 // an operator; until then a node stays with a host that does not report it.
 func TestAConflictEnds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		h1, h2 := celldb.Reporter{Host: "h1"}, celldb.Reporter{Host: "h2"}
 		expect := func(what string, m celldb.Moment, want cellwire.NodeProblemCode) {
@@ -165,6 +167,7 @@ func TestAConflictEnds(t *testing.T) {
 
 // TestProblemsOfTheComputeAPI: its host learns why a node is not used, until it is.
 func TestProblemsOfTheComputeAPI(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		h1 := celldb.Reporter{Host: "h1"}
 		reports(t, s, h1, moment, 1, 2)
@@ -199,6 +202,7 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 // TestInventedNodes: a host that reports 12,000 nodes has as many as it may have, whatever it
 // reports when; those that its certificate names do not count.
 func TestInventedNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
 	who := celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate}
 	reports(t, s, celldb.Reporter{Host: "h2"}, moment, 1, 2, 3)
@@ -238,6 +242,7 @@ func TestInventedNodes(t *testing.T) {
 // TestForgottenNodes: a node that its host does not report for a day is forgotten, unless it has
 // servers; one that is mapped, when the compute API has forgotten it.
 func TestForgottenNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		h1 := celldb.Reporter{Host: "h1"}
 		reports(t, s, h1, moment, 1, 2, 3, 4)
@@ -295,9 +300,10 @@ func TestForgottenNodes(t *testing.T) {
 // restarts, a node is that of the first one that reported it, or of the first whose certificate
 // names it, until an operator frees it.
 func TestNodesKeepTheirHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := fresh(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		s := open(t, filepath.Join(t.TempDir(), "cell.db"))
-		defer closeStore(t, s)
+		empty(t, s)
 		m := moment
 		whose := map[int]string{}
 		proven := map[int]bool{}

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // plan is how SQLite answers a query.
@@ -33,6 +34,7 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 // what it has, wherever it begins; and an agent's question and a boot's discovery read their own
 // rows only.
 func TestPlans(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +90,7 @@ func TestPlans(t *testing.T) {
 // TestSortExpressions: each column that servers can be sorted by is one here, of the type that it
 // has in a key.
 func TestSortExpressions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if len(sortExpressions) != len(cellwire.SortColumns) {
 		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(cellwire.SortColumns))
 	}

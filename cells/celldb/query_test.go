@@ -5,7 +5,6 @@ package celldb_test
 import (
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The values that servers of the model have: few, so that there are ties, and strange, so that
@@ -34,25 +34,6 @@ func empty(t testing.TB, s *celldb.DB) {
 	if err := s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services", "DELETE FROM compute_nodes"); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// checks is how often rapid runs a property in the test, unless the command line says so.
-func checks(t *testing.T, n string) {
-	t.Helper()
-	set, f := false, flag.Lookup("rapid.checks")
-	flag.Visit(func(one *flag.Flag) { set = set || one == f })
-	if set {
-		return
-	}
-	before := f.Value.String()
-	if err := f.Value.Set(n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Value.Set(before); err != nil {
-			t.Fatal(err)
-		}
-	})
 }
 
 // populate fills a store with servers in all states and returns them as they are.
@@ -292,14 +273,18 @@ func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 
 // TestQueries pages through answers with any conditions in any order, and compares with a filter
 // and a sort over all servers.
-func TestQueries(t *testing.T) { onEach(t, queries) }
+func TestQueries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, queries)
+}
 
 func queries(t *testing.T, s *celldb.DB) {
 	t.Helper()
+	checks := 40
 	if s.Shared() {
-		checks(t, "15") // each is of hundreds of transactions over a network
+		checks = 15 // each is of hundreds of transactions over a network
 	}
-	rapid.Check(t, func(rt *rapid.T) {
+	rapid.Check(t, testproc.Few(checks, func(rt *rapid.T) {
 		empty(t, s)
 		all := populate(rt, s, rapid.IntRange(5, 15).Draw(rt, "servers"))
 		for range 20 {
@@ -341,7 +326,7 @@ func queries(t *testing.T, s *celldb.DB) {
 				rt.Fatalf("%+v (-want +got):\n%s", q, diff)
 			}
 		}
-	})
+	}))
 }
 
 // FuzzQuery sends anything as a query: it is refused as a bad request, or answered.

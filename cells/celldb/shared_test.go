@@ -18,13 +18,16 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // onServers runs f for the address of a new database of each engine that several processes share.
 func onServers(t *testing.T, f func(t *testing.T, address string)) {
 	t.Helper()
-	t.Run("mariadb", func(t *testing.T) { f(t, dbservers.MariaDB(t)) })
-	t.Run("postgresql", func(t *testing.T) { f(t, dbservers.PostgreSQL(t)) })
+	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
+		dbservers.AboutServers(t)
+		f(t, fresh(t))
+	})
 }
 
 // opened is a store that is closed when the test ends.
@@ -38,7 +41,10 @@ func opened(t *testing.T, address string) *celldb.DB {
 // TestServersCreateAndReopen: several processes may make the tables of a new database at the same
 // time; it has one epoch, keeps what was written, belongs to one cell, and no error or text shows
 // the password.
-func TestServersCreateAndReopen(t *testing.T) { onServers(t, serversCreateAndReopen) }
+func TestServersCreateAndReopen(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onServers(t, serversCreateAndReopen)
+}
 
 func serversCreateAndReopen(t *testing.T, address string) {
 	t.Helper()
@@ -79,7 +85,10 @@ func serversCreateAndReopen(t *testing.T, address string) {
 
 // TestServersCheck: a database of servers that lacks a table or a column, or that is another cell's
 // by now, is not whole, and is whole again when that is back.
-func TestServersCheck(t *testing.T) { onServers(t, serversCheck) }
+func TestServersCheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onServers(t, serversCheck)
+}
 
 func serversCheck(t *testing.T, address string) {
 	t.Helper()
@@ -129,6 +138,7 @@ func epoch(t *testing.T, s *celldb.DB) string {
 // TestChanges: a process learns from the database which hosts others have changed, each once, and
 // nothing about a heartbeat.
 func TestChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onServers(t, func(t *testing.T, address string) {
 		t.Helper()
 		mine, others := opened(t, address), opened(t, address)
@@ -173,6 +183,7 @@ func TestChanges(t *testing.T) {
 // TestTwoProcesses: two processes write to one database at the same time. Each change has its own
 // revision, and what one acknowledged the other sees at once.
 func TestTwoProcesses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onServers(t, func(t *testing.T, address string) {
 		t.Helper()
 		const each = 15
@@ -219,28 +230,25 @@ func TestTwoProcesses(t *testing.T) {
 	})
 }
 
-// TestEnginesAgree runs the same random operations on all engines, and asks them the same: all
-// answers and refusals are equal.
+// TestEnginesAgree runs the same random operations on a server and on a file, and asks them the
+// same: all answers and refusals are equal.
 func TestEnginesAgree(t *testing.T) {
-	checks(t, "8")
-	stores := map[string]*celldb.DB{"mariadb": opened(t, dbservers.MariaDB(t)), "postgresql": opened(t, dbservers.PostgreSQL(t))}
-	reference := fresh(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		for _, s := range stores {
-			empty(t, s)
-		}
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	s, reference := opened(t, dbservers.Fresh(t)), fresh(t)
+	const checks = 8 // each is of hundreds of transactions over a network
+	rapid.Check(t, testproc.Few(checks, func(rt *rapid.T) {
+		empty(t, s)
 		empty(t, reference)
 		all := func(what string, f func(s *celldb.DB) (any, error)) {
 			rt.Helper()
 			want, wantErr := f(reference)
-			for name, s := range stores {
-				got, err := f(s)
-				if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					rt.Fatalf("%s: %s says %v, and sqlite %v", what, name, err, wantErr)
-				}
-				if diff := gocmp.Diff(want, got, ignored); diff != "" {
-					rt.Fatalf("%s (-sqlite +%s):\n%s", what, name, diff)
-				}
+			got, err := f(s)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				rt.Fatalf("%s: the server says %v, and SQLite %v", what, err, wantErr)
+			}
+			if diff := gocmp.Diff(want, got, ignored); diff != "" {
+				rt.Fatalf("%s (-SQLite +server):\n%s", what, diff)
 			}
 		}
 		operations(rt, all)
@@ -248,7 +256,7 @@ func TestEnginesAgree(t *testing.T) {
 			q := drawQuery(rt)
 			all(fmt.Sprintf("%+v", q), func(s *celldb.DB) (any, error) { return s.Servers(ctx, q, moment) })
 		}
-	})
+	}))
 }
 
 // ignored are what differs from one database to the other, and does not matter.
@@ -373,6 +381,7 @@ func withoutID(err error, id string) error {
 // TestUnstorable: a text that some engine does not keep is refused or matches nothing, in all of
 // them.
 func TestUnstorable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		t.Helper()
 		const zero = "p\x00"

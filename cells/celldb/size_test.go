@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // mostRead is how many bytes of an answer a client reads.
@@ -37,7 +38,10 @@ func size(t *testing.T, answer any) int {
 
 // TestWorkInPages: all that is wanted on a host comes in answers that can be read, whatever owners
 // said. What changes in between comes again.
-func TestWorkInPages(t *testing.T) { onEach(t, workInPages) }
+func TestWorkInPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, workInPages)
+}
 
 func workInPages(t *testing.T, s *celldb.DB) {
 	t.Helper()
@@ -96,7 +100,10 @@ func workInPages(t *testing.T, s *celldb.DB) {
 }
 
 // TestPagesCanBeRead: a page has what can be read of it, and the next goes on from there.
-func TestPagesCanBeRead(t *testing.T) { onEach(t, pagesCanBeRead) }
+func TestPagesCanBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, pagesCanBeRead)
+}
 
 func pagesCanBeRead(t *testing.T, s *celldb.DB) {
 	t.Helper()
@@ -134,6 +141,7 @@ func pagesCanBeRead(t *testing.T, s *celldb.DB) {
 // TestServerLargerThanAnAnswerIsReturned: a server that is larger than the bound of an answer is
 // returned all the same.
 func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	onEach(t, serverLargerThanAnAnswerIsReturned)
 }
 

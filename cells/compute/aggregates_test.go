@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // aliases are the uuids that this API makes, by the names that recordings have for Nova's: uuid-1,
@@ -102,6 +103,7 @@ func (c *cloud) withHosts() {
 // TestAggregatesAndZonesAsInNova makes, changes and lists aggregates and zones as the recordings
 // do.
 func TestAggregatesAndZonesAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withHosts()
@@ -113,6 +115,7 @@ func TestAggregatesAndZonesAsInNova(t *testing.T) {
 
 // TestZoneOfHostsWithServers: a host does not change its zone while there are servers on it.
 func TestZoneOfHostsWithServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
 	c.withHosts()
@@ -156,6 +159,7 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 // TestZonesInAnOutage: a zone whose hosts are all in a cell that is down is not available, and the
 // internal one is not for members.
 func TestZonesInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{InternalZone: "hidden", DefaultZone: "here"})
 	c.withCalls()
 	c.withHosts()
@@ -195,6 +199,7 @@ func TestZonesInAnOutage(t *testing.T) {
 
 // TestDefaultScheduleZone is the zone of servers for which none is asked.
 func TestDefaultScheduleZone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{ScheduleZone: "east"})
 	boots, _ := c.withCalls()
 	c.withFlavors()
@@ -215,6 +220,7 @@ func TestDefaultScheduleZone(t *testing.T) {
 // TestDeletedServiceLeavesAggregates: the host of a service that is deleted is in no aggregate any
 // more, also in Placement.
 func TestDeletedServiceLeavesAggregates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withHosts()

@@ -19,11 +19,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMicroversions: which one a request gets, which is echoed, and how those are refused that are
 // none.
 func TestMicroversions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for _, tt := range []struct {
 		name             string
@@ -93,6 +95,7 @@ func TestMicroversions(t *testing.T) {
 
 // TestEveryAnswerHasARequestID: in both headers, and a new one each time.
 func TestEveryAnswerHasARequestID(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	form := regexp.MustCompile(`^req-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
@@ -108,6 +111,7 @@ func TestEveryAnswerHasARequestID(t *testing.T) {
 
 // TestRefusedBeforeAHandler: who is not known, what is no path, and what is no method of it.
 func TestRefusedBeforeAHandler(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	const project = "0123456789abcdef0123456789abcdef"
 	for _, tt := range []struct {
@@ -150,6 +154,7 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 // TestProjectInLinks: links have the project where the path has it, and the endpoint that is
 // configured.
 func TestProjectInLinks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct{ endpoint, path, self, bookmark, next string }{
 		{"", "/v2.1/servers", "http://compute/v2.1/servers/", "http://compute/servers/", "http://compute/v2.1/servers?"},
 		{"", "/v2.1/p1/servers", "http://compute/v2.1/p1/servers/", "http://compute/p1/servers/", "http://compute/v2.1/p1/servers?"},
@@ -168,6 +173,7 @@ func TestProjectInLinks(t *testing.T) {
 
 // TestPanicIsAnswered: a bug costs its own request alone, and the log has the stack.
 func TestPanicIsAnswered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.api.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
 	got := c.ask(member, "", "/v2.1/bug")
@@ -185,6 +191,7 @@ const thingsPath = "/v2.1/things"
 
 // TestBodies: what is no JSON object, is too large, or of another type, is refused in Nova's words.
 func TestBodies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.api.routes = newRoutes([]route{{method: "POST", path: thingsPath, body: once(jsonkit.Schema{jsonkit.Type("object")}), handle: func(_ *API, x *exchange) error {
 		if _, err := x.checked(); err != nil {
@@ -224,6 +231,7 @@ func TestBodies(t *testing.T) {
 
 // TestRoles: what the roles may, and that admin implies member and member reader.
 func TestRoles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	s := c.has(1, server(1, "a"))
 	for _, tt := range []struct {
@@ -273,6 +281,7 @@ func (unable) Authenticate(*http.Request) (osapi.Principal, error) {
 
 // TestUnavailableAuthenticatorIs503: that is the service's fault, and passes.
 func TestUnavailableAuthenticatorIs503(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.api.service.Authenticator = unable{}
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
@@ -286,6 +295,7 @@ func TestUnavailableAuthenticatorIs503(t *testing.T) {
 // TestPolicyFileOfNova: rules of Nova's for calls that are not there have no effect, which the log
 // says, and no others are refused for them.
 func TestPolicyFileOfNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, logged := filepath.Join(t.TempDir(), "policy.yaml"), bytes.Buffer{}
 	if err := os.WriteFile(path, []byte(`
 admin_api: "role:boss"
@@ -319,6 +329,7 @@ ours: "role:member"
 // TestPolicyFile: rules of a file go before the defaults, words stand for the roles, and what would
 // have no effect is refused.
 func TestPolicyFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	open := func(text string) (*Policy, error) {
 		path := filepath.Join(t.TempDir(), "policy.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

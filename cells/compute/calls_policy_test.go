@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPolicyOfEachCall: each call by an administrator, a member, a reader, and a member of another
 // project.
 func TestPolicyOfEachCall(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
 	newFlavor := `{"flavor":{"name":"new","id":"new","ram":1,"vcpus":1,"disk":1}}`
 	for _, tt := range []struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // consoleHost is a cloud of real cells with a server on a host whose agent serves streams.
@@ -101,6 +102,7 @@ func says(text string) func(cellwire.StreamOffer, *cellwire.Stream) {
 // TestConsoleOutput: the last lines of the log, without control characters, and the answer
 // when there is none.
 func TestConsoleOutput(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t, plugins.AbilityConsoleLog)
 	c.serves(says("boot\x1b[0m\r\none\ntwo\nlogin: \xff"))
 	all := "boot[0m\none\ntwo\nlogin: \ufffd"
@@ -155,6 +157,7 @@ func TestConsoleOutput(t *testing.T) {
 
 // TestConsoleOutputOfOlderAgents: Nova's answer where a driver has no console.
 func TestConsoleOutputOfOlderAgents(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t)
 	if got := c.act(member, `{"os-getConsoleOutput":{}}`); got.status != 501 || !strings.Contains(got.text, "The requested functionality is not supported.") {
 		t.Errorf("%d %s", got.status, got.text)

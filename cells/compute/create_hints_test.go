@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHintsAboutServers: same_host and different_host, whose servers they may name, and every other
 // hint of Nova's, which is refused by its name.
 func TestHintsAboutServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withFlavors()

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCreateByMicroversion: what may be sent to POST /servers from which microversion to which.
 func TestCreateByMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const always, never = MaxVersion + 1, MaxVersion + 2
 	for _, tt := range []struct {
 		name, more   string // members beside name and flavorRef

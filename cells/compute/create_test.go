@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const image = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -45,6 +46,7 @@ func made(name string, body any) any {
 
 // TestCreateDeleteAndActionsAsInNova boots, deletes and restores as the recordings do.
 func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	boots.room = 10
@@ -91,6 +93,7 @@ func TestCreateDeleteAndActionsAsInNova(t *testing.T) {
 
 // TestRequestedServer is what the scheduler gets of all that can be asked for.
 func TestRequestedServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tiny := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}
 	base := func(change func(*scheduler.CreateRequest)) scheduler.CreateRequest {
 		r := scheduler.CreateRequest{Min: 1, Max: 1}
@@ -160,6 +163,7 @@ func TestRequestedServer(t *testing.T) {
 // TestUnsupportedRequestsAreRejected: what this service has not is refused in a sentence, and what
 // does not come to pass in Nova's.
 func TestUnsupportedRequestsAreRejected(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const base = `"name":"n1","imageRef":"` + image + `","flavorRef":"1"`
 	const none = base + `,"networks":"none"`
 	for _, tt := range []struct {
@@ -221,6 +225,7 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 // TestBootsInAnOutage: a policy decides who may boot although servers of the project are in a cell
 // that is down. The refusal names that policy, and not the cell.
 func TestBootsInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		name, who, rule string
 		allowed         bool
@@ -256,6 +261,7 @@ func TestBootsInAnOutage(t *testing.T) {
 
 // TestSchedulerErrorsHaveTheirStatus: each error of the scheduler has its status.
 func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		err    error
 		status int
@@ -278,6 +284,7 @@ func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
 
 // TestHostNames of servers are made as Nova makes them.
 func TestHostNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]string{
 		"web1": "web1", "Web 1": "web-1", "a_b.c": "a-b-c", "é1": "é1", "日本": "", "-.x.-": "x", "a/b!c": "abc",
 		strings.Repeat("x", 70): strings.Repeat("x", 63), strings.Repeat("日", 70) + "y": "y", "..": "",

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // withFlavors gives a cloud the flavors of the recordings.
@@ -42,6 +43,7 @@ func (c *cloud) withFlavors() {
 // access to the private flavor; here there are no such lists, so it is taken out of what was shown
 // because of that.
 func TestFlavorsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withFlavors()
 	calls := recordedCalls(t, "nova_flavors.json")
@@ -87,6 +89,7 @@ func (r reply) ids() []string {
 
 // TestFlavorLists: who sees which, in which order, a page at a time.
 func TestFlavorLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{MaxLimit: 3})
 	c.withFlavors()
 	for _, f := range []apidb.Flavor{
@@ -143,6 +146,7 @@ func TestFlavorLists(t *testing.T) {
 
 // TestExtraSpecs are added, set, shown and deleted one by one; numbers are kept as text.
 func TestExtraSpecs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withFlavors()
 	const specs = "/v2.1/flavors/1/os-extra_specs"
@@ -194,6 +198,7 @@ func TestExtraSpecs(t *testing.T) {
 
 // TestExtraSpecsAtOnce: of extra specs that are set at the same time none is lost.
 func TestExtraSpecsAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withFlavors()
 	const specs = "/v2.1/flavors/1/os-extra_specs"

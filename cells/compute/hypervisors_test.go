@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // nodeUUID numbers compute nodes.
@@ -72,6 +73,7 @@ func (r reply) hypervisors() string {
 }
 
 func TestHypervisorLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, _ := withNodes(t)
 	const all = "h1 up enabled, H2 up enabled, h3 down disabled"
 	for _, tt := range []struct {
@@ -120,6 +122,7 @@ func TestHypervisorLists(t *testing.T) {
 }
 
 func TestHypervisor(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, boots := withNodes(t)
 	capacity := map[string]any{
 		"vcpus": 8.0, "memory_mb": 4096.0, "local_gb": 100.0, "vcpus_used": 3.0, "memory_mb_used": 512.0, "local_gb_used": 40.0, "free_ram_mb": 3584.0, "free_disk_gb": 60.0,

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestInstanceActions: what each microversion and caller sees of them.
 func TestInstanceActions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{MaxLimit: 4})
 	s := server(1, "s1")
 	c.has(1, s)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ed25519Key is a public key, and its fingerprint by ssh-keygen -E md5.
@@ -53,6 +54,7 @@ func importing(name, key string) string {
 // TestKeyPairsOfEachMicroversion: statuses and members, as Nova's own schemas of responses have
 // them.
 func TestKeyPairsOfEachMicroversion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
 	const path = "/v2.1/os-keypairs"
@@ -91,6 +93,7 @@ func TestKeyPairsOfEachMicroversion(t *testing.T) {
 
 // TestKeyPairRefusals: in Nova's words.
 func TestKeyPairRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
 	quotas.defaults["key_pairs"] = 2
@@ -138,6 +141,7 @@ func TestKeyPairRefusals(t *testing.T) {
 
 // TestKeyPairPages: from 2.35 on lists have pages, each with a link to the next.
 func TestKeyPairPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{MaxLimit: 2})
 	c.withCalls()
 	for _, name := range []string{"c", "a", "b"} {
@@ -168,6 +172,7 @@ func TestKeyPairPages(t *testing.T) {
 // TestGeneratedKey: ssh-keygen reads the private key, and gets the public one and the fingerprint
 // from it.
 func TestGeneratedKey(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
 	pair := c.do(member, "2.2", "POST", "/v2.1/os-keypairs", `{"keypair":{"name":"new"}}`).body["keypair"].(map[string]any)
@@ -190,6 +195,7 @@ func TestGeneratedKey(t *testing.T) {
 // TestImportedKeys: each type that ssh-keygen makes without a device is taken with its fingerprint,
 // and none of whose bytes some are missing, or are too many, or of another type.
 func TestImportedKeys(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, kind := range []string{"rsa", "ed25519", "ecdsa 256", "ecdsa 384", "ecdsa 521"} {
 		name, bits, sized := strings.Cut(kind, " ")
 		file := filepath.Join(t.TempDir(), "key")
@@ -258,6 +264,7 @@ func FuzzSSHKey(f *testing.F) {
 
 // TestImportedCertificate: an X.509 certificate is known by the SHA-1 of its bytes.
 func TestImportedCertificate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	public, private, err := generateKey(apidb.KeySSH)
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +293,7 @@ func TestImportedCertificate(t *testing.T) {
 // TestServerWithKey: a server gets the name and the public key of a key pair of its user, and keeps
 // them; another user's is unknown.
 func TestServerWithKey(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withFlavors()

@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(allCompared)) }
@@ -59,6 +60,7 @@ func countOf(rows []cellwire.Row) map[string]int {
 // Nova's test_with_failing_cells: three cells, one times out, one fails, and the limit of 50 is
 // reached all the same.
 func TestFailingCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 50, Sort: byCreation},
@@ -73,6 +75,7 @@ func TestFailingCells(t *testing.T) {
 // Nova's test_with_failing_middle_cells: a cell gives its first batch and then times out. It counts
 // as down, and nothing of it is shown.
 func TestACellThatFailsBetweenBatches(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, f := range map[string]fault{"timing out": hang, "dying": refuse, "with an error": status(503), "refusing": status(400)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,6 +94,7 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 // Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for
 // nothing but itself.
 func TestOnlyCellTimesOut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		check(t, mergedServers{Down: mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down, Late: true}, mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}))
 		check(t, []string{"cell0"}, namesOf(mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down))
@@ -98,12 +102,14 @@ func TestOnlyCellTimesOut(t *testing.T) {
 }
 
 func TestNoCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	check(t, mergedServers{}, mergeFrom(t, cellwire.ServerQuery{Limit: 10}))
 }
 
 // A cell that takes nearly all of the time takes it from no other cell, also when the others
 // are asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		slow := &listCell{rows: rowsOf("b", 10, 5000, 1), delay: mergeTimeout - 1}
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &listCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
@@ -114,6 +120,7 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 
 // A cell has its time for each batch: one that is slow, and well, is not left out of long lists.
 func TestASlowCellOfManyBatches(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, &listCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &listCell{rows: rowsOf("b", 10, 0, 1)},
@@ -124,7 +131,10 @@ func TestASlowCellOfManyBatches(t *testing.T) {
 }
 
 // How often cells are asked, when none seems to be slow: for that, time passes in a bubble.
-func TestHowOftenCellsAreAsked(t *testing.T) { synctest.Test(t, testHowOftenCellsAreAsked) }
+func TestHowOftenCellsAreAsked(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, testHowOftenCellsAreAsked)
+}
 
 func testHowOftenCellsAreAsked(t *testing.T) {
 	a, b := &listCell{rows: rowsOf("a", 500, 0, 2)}, &listCell{rows: rowsOf("b", 500, 1, 2)}
@@ -164,6 +174,7 @@ func testHowOftenCellsAreAsked(t *testing.T) {
 }
 
 func TestMergeRejectsInvalidPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	first := func(change func(p *cellwire.ServerPage)) func(int, cellwire.ServerPage) cellwire.ServerPage {
 		return func(_ int, p cellwire.ServerPage) cellwire.ServerPage { change(&p); return p }
 	}
@@ -215,6 +226,7 @@ func TestMergeRejectsInvalidPages(t *testing.T) {
 
 // A server that is in two cells, as it is while it is moved, is listed once.
 func TestAServerInTwoCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := mergeFrom(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
 		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &listCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
 	check(t, []cellwire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
@@ -225,6 +237,7 @@ func TestAServerInTwoCells(t *testing.T) {
 }
 
 func TestMergeRejectsInvalidQueries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}}, {Limit: 1, After: cellwire.Key{"x", "y"}},
 		{Limit: 1, Sort: byCreation, After: cellwire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
 		fake := &listCell{}
@@ -238,6 +251,7 @@ func TestMergeRejectsInvalidQueries(t *testing.T) {
 }
 
 func TestMergeEndsWithItsContext(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{fault: hang}, &listCell{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -251,6 +265,7 @@ func TestMergeEndsWithItsContext(t *testing.T) {
 }
 
 func TestFiftyListsDuringAHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1)}, &listCell{fault: hang}, &listCell{rows: rowsOf("c", 100, 0, 3)})
 		start := time.Now()
@@ -272,6 +287,7 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 // For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of
 // the cells that are up gives.
 func TestMergeEqualsASort(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(r *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(1, 450).Draw(r, "limit"), Sort: drawSort(r)}
 		shared := rapid.IntRange(0, 20).Draw(r, "shared")
@@ -351,6 +367,7 @@ func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *listCell 
 
 // Page after page gives every server once.
 func TestPagesFollowEachOther(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		q := cellwire.ServerQuery{Limit: rapid.IntRange(50, 400).Draw(t, "limit"), Sort: drawSort(t)}
 		var fakes []*listCell

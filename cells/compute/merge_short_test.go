@@ -9,11 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestShortPages: a cell whose answer would be too long gives fewer rows than it is asked for, and
 // the rest when it is asked again. In a bubble none seems to be slow.
-func TestShortPages(t *testing.T) { synctest.Test(t, testShortPages) }
+func TestShortPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, testShortPages)
+}
 
 func testShortPages(t *testing.T) {
 	short := func(_ int, p cellwire.ServerPage) cellwire.ServerPage {

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMergeIsReadyWhenACellTimesOut: one cell hangs, and one has all of the rows,
 // in many batches. They are all fetched while the other one is waited for, and none when its time
 // is over.
 func TestMergeIsReadyWhenACellTimesOut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		fakes := make([]*listCell, 50)
 		for i := range fakes {
@@ -45,6 +47,7 @@ func TestMergeIsReadyWhenACellTimesOut(t *testing.T) {
 // TestMergeAsksNoMoreThanNeeded: cells that all answer in good time are asked as often as
 // if each had answered at once.
 func TestMergeAsksNoMoreThanNeeded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
@@ -57,6 +60,7 @@ func TestMergeAsksNoMoreThanNeeded(t *testing.T) {
 // again if it stays silent; if it answers after all, another is given. A cell that is silent after
 // its first rows, which would go with it, lets nothing be foreseen.
 func TestMergeResultsBeforeATimeout(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rows := rowsOf("b", 30, 0, 1)
 	for name, tt := range map[string]struct {
 		late   *listCell
@@ -103,6 +107,7 @@ func TestMergeResultsBeforeATimeout(t *testing.T) {
 // TestMergeIsIndependentOfDelays: cells that answer early, late, in between or never, with rows
 // that are now in one of them and now all over: the list is that of those that answered.
 func TestMergeIsIndependentOfDelays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
@@ -142,6 +147,7 @@ func TestMergeIsIndependentOfDelays(t *testing.T) {
 // TestFiftyInterleavedMerges: all are there when the time of the cell that hangs is over, although
 // there are more than have a turn at once.
 func TestFiftyInterleavedMerges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &listCell{fault: hang}, &listCell{delay: time.Millisecond})
 		start := time.Now()

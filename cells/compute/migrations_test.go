@@ -13,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // queryMigrations answers a query that names one, or is about a page. Filters are the cell's.
@@ -37,6 +38,7 @@ func (c *fakeCell) queryMigrations(r *http.Request) (*http.Response, error) {
 
 // TestMigrationLists: os-migrations in its microversions, over two cells.
 func TestMigrationLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	at := time.Date(2024, 5, 1, 12, 0, 0, 1000, time.UTC)
 	for n := 1; n <= 4; n++ {

@@ -17,6 +17,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // watcher is an Observer that keeps lines.
@@ -28,6 +29,7 @@ func (w *watcher) Answered(a osapi.Answer) {
 
 // TestObserver: one line for each request, of words that no client can make up.
 func TestObserver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, w := newCloud(t, Options{}), &watcher{}
 	c.api.service.Observer = w
 	s := c.has(1, server(1, "a"))
@@ -68,6 +70,7 @@ func TestObserver(t *testing.T) {
 // TestRequestLog: a quick read that succeeds is logged at debug, all else at info, and a fault of
 // the service is an error with its cause.
 func TestRequestLog(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	took := time.Duration(0)
 	things := func(status int, err error) func(*API, *exchange) error {
@@ -135,6 +138,7 @@ func TestRequestLog(t *testing.T) {
 // TestLoggedQuery: a query is logged whole, so that it can be repeated; an unauthenticated client's
 // is cut.
 func TestLoggedQuery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	query := "name=" + strings.Repeat("n", 1000)
 	for who, whole := range map[string]bool{member: true, "": false} {

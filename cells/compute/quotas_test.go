@@ -11,10 +11,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestLimitsAndQuotasAsInNova shows and sets limits as the recordings do.
 func TestLimitsAndQuotasAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
 	quotas.usage["p1"] = cellwire.Usage{Instances: 10, Cores: 10, RAM: 8192}
@@ -36,6 +38,7 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 // TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked
 // for when it does not matter.
 func TestQuotasAreSetTogether(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
 	quotas.usage["p9"] = cellwire.Usage{Instances: 2, Cores: 8, RAM: 4096}
@@ -77,6 +80,7 @@ func TestQuotasAreSetTogether(t *testing.T) {
 
 // TestRemovedNetworksQuota: before 2.36 the schema still has it, so that the refusal can say why.
 func TestRemovedNetworksQuota(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
 	got := c.do(admin, "2.35", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"networks":1}}`)

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // recordedServer numbers the servers of the recordings.
@@ -102,6 +103,7 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 // TestServerCallsAsInNova goes through power actions, names, metadata, tags and the history of
 // servers as Nova 26 answered, with cells as they are.
 func TestServerCallsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, act := recordedCloud(t)
 	const name = "itemNotFound: Instance "
 	const none, one = name + "aaaaaaaa-0000-4000-8000-000000000000 could not be found.", name + "aaaaaaaa-0000-4000-8000-000000000001 could not be found."
@@ -120,6 +122,7 @@ func TestServerCallsAsInNova(t *testing.T) {
 
 // TestHypervisorsAsInNova lists and shows hypervisors as Nova 26 answered.
 func TestHypervisorsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	boots.capacities = map[string]scheduler.Capacity{}

@@ -8,11 +8,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestNovaFitsTheDocument compares the answers of Nova 26 with the document: a client that is
 // written for the one understands the other.
 func TestNovaFitsTheDocument(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	seen := map[string]bool{}
 	for _, file := range []string{
 		"nova_aggregates.json", "nova_create_delete.json", "nova_flavors.json", "nova_hypervisors.json", "nova_quotas.json",
@@ -78,6 +81,7 @@ func fromNovaAt(version string, answer []byte) http.Header {
 
 // TestServersOfNovaFitTheDocument does so with the servers that Nova 26 showed.
 func TestServersOfNovaFitTheDocument(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	data, err := recordings.ReadFile("testdata/nova_server_views.json")
 	if err != nil {
 		t.Fatal(err)

@@ -21,11 +21,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/openapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestReferenceIsCurrent compares docs/api-compute.md and the OpenAPI document with the tables of
 // the API.
 func TestReferenceIsCurrent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	reference := Reference()
 	golden.Text(t, "../../docs/api-compute.md", string(reference.Markdown()))
 	document, err := reference.OpenAPI()
@@ -90,6 +92,7 @@ func malformed(answer string) bool {
 // TestEveryRuleIsInTheReference: what handlers ask the policy for, the reference has. What a
 // refusal of these tests names is compared with its call, see askedRule.
 func TestEveryRuleIsInTheReference(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inReference := map[string]bool{string(ruleAdmin): true}
 	for _, c := range Reference().Calls {
 		for _, p := range c.Policies {
@@ -136,6 +139,7 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 
 // TestOnlyVersionDocumentsAreNotInTheReference: all other routes say what they are.
 func TestOnlyVersionDocumentsAreNotInTheReference(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, r := range allRoutes() {
 		isAction := strings.HasSuffix(r.path, "/action")
 		if r.about == nil && !r.open && !isAction {
@@ -151,6 +155,7 @@ func allCompared(code int) { os.Exit(openapi.Complete(code, document)) }
 // TestHistoryIsThatOfTheReference: what changes in the form of requests and answers is in the
 // history, and where that says that something changes, it does.
 func TestHistoryIsThatOfTheReference(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := Reference()
 	changes := map[int]string{int(MinVersion): "the API"}
 	note := func(v int, c *apidoc.Call, what string) {

@@ -34,6 +34,7 @@ func (c *consoleHost) urlOf() string {
 
 // TestRemoteConsoles: Nova's bodies, and its refusals of what there is not.
 func TestRemoteConsoles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t, plugins.AbilityConsole)
 	first, second := c.urlOf(), c.urlOf()
 	if first == second || !strings.HasPrefix(first, "http://compute/serial-console?token=") || len(first) < 80 {
@@ -86,6 +87,7 @@ func echoes(_ cellwire.StreamOffer, end *cellwire.Stream) {
 // TestConsoleProxy: the page and the websocket of a URL, for as long as its token is good, and only
 // for pages of this host.
 func TestConsoleProxy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t, plugins.AbilityConsole)
 	c.serves(echoes)
 	api := httptest.NewServer(c.api)
@@ -93,7 +95,7 @@ func TestConsoleProxy(t *testing.T) {
 	t.Cleanup(c.api.CloseConsoles)
 	_, token, _ := strings.Cut(c.urlOf(), "?")
 	url := api.URL + "/serial-console?" + token
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	dial := func(url string, header http.Header) (*websocket.Conn, int) {
 		t.Helper()
@@ -184,6 +186,7 @@ func TestConsoleProxy(t *testing.T) {
 
 // TestConsoleTokensExpire: a URL is good for as long as the configuration says.
 func TestConsoleTokensExpire(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t, plugins.AbilityConsole)
 	c.api.options.TokenTTL = time.Hour
 	_, token, _ := strings.Cut(c.urlOf(), "token=")

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPowerActions: states, callers and cells that allow them or do not, in Nova's words.
 func TestPowerActions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		on     = `{"os-start":null}`
 		off    = `{"os-stop":null}`

@@ -13,10 +13,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDeletesAndActions: calls of the scheduler, and the answers to its errors.
 func TestDeletesAndActions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const hour = time.Hour
 	isDown := &gather.DownError{Cell: apidb.Cell{Name: "cell1"}, Err: fmt.Errorf("connection refused")}
 	down := "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
@@ -64,7 +66,6 @@ func TestDeletesAndActions(t *testing.T) {
 		{name: "another action", action: "resize", cell: 1, status: 400, says: "badRequest: There is no such action: resize"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			callers["operator"] = [2]string{"root:ops", "admin"}
 			c := newCloud(t, Options{Reclaim: tt.reclaim})
 			boots, _ := c.withCalls()
 			boots.err = tt.err
@@ -102,6 +103,7 @@ func TestDeletesAndActions(t *testing.T) {
 // TestDeletedBeforeItWasPlaced: what the owner deleted is not there any more, although its mapping
 // is.
 func TestDeletedBeforeItWasPlaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.has(nowhere, server(1, "s1"))

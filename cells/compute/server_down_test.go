@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // crowd are servers of three projects: c0-… in cell0 (in error), c1-… in cell1, c2-… in cell2, and
@@ -68,6 +69,7 @@ var (
 // TestListsWhileACellIsDown: which lists have minimal records, which leave the cell out, and which
 // are refused.
 func TestListsWhileACellIsDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
 		t.Fatalf("with all cells up: %v", got)
@@ -177,6 +179,7 @@ func TestListsWhileACellIsDown(t *testing.T) {
 
 // TestMinimalRecords: their keys and values in the three calls.
 func TestMinimalRecords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	c.cell(1).fail = refused
 	id := uuid(4)
@@ -232,6 +235,7 @@ func (s specless) RequestSpec(ctx context.Context, uuid string) (apidb.RequestSp
 
 // TestShowWhileACellIsDown: 200, 404 and 500, before 2.69 and from then on.
 func TestShowWhileACellIsDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	c.sql("DELETE FROM request_specs WHERE instance_uuid = '%s'", uuid(2))
 	const down = "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
@@ -288,6 +292,7 @@ func TestShowWhileACellIsDown(t *testing.T) {
 // TestEveryFailureOfACellIsDown: lists are the same whether a cell refuses, fails, or answers what
 // is no answer.
 func TestEveryFailureOfACellIsDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, fail := range waysToBeDown {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = fail
@@ -305,6 +310,7 @@ func TestEveryFailureOfACellIsDown(t *testing.T) {
 
 // TestOtherCellsDown: cell0, several, and all of them.
 func TestOtherCellsDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		down []int
 		want []string
@@ -333,6 +339,7 @@ func TestOtherCellsDown(t *testing.T) {
 // TestListsThatMustNotSkip: with list_records_by_skipping_down_cells off, what cannot have minimal
 // records is refused.
 func TestListsThatMustNotSkip(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		who, version, query string
 		perProject          bool

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // read reads the query of a list, as a user.
@@ -58,6 +59,7 @@ func pointer[T any](v T) *T { return &v }
 
 // TestFiltersOfAnAdministrator: what each filter asks of the cells.
 func TestFiltersOfAnAdministrator(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for query, want := range map[string]cellwire.ServerQuery{
 		"":                             {},
@@ -126,6 +128,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 
 // TestWrongQueries: what is refused, in the words of Nova.
 func TestWrongQueries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for _, tt := range []struct {
 		who, version, query string
@@ -190,6 +193,7 @@ func TestWrongQueries(t *testing.T) {
 // it of other parameters. The names are those of Nova 26's schemas of 2.1 and, for tags, 2.26;
 // members and administrators are refused alike, also where members may not filter.
 func TestEmptyPatternsAreRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for _, name := range []string{
 		"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "description", "display_description", "display_name", "flavor",
@@ -219,6 +223,7 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 
 // TestLimits: how many records a page has at most.
 func TestLimits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{MaxLimit: 50})
 	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50, "limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
 		if got, err := c.read(member, "2.1", query); err != nil || got.limit != want {

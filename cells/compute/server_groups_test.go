@@ -11,10 +11,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestServerGroupsAsInNova makes, lists and deletes groups as the recordings do.
 func TestServerGroupsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
 	c.replayAliased(recordedCalls(t, "nova_server_groups.json"), map[string]ours{})
@@ -34,6 +36,7 @@ func TestServerGroupsAsInNova(t *testing.T) {
 // TestServerInAGroup: the hint group, by whom, and what becomes of it; members that are deleted are
 // not shown.
 func TestServerInAGroup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withFlavors()

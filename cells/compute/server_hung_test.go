@@ -10,11 +10,14 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHungCell: a list waits for it once, however much is asked of it, and loses none of the
 // others' servers; a project that has nothing in it need not wait.
 func TestHungCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		name, who, path string
 		perProject      bool
@@ -55,6 +58,7 @@ func TestHungCell(t *testing.T) {
 // TestManyListsDuringAHang: all are answered when the cell's time is over, and nothing of them is
 // left.
 func TestManyListsDuringAHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) { // It fails if goroutines are left.
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = hung
@@ -80,6 +84,7 @@ func TestManyListsDuringAHang(t *testing.T) {
 
 // TestSlowCell: an answer just in time is an answer.
 func TestSlowCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = func(r *http.Request, _ int) (*http.Response, error) {

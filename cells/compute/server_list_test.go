@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // next is the path of the next page, "" without one.
@@ -49,6 +50,7 @@ func (c *cloud) follow(who, version, path string) []string {
 // TestPages: whatever the size of a page, what is on the pages one after another is the whole list,
 // each server once; with a cell down it is the list without that cell.
 func TestPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	for _, down := range []bool{false, true} {
 		want := allUp
@@ -67,6 +69,7 @@ func TestPages(t *testing.T) {
 
 // TestNextLink: when there is one, and what it says.
 func TestNextLink(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	build, c1old := uuid(11), uuid(10)
 	for path, want := range map[string]string{
@@ -91,6 +94,7 @@ func TestNextLink(t *testing.T) {
 // TestNoNextLinkAfterUnknown: a list that is full ends with a record that can be a marker, or has
 // no link. Minimal records take what room there is up to max_limit.
 func TestNoNextLinkAfterUnknown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		most     int
 		down     []int
@@ -128,6 +132,7 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 // TestPlacedAndNotReleased: a server that has a cell and a build request is shown once, as being
 // built, whether its cell shows it, hides it, or is down, and the page is not shorter for it.
 func TestPlacedAndNotReleased(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	if err := c.store.Place(context.Background(), uuid(11), cellUUID(1)); err != nil {
 		t.Fatal(err)
@@ -165,6 +170,7 @@ func TestPlacedAndNotReleased(t *testing.T) {
 
 // TestMarkerThatIsDeleted: a list goes on after a server that was deleted meanwhile.
 func TestMarkerThatIsDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
 	for n, name := range map[int]string{8: "deleted", 9: "softly deleted"} {
 		got := c.ask(member, "2.69", "/v2.1/servers?marker="+uuid(n))
@@ -177,6 +183,7 @@ func TestMarkerThatIsDeleted(t *testing.T) {
 // TestListWithoutAProject: an administrator without a project has no servers, and not everybody's,
 // unless these are asked for.
 func TestListWithoutAProject(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
 	c.api.service.Authenticator = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{roleAdmin}}}
 	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {
@@ -188,6 +195,7 @@ func TestListWithoutAProject(t *testing.T) {
 
 // TestServerInTwoCells: it is listed once, as what a cell says of it, and never also as unknown.
 func TestServerInTwoCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	copied := c.cell(1).servers[1] // c1-b
 	c.cell(2).servers = append(c.cell(2).servers, copied)
@@ -204,6 +212,7 @@ func TestServerInTwoCells(t *testing.T) {
 // TestCellDiesBetweenBatches: the rows that it gave before do not count; its servers are unknown,
 // each once.
 func TestCellDiesBetweenBatches(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{ListSkipsDownCells: true, MaxLimit: 300})
 	var want []string
 	for n := range 250 {
@@ -227,6 +236,7 @@ func TestCellDiesBetweenBatches(t *testing.T) {
 
 // TestDisabledCell: nothing is placed there, but what is there is listed and shown.
 func TestDisabledCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
 	if err := c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(1), Name: "cell1", URL: "http://cell1", Disabled: true}); err != nil {
 		t.Fatal(err)
@@ -242,6 +252,7 @@ func TestDisabledCell(t *testing.T) {
 // TestRequestsToCells: a list asks each cell once, a show one cell once, and no cell when nothing
 // can be found.
 func TestRequestsToCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct {
 		who, path string
 		want      []int
@@ -274,6 +285,7 @@ func TestRequestsToCells(t *testing.T) {
 // TestSortedLists: the orders that lists can have, with the servers that are being built always
 // first.
 func TestSortedLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
 	for query, want := range map[string][]string{
 		"sort_key=display_name&sort_dir=asc":                                 {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
@@ -308,6 +320,7 @@ func TestSortedLists(t *testing.T) {
 
 // TestAnyQuery: whatever is asked for, there is an answer, and it is no 500.
 func TestAnyQuery(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	var names []string
 	for _, p := range serverQuery.all {
@@ -345,6 +358,7 @@ func TestAnyQuery(t *testing.T) {
 // TestPatterns: administrators search the columns that Nova searches, among servers of cells and
 // those that are being built.
 func TestPatterns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for i, hostname := range []string{"web-1", "db-1", "web-2"} {
 		s := server(i+1, "vm-"+hostname)

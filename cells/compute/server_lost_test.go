@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestServerMissingInItsCellIsLogged: owners get the 404 that Nova has, and the log says that it
 // ought to be there: once a minute for each cell, and not of a server that is deleted.
 func TestServerMissingInItsCellIsLogged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	now := start
 	c.api.service.Now = func() time.Time { return now }

@@ -10,11 +10,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMoves: evacuate, migrate, confirmResize and revertResize, in states, by callers and with
 // bodies that allow them or do not, in Nova's words and order.
 func TestMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		evacuate = `{"evacuate":{}}`
 		migrate  = `{"migrate":null}`

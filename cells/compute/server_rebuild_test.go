@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const otherImage = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
@@ -37,6 +38,7 @@ const rebuildPath = "/v2.1/servers/00000001-0000-4000-8000-000000000001/action"
 
 // TestRebuild: what the cell is asked for, and which members the answer has in each microversion.
 func TestRebuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	data := base64.StdEncoding.EncodeToString([]byte("#!/bin/sh\n"))
 	for _, tt := range []struct {
 		name, version, body string
@@ -95,6 +97,7 @@ func TestRebuild(t *testing.T) {
 // TestRebuildWithUserDataNeedsItsHost: new user data is sent only to a host that may have it, and
 // only if the server is still there. Without new data no host is asked for.
 func TestRebuildWithUserDataNeedsItsHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tt := range map[string]struct {
 		members, host string
 		err           error
@@ -133,6 +136,7 @@ func TestRebuildWithUserDataNeedsItsHost(t *testing.T) {
 
 // TestRebuildRefused: nothing is changed by what is refused.
 func TestRebuildRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	with := func(members string) string { return `{"rebuild":{"imageRef":"` + otherImage + `"` + members + `}}` }
 	cannot := func(kind, state string) string {
 		return "conflictingRequest: Cannot 'rebuild' instance " + uuid(1) + " while it is in " + kind + " " + state

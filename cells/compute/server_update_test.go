@@ -10,6 +10,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // exchanged is a call about server 1, below its path, and its answer.
@@ -48,6 +49,7 @@ func marked(t *testing.T, vm string, cell int) *cloud {
 }
 
 func TestMetadata(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	gone := "itemNotFound: Metadata item was not found"
 	marked(t, cellwire.VMActive, 1).hold(member, "2.1", []exchanged{
 		{"GET /metadata", "", 200, `{"metadata":{"a":"1"}}`},
@@ -80,6 +82,7 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestTags(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := marked(t, cellwire.VMStopped, 1)
 	c.hold(member, "2.26", []exchanged{
 		{"GET /tags", "", 200, `{"tags":["x"]}`},
@@ -124,6 +127,7 @@ func TestTags(t *testing.T) {
 
 // TestUpdate: what can be changed in each microversion, and which members the answer has.
 func TestUpdate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := marked(t, cellwire.VMActive, 1)
 	body := func(got reply) map[string]any {
 		s, _ := got.body["server"].(map[string]any)

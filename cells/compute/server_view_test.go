@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // recorded are servers as nova-api 26.2.2 showed them, by what they are, the user's role and the
@@ -30,6 +31,7 @@ var recordedName = regexp.MustCompile(`^show-(.+)-(admin|member)-(2\.\d+)$`)
 // TestServersLookAsInNova shows servers at many microversions and compares whole records with those
 // of Nova. What the servers are is read from what Nova showed to an administrator at 2.69.
 func TestServersLookAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var records map[string]map[string]any
 	if err := json.Unmarshal(recorded, &records); err != nil {
 		t.Fatal(err)
@@ -81,6 +83,7 @@ func TestServersLookAsInNova(t *testing.T) {
 // TestHostStatus: administrators see the status of a server's host, as
 // nova.compute.api.API.get_instance_host_status has it.
 func TestHostStatus(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for i, tt := range []struct {
 		host                 string
@@ -113,6 +116,7 @@ func TestHostStatus(t *testing.T) {
 
 // TestServersOfADownCellLookAsInNova compares minimal records with those of Nova.
 func TestServersOfADownCellLookAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var records map[string]map[string]any
 	if err := json.Unmarshal(recorded, &records); err != nil {
 		t.Fatal(err)

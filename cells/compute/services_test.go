@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The services of the recordings.
@@ -48,6 +49,7 @@ func computeServices(_ string, body any) any {
 
 // TestServicesAsInNova lists and changes services as the recordings do.
 func TestServicesAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.servicesOf(1, c1h1, c1h2).refusal = cellwire.CodeInUse
 	c.servicesOf(2, c2h1, c2h2)
@@ -81,6 +83,7 @@ func (r reply) hosts() []string {
 // TestServicesOfCellsThatAreDown: from 2.69 on the hosts of a cell that is down are there with
 // three members; before, they are left out, and never is it an error, whatever else is configured.
 func TestServicesOfCellsThatAreDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type cells = map[int]func(*cloud)
 	down := func(n int) func(*cloud) { return func(c *cloud) { c.cell(n).fail = refused } }
 	for _, tt := range []struct {
@@ -123,6 +126,7 @@ func TestServicesOfCellsThatAreDown(t *testing.T) {
 
 // TestServicesComeBack: the next list has them, without anything being done.
 func TestServicesComeBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	all := c.servicesOf(1, c1h1)
 	c.cell(1).fail = refused
@@ -136,6 +140,7 @@ func TestServicesComeBack(t *testing.T) {
 // TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no
 // cell that is up may be there.
 func TestServiceChangesInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that is responding, and not all are. Try again when they are back."
 	const isDown = "computeFault: NovaException: The service's cell is not responding. Try again when it is back."
 	for _, tt := range []struct {
@@ -166,6 +171,7 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 // TestServicesAreDeleted: a host goes from its cell, and from the API database if it is mapped to
 // that cell, or nothing changes.
 func TestServicesAreDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
 	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
 	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: computeBinary} // its agent was once at cell 1
@@ -225,6 +231,7 @@ func TestServicesAreDeleted(t *testing.T) {
 // TestServiceThatWasNeverChanged has no time of a change, and the default zone when no
 // aggregate says another one.
 func TestServiceThatWasNeverChanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{DefaultZone: "here"})
 	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})
 	got := c.ask(admin, "2.69", "/v2.1/os-services").body["services"].([]any)[0]

@@ -253,9 +253,18 @@ var start = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 
 const cellTimeout = time.Minute
 
+// apiTemplate is what API databases begin as.
+var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
+	store, err := apidb.Open(context.Background(), dsn, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 func newCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
-	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: dbservers.Fresh(t)}
+	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: apiTemplate.Fresh(t)}
 	var err error
 	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)
@@ -340,7 +349,7 @@ const (
 
 var callers = map[string][2]string{
 	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
-	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"},
+	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"}, "operator": {"root:ops", "admin"},
 }
 
 // reply is an answer.

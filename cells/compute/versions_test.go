@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestVersionDocuments: as Nova's, but for its v2.0, which is not here, and its highest
 // microversion.
 func TestVersionDocuments(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	withoutOld := func(list any) []any {
 		var kept []any
@@ -51,6 +54,7 @@ func TestVersionDocuments(t *testing.T) {
 // TestVersionDocumentsNeedNoAuthentication: clients read them before they have a token, and find
 // out from them where the API is.
 func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{Endpoint: "https://api.example.org/"})
 	for _, tt := range []struct{ path, link string }{
 		{"/", "https://api.example.org/v2.1/"}, {"/v2.1", "https://api.example.org/v2.1/"}, {"/v2.1/", "https://api.example.org/v2.1/"},

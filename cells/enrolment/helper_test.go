@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -57,13 +58,24 @@ func (w *world) now() time.Time {
 // stopClock sets the clock of the service, which goes on only with later.
 func (w *world) stopClock(at time.Time) { w.stop.Store(&at) }
 
+// template is what API databases begin as.
+var template = dbservers.NewTemplate(func(dsn string) error {
+	store, err := apidb.Open(context.Background(), dsn, apidb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 func newWorld(t *testing.T, change func(*enrolment.Config)) *world {
 	t.Helper()
 	w := &world{t: t, log: &testproc.Buffer{}}
 	var err error
 	w.ca, err = pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())
 	must(t, err)
-	w.store, err = apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})
+	database := filepath.Join(dbservers.Memory(t), "api.db")
+	must(t, template.Copy(database))
+	w.store, err = apidb.Open(t.Context(), database, apidb.Options{})
 	must(t, err)
 	_, err = w.store.CreateCell(t.Context(), apidb.Cell{UUID: cell1, Name: "cell1", URL: "https://cell1.example:8780"})
 	must(t, err)

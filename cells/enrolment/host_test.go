@@ -12,11 +12,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestIdentityOfAnother: Begin takes no file for the identity that the agent's user may have left
 // in its place. With --again the file is replaced without being read.
 func TestIdentityOfAnother(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	key, text, err := pki.NewKey()
 	must(t, err)
@@ -52,6 +54,7 @@ func TestIdentityOfAnother(t *testing.T) {
 // TestPendingKeyOfAnother: joining takes no file for its key that the agent's user may have left in
 // its place.
 func TestPendingKeyOfAnother(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, text, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)

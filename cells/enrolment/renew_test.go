@@ -19,11 +19,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRenew: with its certificate a host gets another one, for a new key. The old key is its own
 // until the new one was shown, so that a lost answer does no harm.
 func TestRenew(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	first := w.joined("h1", enrolment.Node{UUID: nodeA})
 	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
@@ -58,6 +60,7 @@ func TestRenew(t *testing.T) {
 // TestConfirm: the key of before ends when the new certificate is confirmed, not a renewal later. A
 // lost answer, and the same again, do no harm.
 func TestConfirm(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	first := w.joined("h1", enrolment.Node{UUID: nodeA})
 	must(t, w.confirm(first)) // nothing was renewed yet
@@ -92,6 +95,7 @@ func TestConfirm(t *testing.T) {
 // TestTwoHolders: of two machines with one identity, the one that renewed second learns when and
 // from where the other did, and an operator sees it, however often the copy is shown.
 func TestTwoHolders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	counted := &countedRefusals{}
 	w := newWorld(t, func(c *enrolment.Config) { c.Observer = counted })
 	host := w.joined("h417")
@@ -146,6 +150,7 @@ func TestTwoHolders(t *testing.T) {
 // one that was never confirmed is, with a conflict to see. A copy does not use up the renewals and
 // refusals of the host.
 func TestRenewalRaces(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	w.stopClock(time.Now()) // requests are counted for a minute
 	first := w.joined("h1")
@@ -183,6 +188,7 @@ func TestRenewalRaces(t *testing.T) {
 // TestRefusalsTakeNoLock: a host that is refused changes nothing in the database, and does not wait
 // for those that do.
 func TestRefusalsTakeNoLock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var store *countedStore
 	w := newWorld(t, func(c *enrolment.Config) {
 		store = &countedStore{Store: c.Store}
@@ -214,6 +220,7 @@ func TestRefusalsTakeNoLock(t *testing.T) {
 // TestRenewRefused: certificates of others, of hosts that are not enrolled any more, and of
 // services renew nothing.
 func TestRenewRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	denied := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
 	file, err := pki.OpenDenyFile(denied, zerolog.Nop())

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // renewal is a renewer with a CA in the place of the service.
@@ -133,6 +134,7 @@ func (r *renewal) run(n *enrolment.Renewer, f func()) {
 
 // TestRenewerRenewsAtAThird: with a new key each time, and one file that always fits together.
 func TestRenewerRenewsAtAThird(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewal(t)
 		path := r.joined(enrolment.Node{UUID: nodeA})
@@ -166,6 +168,7 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 // TestRenewerBacksOff: failures are retried soon and then less often, so that there are many
 // attempts before the certificate expires; a refusal less often; and success ends it.
 func TestRenewerBacksOff(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewal(t)
 		path := r.joined(enrolment.Node{UUID: nodeA})
@@ -204,6 +207,7 @@ func TestRenewerBacksOff(t *testing.T) {
 // after each renewal; until it is done; and again each hour, so that a host whose identity was
 // copied learns that another machine renewed it.
 func TestRenewerConfirms(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewal(t)
 		path := r.joined(enrolment.Node{UUID: nodeA})
@@ -255,6 +259,7 @@ func TestRenewerConfirms(t *testing.T) {
 // TestRenewerFollowsTheHost: nodes that become known after the join are bound at once, and a host
 // that joins again is renewed without a restart.
 func TestRenewerFollowsTheHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewal(t)
 		path := r.joined()
@@ -288,6 +293,7 @@ func TestRenewerFollowsTheHost(t *testing.T) {
 
 // TestIdentityRefused: what does not fit together is not written.
 func TestIdentityRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := newRenewal(t)
 	k, other := newKeyPair(t, "h1"), newKeyPair(t, "h1")
 	good := r.sign(k.csr, nil)

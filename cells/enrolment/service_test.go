@@ -27,11 +27,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestJoin: a host gets a certificate for what the operator said, and learns where its cell and
 // Placement are. Whatever its request says of it counts nothing.
 func TestJoin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	token := w.invite("h1", false, enrolment.Node{UUID: nodeA, Name: "h1.example.com"})
 	key, keyPEM, err := pki.NewKey()
@@ -65,6 +67,7 @@ func TestJoin(t *testing.T) {
 // TestTheFirstNodesThatAHostNamesAreItsOwn: an operator who named none trusts the one-time token
 // for them, once.
 func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	c := w.joined("h1", enrolment.Node{UUID: strings.ToUpper(nodeA)})
 	if id := identity(t, c); !slices.Equal(id.Nodes, []string{nodeA}) {
@@ -100,6 +103,7 @@ func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
 // TestAHostDoesNotChooseForeignNames: what a host calls its nodes gives it no right to the trees of
 // other hosts. Operators give other names, and none that is another host's.
 func TestAHostDoesNotChooseForeignNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	w.joined("victim")
 	others := []string{"victim", "victim.example.com", "h417x", "compute-api", "later"}
@@ -171,6 +175,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 
 // TestNoReasonStopsTheDenyList: a text for people does not keep the list from being published.
 func TestNoReasonStopsTheDenyList(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	h1, h2 := w.joined("h1"), w.joined("h2")
 	_, err := enrolment.Evict(t.Context(), w.store, "h1", "", strings.Repeat("x", 501), w.now())
@@ -197,6 +202,7 @@ func TestNoReasonStopsTheDenyList(t *testing.T) {
 
 // TestEvictionCoversCertificatesOfAFastClock: the machine of the operator may be behind.
 func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	w.later.Store(int64(5 * time.Minute))
 	c := w.joined("h1")
@@ -210,6 +216,7 @@ func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
 
 // TestJoinAfterRevocationByFile: the certificate begins when the denial of the file ends.
 func TestJoinAfterRevocationByFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(path, []byte("h1 "+time.Now().UTC().Format(time.RFC3339)+" lost\n"), 0o600))
 	file, err := pki.OpenDenyFile(path, zerolog.Nop())
@@ -222,6 +229,7 @@ func TestJoinAfterRevocationByFile(t *testing.T) {
 
 // TestJoinRefused: wrong tokens, requests and nodes change nothing, and each is named.
 func TestJoinRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	w.joined("owner", enrolment.Node{UUID: nodeA})
 	token := w.invite("h1", false)
@@ -306,6 +314,7 @@ func TestJoinRefused(t *testing.T) {
 // TestATokenIsGoodOnce: for one key. The same request again is answered, because an answer may be
 // lost; two machines with one token do not both join.
 func TestATokenIsGoodOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	token, k := w.invite("h1", false), newKeyPair(t, "h1")
 	first, err := w.join(token, k, enrolment.Node{UUID: nodeA})
@@ -347,6 +356,7 @@ func TestATokenIsGoodOnce(t *testing.T) {
 // TestFailedJoinsAreBounded: guesses of one network are refused for a while. A host with a good
 // token joins: it may share the address with them.
 func TestFailedJoinsAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	token, k := w.invite("h1", false), newKeyPair(t, "h1")
 	wrong := enrolment.NewToken(w.ca.Fingerprint())
@@ -368,6 +378,7 @@ func TestFailedJoinsAreBounded(t *testing.T) {
 
 // TestJoinTrustsTheCAOfTheToken: the token is given to no other server.
 func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w, other := newWorld(t, nil), newWorld(t, nil)
 	_, err := enrolment.Join(t.Context(), other.url, w.invite("h1", false), newKeyPair(t, "h1").csr, nil)
 	if !errors.Is(err, enrolment.ErrOtherCA) {
@@ -391,6 +402,7 @@ func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
 // TestDenyListIsReadOnce: clients of which none is known cost one read of the database in a second,
 // however many they are. What this service's file denies shows at once, evictions after a second.
 func TestDenyListIsReadOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var store *countedStore
 	path := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(path, []byte("filed "+time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600))
@@ -428,6 +440,7 @@ func TestDenyListIsReadOnce(t *testing.T) {
 
 // TestEnrolledAgain: a new token ends the identity of before, within the same second too.
 func TestEnrolledAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	var old []tls.Certificate
 	for range 4 {

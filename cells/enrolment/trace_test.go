@@ -22,6 +22,7 @@ import (
 // TestTraces: a join is a trace, and the service's part of a renewal and a confirmation is in the
 // trace of the host's agent. There is no trace of a client without a good token or certificate.
 func TestTraces(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	collector := testproc.NewCollector(t)
 	start := func(service string) *tracing.Tracing {
 		spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: service, Logger: zerolog.Nop()})

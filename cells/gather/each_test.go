@@ -11,11 +11,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestEach: each answer is given when it is there, and what is done with it takes no time from the
 // cells that are still to answer.
 func TestEach(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs, slow(9*time.Second), up)
 		type given struct {
@@ -37,6 +39,7 @@ func TestEach(t *testing.T) {
 
 // TestEachWithAPanic: nothing is left of the others.
 func TestEachWithAPanic(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) { // it fails if goroutines are left
 		c := newCloud(hangs, up)
 		defer func() { check(t, any("no"), recover()) }()

@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -174,6 +175,7 @@ const (
 )
 
 func TestErrorsThatMeanDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tests := []struct {
 		name string
 		b    behaviour
@@ -229,6 +231,7 @@ func TestErrorsThatMeanDown(t *testing.T) {
 // Nova's test_scatter_gather_cells_timeout: of two workers one is blocked; the other's result is
 // there, and a sentinel.
 func TestOneOfTwoIsBlocked(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, hangs)
 		check(t, []string{isUp, isHung}, states(c.all(t.Context(), c.gatherer(0))))
@@ -238,6 +241,7 @@ func TestOneOfTwoIsBlocked(t *testing.T) {
 // Nova's test_scatter_gather_cells_queued_task_cancelled and _exception: what runs ends, and an
 // error of ask's own is its result.
 func TestErrorsThatDoNotMeanDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
 		g := c.gatherer(pingInterval)
@@ -267,6 +271,7 @@ func TestErrorsThatDoNotMeanDown(t *testing.T) {
 }
 
 func TestPanicReachesTheCaller(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(up, up)
 	g := c.gatherer(0)
 	defer func() {
@@ -285,6 +290,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 }
 
 func TestFiftyListsDuringAHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, hangs, slow(time.Second))
 		g := c.gatherer(0)
@@ -306,6 +312,7 @@ func TestFiftyListsDuringAHang(t *testing.T) {
 }
 
 func TestNoClient(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(up)
 	g := c.gatherer(0)
 	c.cells[0].URL = "nonsense"
@@ -320,6 +327,7 @@ func TestNoClient(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, refused)
 		g := c.gatherer(0)
@@ -363,7 +371,8 @@ func BenchmarkGather50(b *testing.B) {
 // The same over real sockets: cells that take connections and say nothing, or stop half way. No
 // others are asked: so the short timeout decides nothing but when the test ends, however slow the
 // machine is.
-func TestRealTimeout(t *testing.T) {
+func TestTimeoutOverSockets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -393,6 +402,7 @@ func TestRealTimeout(t *testing.T) {
 
 // TestARenamedCell: a client means a cell by its name, so that another name needs another one.
 func TestARenamedCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var made []string
 	g := gather.New(gather.Options{Timeout: time.Second, Logger: zerolog.Nop(), Client: func(c apidb.Cell) (*cellclient.Client, error) {
 		made = append(made, c.Name)

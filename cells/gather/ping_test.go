@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pinged is a gatherer that pings the cells of a cloud until the test ends, or stop is called.
@@ -83,6 +84,7 @@ func behaves(ping, other behaviour) behaviour {
 // request is sent, whenever it begins; requests do not wait for it then, and it is used again with
 // the first ping that it answers.
 func TestPingsFindAHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for begins := 10 * time.Second; begins < 11*time.Second; begins += 130 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(up)
@@ -125,6 +127,7 @@ func TestPingsFindAHang(t *testing.T) {
 // TestHangEndsRequests: those under way when a cell begins to hang end with its DownTime, and say
 // that they may have reached it.
 func TestHangEndsRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, begins := range map[string]behaviour{"at once": hangs, "in the middle of an answer": stalls} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -156,6 +159,7 @@ func TestHangEndsRequests(t *testing.T) {
 // TestSlowCellIsNotDown: one that answers pings, or requests, is up, whatever else it takes its
 // time for; and one whose pings take nearly as long as they may.
 func TestSlowCellIsNotDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tt := range map[string]struct {
 		behave behaviour
 		want   gather.Counts // of requests
@@ -183,6 +187,7 @@ func TestSlowCellIsNotDown(t *testing.T) {
 // TestStoppedProcessFindsNoHang: when it is this process that did not run, the cell is pinged again
 // instead of being down.
 func TestStoppedProcessFindsNoHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
 		g, _ := c.pinged(t)
@@ -218,6 +223,7 @@ func (c *cloud) allAnsweredLately(g *gather.Gatherer) bool {
 // TestOverload: while most cells that are up answer pings slowly, one that does not answer has more
 // time, but not forever; if only some do, it has not.
 func TestOverload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tt := range map[string]struct {
 		others []behaviour
 		takes  time.Duration // until it is known that a cell hangs
@@ -260,6 +266,7 @@ func TestOverload(t *testing.T) {
 // TestPingsThatFail: a cell that refuses connections is down, and up again with the next ping, but
 // requests are sent to it all the same, as they cost no time.
 func TestPingsThatFail(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(refused)
 		g, _ := c.pinged(t)
@@ -292,6 +299,7 @@ func TestPingsThatFail(t *testing.T) {
 // TestPingsDoNotHideABrokenCell: one that answers pings, and requests wrongly, is down until it
 // answers a request; the log does not say so each second.
 func TestPingsDoNotHideABrokenCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(behaves(up, answers(500, `{"code":"internal","message":"x"}`)))
 		g, _ := c.pinged(t)
@@ -314,6 +322,7 @@ func TestPingsDoNotHideABrokenCell(t *testing.T) {
 
 // TestLateAnswerDoesNotEndAHang: that an answer is read does not show that the cell answers now.
 func TestLateAnswerDoesNotEndAHang(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs)
 		g, _ := c.pinged(t)
@@ -328,6 +337,7 @@ func TestLateAnswerDoesNotEndAHang(t *testing.T) {
 
 // TestWithoutPings: each request waits.
 func TestWithoutPings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs)
 		g := c.gatherer(0)
@@ -347,6 +357,7 @@ func TestWithoutPings(t *testing.T) {
 
 // TestEndOfPings: no circuit stays open, as nothing would close it.
 func TestEndOfPings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs)
 		g, stop := c.pinged(t)
@@ -363,6 +374,7 @@ func TestEndOfPings(t *testing.T) {
 // TestPingedCells: those of the list, and others that are asked, under the URL that they have; one
 // that is removed is forgotten. A list that cannot be read changes nothing.
 func TestPingedCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, up, up)
 		listed, failure := c.cells[:1], error(nil)
@@ -416,6 +428,7 @@ func TestPingedCells(t *testing.T) {
 // TestListIsOlderThanARequest: a list that was begun before a request removes nothing that the
 // request brought.
 func TestListIsOlderThanARequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up)
 		g := c.gatherer(pingInterval)
@@ -438,6 +451,7 @@ func TestListIsOlderThanARequest(t *testing.T) {
 // TestPingsAreFewAndNotAllAtOnce: each cell gets one an interval, or a third more, at moments of
 // its own.
 func TestPingsAreFewAndNotAllAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		at := map[time.Time]int{}
 		var mu sync.Mutex
@@ -471,6 +485,7 @@ func TestPingsAreFewAndNotAllAtOnce(t *testing.T) {
 
 // TestMovedCell: under another URL it is another cell, and the log says when it is up again.
 func TestMovedCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs)
 		g, _ := c.pinged(t)
@@ -502,6 +517,7 @@ func TestMovedCell(t *testing.T) {
 
 // TestPingStates: what is known of a cell that is pinged.
 func TestPingStates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(30*time.Millisecond), refused)
 		g, _ := c.pinged(t)

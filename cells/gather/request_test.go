@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // counted counts how many requests are at a cell at the same time.
@@ -59,6 +60,7 @@ func crowd(t *testing.T, c *cloud, requests int, want ...string) time.Duration {
 
 // TestRequestsAreLimited: no more are made at once than the semaphore allows, and all are made.
 func TestRequestsAreLimited(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var n counted
 		took := crowd(t, newCloud(n.of(slow(8*time.Millisecond)), up), 3*most(), isUp, isUp)
@@ -69,6 +71,7 @@ func TestRequestsAreLimited(t *testing.T) {
 
 // TestCellsThatAreFarAway: other requests begin before they answer.
 func TestCellsThatAreFarAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		took := crowd(t, newCloud(slow(90*time.Millisecond)), 3*most(), isUp)
 		check(t, 90*time.Millisecond, took) // one cell is asked without a limit
@@ -80,6 +83,7 @@ func TestCellsThatAreFarAway(t *testing.T) {
 // TestHangingCellDelaysNoOtherRequest: requests that wait for it let others begin, and what those
 // waited comes off its time.
 func TestHangingCellDelaysNoOtherRequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var n counted
 		took := crowd(t, newCloud(up, n.of(hangs)), 5*most(), isUp, isHung)
@@ -92,6 +96,7 @@ func TestHangingCellDelaysNoOtherRequest(t *testing.T) {
 // answers each moment, a request begins without it after a quarter of the time, and has its answer
 // in time.
 func TestRequestsBeginInTime(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		busy := newCloud()
 		for d := time.Duration(0); d < timeout; d += 8 * time.Millisecond {
@@ -126,6 +131,7 @@ func TestRequestsBeginInTime(t *testing.T) {
 
 // TestWaitingTimeIsDeducted of the cells, unless it is more than a quarter.
 func TestWaitingTimeIsDeducted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, timeout / 4: timeout / 4 * 3, timeout/4 + 1: timeout, time.Hour: timeout} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs, up)
@@ -141,6 +147,7 @@ func TestWaitingTimeIsDeducted(t *testing.T) {
 
 // TestACellThatWasAskedLate has its time all the same.
 func TestACellThatWasAskedLate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(timeout*9/10), up)
 		g := c.gatherer(0)
@@ -153,6 +160,7 @@ func TestACellThatWasAskedLate(t *testing.T) {
 // TestEachAnswerHasItsTime: a cell that answers in time is well, however often it is asked for one
 // request.
 func TestEachAnswerHasItsTime(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(6*time.Second), slow(time.Second))
 		g := c.gatherer(0)
@@ -175,6 +183,7 @@ func TestEachAnswerHasItsTime(t *testing.T) {
 
 // TestAtOnce: what is asked at once is not limited.
 func TestAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, up)
 		g := c.gatherer(0)
@@ -191,6 +200,7 @@ func TestAtOnce(t *testing.T) {
 // asked as at most; requests begin in the order in which they come, and when one gives up those
 // behind it go on.
 func TestTheLimitIsOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, up)
 		g := c.gatherer(0)

@@ -9,11 +9,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBootWithAliases: PCI devices that a flavor asks for by an alias are granted, each from a
 // provider that has one. An alias that is not configured is refused before anything is written.
 func TestBootWithAliases(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
 		o.Aliases = extraspecs.Aliases{"gpu": {Class: "CUSTOM_GPU", Traits: []string{"CUSTOM_BIG"}}}
 	})

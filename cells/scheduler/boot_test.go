@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func begin(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
@@ -38,6 +39,7 @@ func diff(t *testing.T, want, got any) {
 
 // TestBoot: a server goes all the way to its host, and costs what it may cost.
 func TestBoot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 0})
 	w.sites[0].link.counted()
 	w.sites[1].link.counted()
@@ -72,6 +74,7 @@ func TestBoot(t *testing.T) {
 // TestRecheckCosts: with limits each boot looks at the cells once more; those of one project that
 // are scheduled together see the hosts once.
 func TestRecheckCosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, limits(10, 20, 51200))
 	_, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })
 	w.must(err)
@@ -94,6 +97,7 @@ func TestRecheckCosts(t *testing.T) {
 // TestNothingToDo: a round of the reconciler costs one request to each cell when there are no
 // servers, and one more where there are some; a pass of the scheduler costs none.
 func TestNothingToDo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	uuid := w.created()
 	w.schedule()
@@ -125,6 +129,7 @@ func limits(instances, cores, ram int64) func(*scheduler.Options, *scheduler.Quo
 
 // TestNoValidHost: what nothing can take ends in cell0, with Nova's fault, and holds nothing.
 func TestNoValidHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	big := small
 	big.VCPUs = 100
 	disabled, intruder := true, uuid.NewString()
@@ -241,6 +246,7 @@ func TestNoValidHost(t *testing.T) {
 // TestOwnAllocationsAreReplaced: a server that fills a host, and holds it since an attempt
 // before, gets that host.
 func TestOwnAllocationsAreReplaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole := small
 	whole.VCPUs = slots
 	w := begin(t, []int{1})
@@ -262,6 +268,7 @@ func TestOwnAllocationsAreReplaced(t *testing.T) {
 
 // TestLostRow: a cell that erased a row after it was decided upon gets it again; in cell0 too.
 func TestLostRow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	big := small
 	big.VCPUs = 100
 	w := begin(t, []int{1})
@@ -288,6 +295,7 @@ func TestLostRow(t *testing.T) {
 // TestLateAllocation: an allocation that arrives when the server has ended in cell0 already is not
 // left over.
 func TestLateAllocation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	uuid := w.created()
 	arrive := w.scheduleLate()
@@ -304,6 +312,7 @@ func TestLateAllocation(t *testing.T) {
 
 // TestForcedHost: an administrator's choice is kept to.
 func TestForcedHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 2})
 	for _, a := range w.all() {
 		uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = a.host })
@@ -316,6 +325,7 @@ func TestForcedHost(t *testing.T) {
 
 // TestSpread: servers go where most is left.
 func TestSpread(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 2})
 	for range 4 {
 		w.created()
@@ -332,6 +342,7 @@ func TestSpread(t *testing.T) {
 // TestCellDiesBeforeInsert: a cell that does not take a server, or does not say so, loses it to the
 // next.
 func TestCellDiesBeforeInsert(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1, 1})
@@ -367,6 +378,7 @@ func TestCellDiesBeforeInsert(t *testing.T) {
 // TestStaysInBuild: while Placement, cell0 or the chosen cell is unavailable nothing is decided, or
 // nothing is lost.
 func TestStaysInBuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	big := small
 	big.VCPUs = 100
 	for name, c := range map[string]struct {
@@ -382,6 +394,7 @@ func TestStaysInBuild(t *testing.T) {
 	} {
 		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
 				w := begin(t, []int{1})
 				uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = c.flavor })
 				c.link(w).when(func(r *http.Request) fault {

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // flavorWith has 4 VCPUs, 2 GiB, and 10 + 5 GB and 1,025 MiB of disk.
@@ -24,6 +25,7 @@ const always = "&root_required=!COMPUTE_STATUS_DISABLED"
 
 // TestNewCandidateRequest: what flavors become, as Nova has it.
 func TestNewCandidateRequest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	plain := "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4" + always
 	for name, c := range map[string]struct {
 		specs map[string]string
@@ -80,6 +82,7 @@ func plainQuery(r scheduler.CandidateRequest) string {
 
 // TestInTree: one tree, and how many.
 func TestInTree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r, err := scheduler.NewCandidateRequest(flavorWith(map[string]string{"resources1:VGPU": "1"}))
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +103,7 @@ func TestInTree(t *testing.T) {
 
 // TestInvalidFlavors: what is refused, and in which words.
 func TestInvalidFlavors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		specs map[string]string
 		want  string

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCapacities: what trees have and use, what is reserved included, and nothing for a node that
 // Placement does not know.
 func TestCapacities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	var known struct {
 		Providers []struct{ UUID string } `json:"resource_providers"`

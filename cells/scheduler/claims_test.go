@@ -9,12 +9,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestClaimOfAPlacementThatHung: Placement hangs with the request for a server's allocations before
 // it, the server is deleted, and what Placement does first when it goes on is what it was asked
 // later: to say what the server holds, which is nothing yet.
 func TestClaimOfAPlacementThatHung(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	uuid := w.created()
 	w.plink.when(func(r *http.Request) fault {
@@ -45,6 +47,7 @@ func TestClaimOfAPlacementThatHung(t *testing.T) {
 // still on its way, when the server turns out to be deleted, and what the last attempt allocated is
 // removed.
 func TestClaimOfAnEarlierAttempt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	uuid := w.created()
 	arrive := w.scheduleLate()
@@ -70,6 +73,7 @@ func TestClaimOfAnEarlierAttempt(t *testing.T) {
 // TestClaimOfAServerInCell0: the request for a server's allocations is still on its way when the
 // server has ended in cell0. No process remembers it; its claim does.
 func TestClaimOfAServerInCell0(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		restarts, deleted bool
 	}{

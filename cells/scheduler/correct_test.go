@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // meddled is a store that lets another process do something before one of the calls about mappings.
@@ -49,6 +50,7 @@ func (s *meddled) SetQueued(ctx context.Context, queued map[string]bool) error {
 // TestCorrectWhileAnotherProcessWrites: a server was deleted, or restored, by another process,
 // which notes that in the API database at any moment of the round that would note it for it.
 func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, queued := range map[string]bool{"deleted": true, "restored": false} {
 		for n, more := 1, true; more; n++ {
 			t.Run(fmt.Sprint(name, " before call ", n), func(t *testing.T) {
@@ -82,6 +84,7 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 // TestLostRowOfALostDatabase: a server is placed in a cell, and not released, when the cell loses
 // its database. It gets no row in the other database: when the known one is back it goes on there.
 func TestLostRowOfALostDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	w.built()

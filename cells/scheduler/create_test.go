@@ -14,10 +14,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCreateMany: as many as the quota allows, with numbers.
 func TestCreateMany(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, limits(3, -1, -1))
 	servers, err := w.create(func(r *scheduler.CreateRequest) {
 		r.Min, r.Max, r.ForcedHost, r.Hostname, r.Reservation = 2, 5, "cell1-host1", "host", "r-1"
@@ -43,6 +45,7 @@ func TestCreateMany(t *testing.T) {
 
 // TestCreateRefuses: what is refused writes nothing.
 func TestCreateRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		before func(*world)
 		change func(*scheduler.CreateRequest)
@@ -105,6 +108,7 @@ func containsText(text string) func(error) bool {
 
 // TestCreateAtOnce: concurrent requests cannot exceed the quota together.
 func TestCreateAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, limits(5, -1, -1))
 	var all sync.WaitGroup
 	for range 10 {
@@ -133,6 +137,7 @@ func TestCreateAtOnce(t *testing.T) {
 // TestRecheckQuota: a quota that became too small before the server was placed. As with Nova it is
 // an error, and says which.
 func TestRecheckQuota(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, recheck := range []bool{true, false} {
 		w := begin(t, []int{1}, limits(2, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })
 		uuid := w.created()
@@ -152,6 +157,7 @@ func TestRecheckQuota(t *testing.T) {
 
 // TestZones: a server in a zone that was asked for, and one that takes that of its host.
 func TestZones(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const zone = "here"
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Zone = zone })
 	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Zone = zone })
@@ -163,6 +169,7 @@ func TestZones(t *testing.T) {
 
 // TestErrorsHaveNoCellNames: errors for members do not name a cell that is down; the log does.
 func TestErrorsHaveNoCellNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	w.created()
 	w.schedule()

@@ -15,10 +15,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDelete: in each stage of its life.
 func TestDelete(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	t.Run("before it is placed", func(t *testing.T) {
 		w := begin(t, []int{1})
 		uuid := w.created()
@@ -143,6 +145,7 @@ func TestDelete(t *testing.T) {
 
 // TestSoftDelete: deleted softly, restored, and reclaimed.
 func TestSoftDelete(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, limits(1, 20, 51200), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	uuid := w.created()
 	w.schedule()
@@ -189,6 +192,7 @@ func TestSoftDelete(t *testing.T) {
 // reconciler is not deleted by it, although it was named at its beginning. Nor is one that was
 // deleted again.
 func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, again := range []bool{false, true} {
 		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 		alive := map[string]bool{w.created(): true, w.created(): true}
@@ -235,6 +239,7 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 // TestRestoreWithoutARequestSpec: a server whose specification is not there any more is restored
 // as others are, also within the quota.
 func TestRestoreWithoutARequestSpec(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for limit, fits := range map[int]bool{1: true, 0: false} {
 		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 		uuid := w.created()
@@ -257,6 +262,7 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 // TestDeleteCompletesAfterTheClientLeft: a client that goes away when its cell has said yes changes
 // nothing of what follows.
 func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.created()
 	w.schedule()

@@ -12,11 +12,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDiscover: new hosts are mapped once; a cell that is down is left for later, and so is a host
 // that is in two cells.
 func TestDiscover(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	nodes, err := w.store.Nodes(ctx)
 	w.must(err)
@@ -109,6 +111,7 @@ func migrated(t *testing.T) (w *world, uuids []string) {
 
 // TestMigrateQueued: two, the rest, none; as Nova's test of populate_queued_for_delete.
 func TestMigrateQueued(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
 	for _, c := range []struct {
 		most, want, asked int
@@ -129,6 +132,7 @@ func TestMigrateQueued(t *testing.T) {
 // TestMigrateWithoutACell: one that is down keeps no other from being migrated; its own stay as
 // they are, and are migrated when it is back.
 func TestMigrateWithoutACell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
 	w.sites[1].link.set(refused)
 	report, err := scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)
@@ -148,6 +152,7 @@ func TestMigrateWithoutACell(t *testing.T) {
 
 // TestCompare: flags that say something else than the cell are put right, and nothing else.
 func TestCompare(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
 	_, err := scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)
 	w.must(err)
@@ -161,6 +166,7 @@ func TestCompare(t *testing.T) {
 // yet does not fail for that; servers that are scheduled together have them looked for once, and
 // where hosts are mapped by hand only, they are not.
 func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, interval := range map[string]time.Duration{"by itself": time.Hour, "by hand": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{0}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.DiscoverInterval = interval })
@@ -187,6 +193,7 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 // TestUnmappedHostsAreMappedAgain: whatever a cell has noted of its nodes, those that the API
 // database does not have are mapped.
 func TestUnmappedHostsAreMappedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	w.must(w.store.DeleteHost(ctx, "cell1-host1"))
 	if report := w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "cell1-host1" {
@@ -205,6 +212,7 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 // TestConflictsAreLoggedOnce: a host that cannot be mapped is an error in the log when it is found,
 // and not every time that it is still so.
 func TestConflictsAreLoggedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 0})
 	clash := newAgent(w, w.sites[2], "clash")
 	clash.host = "cell1-host1"

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // anyToken takes each client for the compute API and the agent of the host in its request.
@@ -82,6 +83,7 @@ func (w *world) enrolled(site int, host string, state apidb.EnrolmentState, node
 // TestWhichHostsAreMapped: in cells that ask who a host is, those that are enrolled, or match a
 // pattern, or are named by a person; its agent learns why one is not.
 func TestWhichHostsAreMapped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(w *world, a *agent)
 		o       scheduler.DiscoverOptions
@@ -135,6 +137,7 @@ func TestWhichHostsAreMapped(t *testing.T) {
 // TestANodeOfTwoCells: a node that hosts of two cells report gets no new servers, until one stops,
 // or it is enrolled for one of them.
 func TestANodeOfTwoCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 2)
 	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
 	owner, thief := w.add(1, "h1"), w.add(2, "h2")
@@ -184,6 +187,7 @@ func TestANodeOfTwoCells(t *testing.T) {
 // mapped, does not keep it. Where the mapped host's certificate names the node too, or its cell is
 // down, the mapping stays.
 func TestAMappedNodeGoesToItsHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const own = "5e000000-0000-4000-8000-000000000001"
 	for name, c := range map[string]struct {
 		site               int // of the host that reports the node first
@@ -263,6 +267,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 // TestUserDataNeedsAPerson: a server with user data is not put on a host that a pattern found, and
 // its fault says so; one without is.
 func TestUserDataNeedsAPerson(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = []string{"h*"} })
 	w.add(1, "h1")
 	w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"h*"}})
@@ -294,6 +299,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 // TestForgottenNodesAreUnmapped: a node that its host does not report for a day is unmapped, and
 // the cell forgets it then; its host stays mapped.
 func TestForgottenNodesAreUnmapped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1)
 	a := w.add(1, "h1")
 	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}

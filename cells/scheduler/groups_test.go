@@ -28,6 +28,7 @@ func (w *world) candidateRequests() int { return w.plink.counted()["GET /allocat
 // TestBootWithoutGroupPolicy: the bundled Placement serves several groups without group_policy. The
 // client asks once whether it does.
 func TestBootWithoutGroupPolicy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	for i, want := range []int{2, 1} {
 		w.candidateRequests()
@@ -55,6 +56,7 @@ func (p plain) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // TestBootWithoutGroupPolicyIsRefused: a Placement that requires group_policy. Nothing is written,
 // and each request asks again, so that a Placement that can do it from now on is noticed.
 func TestBootWithoutGroupPolicyIsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	w.plink.to = plain{w.asked}
 	refusedForPolicy(t, w)
@@ -92,8 +94,8 @@ func refusedForPolicy(t *testing.T, w *world) {
 	}
 }
 
-// TestBootWithoutGroupPolicyAtOpenStacks: OpenStack's Placement requires group_policy.
-func TestBootWithoutGroupPolicyAtOpenStacks(t *testing.T) {
+// TestRealPlacementNeedsGroupPolicy: OpenStack's Placement requires group_policy.
+func TestRealPlacementNeedsGroupPolicy(t *testing.T) {
 	at, err := url.Parse(testproc.StartPlacement(t).URL)
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +108,7 @@ func TestBootWithoutGroupPolicyAtOpenStacks(t *testing.T) {
 // TestGroupPolicyIsDecidedLater: while Placement cannot be asked, a server is accepted, and refused
 // or placed when Placement is back. The same happens when Placement loses its extensions.
 func TestGroupPolicyIsDecidedLater(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		before, after func(*world)
 		active        bool

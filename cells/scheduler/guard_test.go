@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // again ends a cell's process, does something to its database, and starts it again.
@@ -86,6 +87,7 @@ func (w *world) suspect(s *site) bool {
 // TestOrdinaryRestarts of cells and of the compute API, also in the middle of changes, are not
 // suspicious, and cost no request.
 func TestOrdinaryRestarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	alive := map[string]bool{}
@@ -111,6 +113,7 @@ func TestOrdinaryRestarts(t *testing.T) {
 // TestLostDatabase: the cell has a new database. That is logged once. Servers and allocations are
 // left alone until the database is back, which no operator has to confirm.
 func TestLostDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	one, two, gone := w.built(), w.built(), w.built()
@@ -145,6 +148,7 @@ func TestLostDatabase(t *testing.T) {
 
 // TestLostDatabaseAccepted: what is lost is lost, and the cell goes on with the new one.
 func TestLostDatabaseAccepted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	lost := w.built()
@@ -173,6 +177,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 // that was restored after it is not reclaimed, and what the copy says is unfinished is not
 // finished. When it is accepted all goes on by what the cell says.
 func TestOlderCopy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w, seen := beginObserved(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	s := w.sites[1]
 	stays, deleted, restored := w.built(), w.built(), w.built()
@@ -233,6 +238,7 @@ func TestOlderCopy(t *testing.T) {
 // TestDatabaseLostWithinARound: the copy is put back after the cell has told what is unfinished,
 // and before it tells what became of its servers.
 func TestDatabaseLostWithinARound(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	uuid := w.built()
@@ -257,6 +263,7 @@ func TestDatabaseLostWithinARound(t *testing.T) {
 // TestCompareWhileItIsRestored: nothing is logged about a cell that gets another database
 // meanwhile.
 func TestCompareWhileItIsRestored(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	s := w.sites[1]
 	w.built()
@@ -274,6 +281,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 // TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its
 // cell knows, and is believed.
 func TestRestoreThatWasNotNoted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 	uuid := w.built()
 	w.must(w.delete(uuid, true))
@@ -310,6 +318,7 @@ func (c claiming) Claims(ctx context.Context, before time.Time) ([]apidb.Claim, 
 // TestClaimInASuspectCell: allocations of a server that its cell does not know are not removed by a
 // claim, unless the database is the cell's.
 func TestClaimInASuspectCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var claimed string
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })
 	s := w.sites[1]

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // near and apart are the hints same_host and different_host.
@@ -24,6 +25,7 @@ func apart(uuids ...string) func(*scheduler.CreateRequest) {
 // TestHostHints: servers are on the hosts of others, or not, in whichever cells those are; without
 // such a host they are in error, and their faults name the hint.
 func TestHostHints(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	first := w.created()
 	w.schedule()
@@ -70,6 +72,7 @@ func TestHostHints(t *testing.T) {
 
 // TestHostHintsWithAGroup: a hint and the policy of a server group hold together.
 func TestHostHintsWithAGroup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 1})
 	_, in := w.group(apidb.PolicyAffinity, 0)
 	first := w.created(in)
@@ -89,6 +92,7 @@ func TestHostHintsWithAGroup(t *testing.T) {
 // TestHostHintsInAnOutage: servers in a cell that is down are where they are, and no other server
 // can be there.
 func TestHostHintsInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	first := w.created()
 	w.schedule()
@@ -107,6 +111,7 @@ func TestHostHintsInAnOutage(t *testing.T) {
 
 // TestHostHintsWait: servers whose hosts are not known yet are waited for.
 func TestHostHintsWait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	first := w.created()
 	second := w.created(apart(first)) // at once
@@ -138,6 +143,7 @@ func TestHostHintsWait(t *testing.T) {
 // TestHostHintsOfAMove: a server that is evacuated stays away from the servers of its hint, and has
 // no host if all others are theirs.
 func TestHostHintsOfAMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	first := w.created()
 	w.schedule()

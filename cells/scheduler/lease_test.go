@@ -58,80 +58,76 @@ func (w *world) join(t *testing.T, database string, beat time.Duration) *peer {
 
 func (p *peer) await(t *testing.T) {
 	t.Helper()
-	select {
-	case <-p.held:
-	case <-time.After(testproc.Patience):
-		t.Fatal("the process did not become the active one")
-	}
+	await(t, "a process becomes the active one", p.held)
 }
 
 // TestStoppedSchedulerDoesNoHarm: a process is stopped after each step of a build, another one
 // takes over and builds the server, on another host where that is still open, and then the first
 // one continues. The server is made once, and all agree about it.
 func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
-	for name, empty := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
-		for _, step := range []string{"claim", "allocate", "insert", "place", "release", "bury"} {
-			t.Run(name+"/"+step, func(t *testing.T) {
-				database := empty(t)
-				w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
-				t.Cleanup(w.close)
-				stopped := w.join(t, database, time.Hour)
-				stopped.await(t)
-				uuid := w.created(func(r *scheduler.CreateRequest) {
-					if step == "bury" {
-						r.Flavor.VCPUs = 4096 // no host has so many
-					}
-				})
-				at, goOn := make(chan struct{}), make(chan struct{})
-				stopped.SetAfter(func(s string) error {
-					if s == step {
-						close(at)
-						<-goOn
-					}
-					return nil
-				})
-				ended := make(chan error, 1)
-				go func() { ended <- stopped.Schedule(ctx) }()
-				select {
-				case <-at:
-				case err := <-ended:
-					t.Fatalf("the build ended before it was stopped: %v; %s", err, w.logged())
-				}
-				next := w.join(t, database, 200*time.Millisecond)
-				next.await(t)
-				if step == "claim" || step == "allocate" || step == "insert" {
-					w.claimedHost().off = true
-					w.pass(2 * time.Minute)
-				}
-				w.beat()
-				// On a machine that is slow, it may lose the lease for a moment.
-				testproc.Eventually(t, testproc.Patience, "the next process builds the server", func() error {
-					w.pass(time.Second)
-					w.must(next.Schedule(ctx))
-					if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
-						return fmt.Errorf("its build request is there: %w", err)
-					}
-					return nil
-				})
-				w.work()
-				close(goOn)
-				w.must(<-ended)
-				stopped.SetAfter(nil)
-				w.must(stopped.Schedule(ctx)) // it has nothing that it may do
-
-				w.work()
-				w.scheduler = next.Scheduler
-				row := w.row(uuid)
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	for _, step := range []string{"claim", "allocate", "insert", "place", "release", "bury"} {
+		t.Run(step, func(t *testing.T) {
+			database := dbservers.Fresh(t)
+			w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
+			t.Cleanup(w.close)
+			stopped := w.join(t, database, time.Hour)
+			stopped.await(t)
+			uuid := w.created(func(r *scheduler.CreateRequest) {
 				if step == "bury" {
-					if row.VMState != cellwire.VMError || row.Host != "" {
-						t.Errorf("the server is %+v", row)
-					}
-				} else if row.VMState != cellwire.VMActive {
-					t.Errorf("the server is %+v; %s", row, w.logged())
+					r.Flavor.VCPUs = 4096 // no host has so many
 				}
-				w.consistent(map[string]bool{uuid: true})
 			})
-		}
+			at, goOn := make(chan struct{}), make(chan struct{})
+			stopped.SetAfter(func(s string) error {
+				if s == step {
+					close(at)
+					<-goOn
+				}
+				return nil
+			})
+			ended := make(chan error, 1)
+			go func() { ended <- stopped.Schedule(ctx) }()
+			select {
+			case <-at:
+			case err := <-ended:
+				t.Fatalf("the build ended before it was stopped: %v; %s", err, w.logged())
+			}
+			next := w.join(t, database, 200*time.Millisecond)
+			next.await(t)
+			if step == "claim" || step == "allocate" || step == "insert" {
+				w.claimedHost().off = true
+				w.pass(2 * time.Minute)
+			}
+			w.beat()
+			// On a machine that is slow, it may lose the lease for a moment.
+			testproc.Eventually(t, testproc.Patience, "the next process builds the server", func() error {
+				w.pass(time.Second)
+				w.must(next.Schedule(ctx))
+				if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
+					return fmt.Errorf("its build request is there: %w", err)
+				}
+				return nil
+			})
+			w.work()
+			close(goOn)
+			w.must(<-ended)
+			stopped.SetAfter(nil)
+			w.must(stopped.Schedule(ctx)) // it has nothing that it may do
+
+			w.work()
+			w.scheduler = next.Scheduler
+			row := w.row(uuid)
+			if step == "bury" {
+				if row.VMState != cellwire.VMError || row.Host != "" {
+					t.Errorf("the server is %+v", row)
+				}
+			} else if row.VMState != cellwire.VMActive {
+				t.Errorf("the server is %+v; %s", row, w.logged())
+			}
+			w.consistent(map[string]bool{uuid: true})
+		})
 	}
 }
 
@@ -152,7 +148,9 @@ func (w *world) claimedHost() *agent {
 // TestStandbyDoesWhatClientsAsk: a process that stands by takes boots and deletions, and the active
 // one finds the boots by itself.
 func TestStandbyDoesWhatClientsAsk(t *testing.T) {
-	database := dbservers.MariaDB(t)
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database := dbservers.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1, 1}, nil)
 	t.Cleanup(w.close)
 	active := w.join(t, database, time.Hour) // it keeps the lease, however slow the machine is

@@ -3,7 +3,9 @@
 package scheduler_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // down is for how long a host shows no life until it counts as down.
@@ -108,7 +111,10 @@ func (w *world) holds(of map[string]*agent) {
 
 // TestEvacuation: a server whose host is down is made elsewhere, and its old host removes what it
 // has when it is back.
-func TestEvacuation(t *testing.T) { evacuation(t, begin(t, []int{2})) }
+func TestEvacuation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	evacuation(t, begin(t, []int{2}))
+}
 
 // evacuation is it in a world of two hosts.
 func evacuation(t *testing.T, w *world) {
@@ -163,6 +169,7 @@ func evacuation(t *testing.T, w *world) {
 
 // TestEvacuationWithoutHost: the server is in error where it was, and nothing has changed.
 func TestEvacuationWithoutHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	uuid, from := w.placed()
 	w.dies(from)
@@ -185,6 +192,7 @@ func TestEvacuationWithoutHost(t *testing.T) {
 // TestEvacuationFails: the destination cannot make the guest. The server is in error on its old
 // host, with its allocations there.
 func TestEvacuationFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	uuid, from := w.placed()
 	for _, a := range w.all() {
@@ -209,6 +217,7 @@ func TestEvacuationFails(t *testing.T) {
 
 // TestColdMigration: a server goes to another host, and stays there or comes back.
 func TestColdMigration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	coldMigration(t, func(t *testing.T) *world {
 		t.Helper()
 		return begin(t, []int{2})
@@ -269,6 +278,7 @@ func coldMigration(t *testing.T, made func(*testing.T) *world) {
 
 // TestColdMigrationFails: on either host. The server is as it was, and the action says why.
 func TestColdMigrationFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, want := range []cellwire.Want{cellwire.WantDeparting, cellwire.WantArriving} {
 		t.Run(string(want), func(t *testing.T) {
 			w := begin(t, []int{2})
@@ -296,6 +306,7 @@ func TestColdMigrationFails(t *testing.T) {
 
 // TestMigrationsEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestMigrationsEndAfterEveryStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, step := range moveSteps {
 		t.Run(step, func(t *testing.T) {
 			w := begin(t, []int{2})
@@ -336,6 +347,7 @@ func TestMigrationsEndAfterEveryStep(t *testing.T) {
 // TestMigrationClaimThatArrivesLate: the claim of an attempt without an answer arrives when another
 // attempt has succeeded, or when there was no host after all. It changes nothing.
 func TestMigrationClaimThatArrivesLate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, fails := range []bool{false, true} {
 		w := begin(t, []int{3})
 		uuid, from := w.placed()
@@ -375,54 +387,64 @@ func TestMigrationClaimThatArrivesLate(t *testing.T) {
 
 // TestDeleteWhileItMoves: at each stage, with both hosts up, or one of them down.
 func TestDeleteWhileItMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
-				w := begin(t, []int{2})
-				uuid, from := w.placed()
-				if kind == cellwire.MigrationEvacuation {
-					w.dies(from)
-				}
-				w.must(w.migrate(uuid, kind, ""))
-				for i := range stage {
-					if i%2 == 0 {
-						w.moves()
-					} else {
-						w.work()
-					}
-					if i == 3 && kind == cellwire.MigrationCold {
-						m, err := w.store.Mapping(ctx, uuid)
-						check(t, err)
-						check(t, w.scheduler.Decide(ctx, m, false))
-					}
-				}
-				switch dead {
-				case "source":
-					w.dies(from)
-				case "home":
-					w.dies(w.host(uuid))
-				}
-				if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 && w.row(uuid).VMState != cellwire.VMSoftDeleted &&
-					w.row(uuid).TaskState != cellwire.TaskSoftDeleting {
-					t.Errorf("%s, stage %d: deleting it softly while it moves: %v", kind, stage, err)
-				}
-				w.must(w.delete(uuid, false))
-				w.consistent(map[string]bool{uuid: false})
-				m, err := w.store.Mapping(ctx, uuid)
-				check(t, err)
-				if all, err := w.site(m.CellUUID).store.MigrationsDue(ctx); err != nil || len(all) > 0 {
-					t.Errorf("%s, stage %d, %s down: these are to be done: %+v, %v", kind, stage, dead, all, err)
-				}
-				if all := w.open(uuid); len(all) > 0 {
-					t.Errorf("%s, stage %d, %s down: these are left: %+v", kind, stage, dead, all)
-				}
+				t.Run(fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
+					t.Parallel()
+					deleteWhileItMoves(t, kind, stage, dead)
+				})
 			}
 		}
 	}
 }
 
+func deleteWhileItMoves(t *testing.T, kind cellwire.MigrationType, stage int, dead string) {
+	t.Helper()
+	w := begin(t, []int{2})
+	uuid, from := w.placed()
+	if kind == cellwire.MigrationEvacuation {
+		w.dies(from)
+	}
+	w.must(w.migrate(uuid, kind, ""))
+	for i := range stage {
+		if i%2 == 0 {
+			w.moves()
+		} else {
+			w.work()
+		}
+		if i == 3 && kind == cellwire.MigrationCold {
+			m, err := w.store.Mapping(ctx, uuid)
+			check(t, err)
+			check(t, w.scheduler.Decide(ctx, m, false))
+		}
+	}
+	switch dead {
+	case "source":
+		w.dies(from)
+	case "home":
+		w.dies(w.host(uuid))
+	}
+	if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 && w.row(uuid).VMState != cellwire.VMSoftDeleted &&
+		w.row(uuid).TaskState != cellwire.TaskSoftDeleting {
+		t.Errorf("deleting it softly while it moves: %v", err)
+	}
+	w.must(w.delete(uuid, false))
+	w.consistent(map[string]bool{uuid: false})
+	m, err := w.store.Mapping(ctx, uuid)
+	check(t, err)
+	if all, err := w.site(m.CellUUID).store.MigrationsDue(ctx); err != nil || len(all) > 0 {
+		t.Errorf("these are to be done: %+v, %v", all, err)
+	}
+	if all := w.open(uuid); len(all) > 0 {
+		t.Errorf("these are left: %+v", all)
+	}
+}
+
 // TestHostsWithoutTheAbility take and give no servers of others.
 func TestHostsWithoutTheAbility(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	uuid, from := w.placed()
 	unable := func(a *agent) {
@@ -451,6 +473,7 @@ func TestHostsWithoutTheAbility(t *testing.T) {
 
 // TestConfirmWindow: a migration is confirmed after a time if no client does that, and not before.
 func TestConfirmWindow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const window = time.Hour
 	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.ConfirmAfter = window })
 	uuid, _ := w.placed()

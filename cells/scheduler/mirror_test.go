@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const foreignAggregate = "99999999-0000-4000-8000-000000000000"
@@ -50,6 +51,7 @@ func sortedList(values ...string) []string {
 
 // TestMirror: the nodes of hosts are in the aggregates of the hosts, and those of others stay.
 func TestMirror(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 1})
 	one, two, far := w.sites[1].agents[0], w.sites[1].agents[1], w.sites[2].agents[0]
 	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
@@ -87,6 +89,7 @@ func TestMirror(t *testing.T) {
 
 // TestNothingToMirror: without aggregates Placement is not asked.
 func TestNothingToMirror(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	w.plink.counted()
 	w.must(w.scheduler.Mirror(ctx))
@@ -96,6 +99,7 @@ func TestNothingToMirror(t *testing.T) {
 // TestMirrorAfterAnOutage: what could not be written is written when Placement is back, and the log
 // says both once.
 func TestMirrorAfterAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	one := w.sites[1].agents[0]
 	a := w.aggregate("a", nil, one.host)
@@ -117,6 +121,7 @@ func TestMirrorAfterAnOutage(t *testing.T) {
 // TestMirrorBesideOthers: a provider that others write at the same time is read again, and a change
 // of the aggregate in between counts.
 func TestMirrorBesideOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	one := w.sites[1].agents[0]
 	a, b := w.aggregate("a", nil, one.host), w.aggregate("b", nil)
@@ -138,6 +143,7 @@ func TestMirrorBesideOthers(t *testing.T) {
 
 // TestAggregatesSayWhere: in which host a server ends, by zone and by the options about aggregates.
 func TestAggregatesSayWhere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	avx := func(r *scheduler.CreateRequest) {
 		r.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX": "required"}
 	}
@@ -176,6 +182,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates = c.options })
 			for _, a := range w.sites[1].agents {
 				w.ask("PUT", "/resource_providers/"+a.node+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"HW_CPU_X86_AVX"}}, nil)
@@ -210,6 +217,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 
 // TestAggregatesBeforeTheMirror: what Placement does not have yet, the scheduler knows.
 func TestAggregatesBeforeTheMirror(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates.Isolate = true })
 	one, two := w.sites[1].agents[0], w.sites[1].agents[1]
 	isolated := w.aggregate("isolated", map[string]string{"trait:CUSTOM_A": "required"}, two.host)
@@ -237,6 +245,7 @@ func TestAggregatesBeforeTheMirror(t *testing.T) {
 // compute API, those that are deleted meanwhile among them, and stays in others; after an outage,
 // too. One that is mapped again is in those of its host.
 func TestMirrorOfUnmappedHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	one, two := w.sites[1].agents[0], w.sites[1].agents[1]
 	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)

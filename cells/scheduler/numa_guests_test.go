@@ -14,6 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // modelled gives a host NUMA cells, or capacity on its root, in Placement and in a model.
@@ -177,7 +179,8 @@ func (g *modelledGuests) agrees() {
 // refused and hold nothing. Servers that are deleted make place for others, and in the end all is
 // free.
 func TestGuestsOfAllSizes(t *testing.T) {
-	w := newWorld(t, files(memory(t)), []int{10, 10}, nil)
+	testproc.Parallel(t, testproc.Light)
+	w := newWorld(t, files(dbservers.Memory(t)), []int{10, 10}, nil)
 	t.Cleanup(w.close)
 	g := &modelledGuests{t: t, w: w, hosts: map[string]*numaHost{}, names: map[string]string{}, held: map[string]wire.ProviderResources{}, outcome: map[string]int{}}
 	for i, a := range w.all() {

@@ -12,16 +12,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
-	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // numaProvider is a resource provider of the model: what is free of it.
@@ -228,14 +227,15 @@ func (w wish) take(t tester, h *numaHost, held wire.ProviderResources) (cells in
 // memory of each of its cells from one cell, and devices as the policy says; it is divided only if
 // it fits into no single cell; and what is refused does not fit anywhere.
 func TestNUMAProperties(t *testing.T) {
-	inMemory := memory(t)
+	testproc.Parallel(t, testproc.Light)
+	inMemory := dbservers.Memory(t)
 	outcome := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(inMemory, "")
 		check(t, err)
-		server, err := placement.New(t.Context(), placement.Config{
-			Database: "sqlite://" + filepath.Join(dir, "p.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-		})
+		database := "sqlite://" + filepath.Join(dir, "p.db")
+		check(t, placementTemplate.Copy(database))
+		server, err := newPlacement(database)
 		check(t, err)
 		defer func() { check(t, server.Close()) }()
 		s := &placementRig{t: t, handler: server.Handler()}

@@ -97,6 +97,7 @@ func (w *world) held(uuid string, cells []string) string {
 // memory of one, as long as one has the capacity;
 // and of two when none has.
 func TestOneCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	cells := w.nest(w.sites[1].agents[0], 2)
 	w.plink.counted()
@@ -144,6 +145,7 @@ func TestOneCell(t *testing.T) {
 
 // TestRequestsForCells: how many requests a boot costs, with and without hosts with cells.
 func TestRequestsForCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	const candidates, traits = "GET /allocation_candidates", "GET /traits"
 	boot := func(change func(*scheduler.CreateRequest), wantCandidates, wantTraits int) string {
@@ -187,6 +189,7 @@ func TestRequestsForCells(t *testing.T) {
 // TestHostsOfBothKinds: hosts with cells and without are chosen by the memory that they have, and
 // found host by host where Placement has too many of others.
 func TestHostsOfBothKinds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newCrowdedWorld(t, nil, []int{2})
 	nested, flat := w.sites[1].agents[0], w.sites[1].agents[1]
 	w.nest(nested, 2)
@@ -210,9 +213,9 @@ func TestHostsOfBothKinds(t *testing.T) {
 	}
 }
 
-// TestCellsOnOpenStacksPlacement: OpenStack's Placement takes every request to hosts with cells,
+// TestRealPlacementTakesCells: OpenStack's Placement takes every request to hosts with cells,
 // and candidates are the same.
-func TestCellsOnOpenStacksPlacement(t *testing.T) {
+func TestRealPlacementTakesCells(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	check(t, err)
@@ -276,6 +279,7 @@ func (s *placementRig) cellHosts(n int) {
 // TestEveryGuestInOneCell: of guests with a GPU on 20 hosts, each has all of one cell. As many of
 // them fit as with the one group that Nova asks for, where some have not.
 func TestEveryGuestInOneCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1, ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
 	fill := func(find func(*scheduler.PlacementClient) ([]scheduler.Candidate, error)) (guests, whole int) {
 		s, c := newPlacementRig(t)
@@ -317,6 +321,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 
 // TestHasTrait: what Placement says about a trait.
 func TestHasTrait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	for _, want := range []bool{false, true} {
 		if got, err := c.HasTrait(t.Context(), scheduler.TraitNUMARoot); got != want || err != nil {

@@ -40,6 +40,7 @@ func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options
 
 // TestBuildsAreCounted: each attempt by how it ended.
 func TestBuildsAreCounted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type counts = map[scheduler.Outcome]int
 	t.Run("placed, after Placement was down", func(t *testing.T) {
 		w, s := beginObserved(t, []int{1})
@@ -91,6 +92,7 @@ func TestBuildsAreCounted(t *testing.T) {
 
 // TestCorrectionsAreCounted: what was left half done, when it is finished, once.
 func TestCorrectionsAreCounted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type counts = map[scheduler.Correction]int
 	killAfter := func(w *world, last string) {
 		w.scheduler.SetAfter(func(step string) error {
@@ -179,6 +181,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 
 // TestSchedulingWhileRunIsActive: Scheduling is true while Run is active, and at no other time.
 func TestSchedulingWhileRunIsActive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	if w.scheduler.Scheduling() {
 		t.Error("true before Run")

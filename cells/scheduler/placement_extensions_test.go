@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // groupedRequest is a request with two groups that have suffixes, and without group_policy unless
@@ -58,6 +59,7 @@ const (
 // TestGroupPolicyExtension: what is asked of which Placement, and what becomes of a request with
 // several groups and no group_policy.
 func TestGroupPolicyExtension(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type handler = func(*http.Request) *http.Response
 	says := func(status int, body string, granted ...string) handler {
 		return func(*http.Request) *http.Response {
@@ -139,6 +141,7 @@ func TestGroupPolicyExtension(t *testing.T) {
 
 // TestPlacementClientCheck: a grant is remembered until it is refused, and a refusal is not.
 func TestPlacementClientCheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, nodeResources())
 	bundled := s.handler
@@ -178,6 +181,7 @@ func TestPlacementClientCheck(t *testing.T) {
 // TestRootMemberOf: aggregates are asked for with the extension where there is one, with member_of
 // where not, and a Placement without it is asked again after a while.
 func TestRootMemberOf(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a, b, x := providerUUID(51), providerUUID(52), providerUUID(53)
 	form := func(r *http.Request) string {
 		q := r.URL.Query()
@@ -243,6 +247,7 @@ func TestRootMemberOf(t *testing.T) {
 // TestPlacesThatForbid: a flavor's group that only forbids is asked for with the extension
 // resourceless, of the bundled Placement, which finds a place, and by Placement's rules elsewhere.
 func TestPlacesThatForbid(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, client := newPlacementRig(t)
 	s.put("/traits/CUSTOM_SLOW", nil)
 	serial := 0

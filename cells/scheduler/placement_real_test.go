@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestWithOpenStacksPlacement: what is true of our Placement is true of OpenStack's.
-func TestWithOpenStacksPlacement(t *testing.T) {
+// TestRealPlacementOfOpenStack: what is true of our Placement is true of OpenStack's.
+func TestRealPlacementOfOpenStack(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	check(t, err)

@@ -18,15 +18,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -103,9 +99,7 @@ var check = testproc.Check
 
 func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
 	t.Helper()
-	server, err := placement.New(t.Context(), placement.Config{
-		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-	})
+	server, err := newPlacement(placementTemplate.Fresh(t))
 	check(t, err)
 	t.Cleanup(func() { check(t, server.Close()) })
 	s := &placementRig{t: t, handler: server.Handler()}
@@ -146,6 +140,7 @@ func nodeResources() map[string]int {
 
 // TestClaimMoveRelease: candidates, a claim, a move, the release.
 func TestClaimMoveRelease(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	testServerLifecycle(t, s, c)
 }
@@ -207,6 +202,7 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 
 // TestClaimWithoutCapacity: a node that filled up meanwhile, and one that is gone.
 func TestClaimWithoutCapacity(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	testCapacityExhausted(t, s, c)
 }
@@ -235,6 +231,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 
 // TestReleaseReadsAgain: others write at the same time, once, and always.
 func TestReleaseReadsAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, nodeResources())
 	candidates, err := c.Candidates(t.Context(), smallRequest(t))
@@ -268,6 +265,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 
 // TestGenerationConflict: a provider was written at the same time, and the consumer was not.
 func TestGenerationConflict(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, nodeResources())
 	candidates, err := c.Candidates(t.Context(), smallRequest(t))
@@ -290,6 +288,7 @@ func placementReply(status int, body string) *http.Response {
 // TestIncompleteAnswers: an answer that lacks what Placement's always have is not taken for "there
 // is nothing".
 func TestIncompleteAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newPlacementClient(t, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
 	_, err1 := c.Candidates(t.Context(), smallRequest(t))
 	_, err2 := c.Allocations(t.Context(), testConsumer.UUID)
@@ -308,6 +307,7 @@ func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 // TestSharedDisk: the root of a candidate is the node's, and not that of the provider that shares
 // its disk.
 func TestSharedDisk(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})
 	s.node(2, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var errEnd = errors.New("the process ends here")
@@ -31,10 +32,12 @@ var moveSteps = []string{"move", "destine", "fail", "give back"}
 
 // TestEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestEndAfterEveryStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	big := small
 	big.VCPUs = 100
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
+			t.Parallel()
 			w := begin(t, []int{1, 1})
 			reached := false
 			end := func(s string) error {
@@ -73,9 +76,13 @@ func TestEndAfterEveryStep(t *testing.T) {
 // TestSchedulerProperties: whatever happens in whatever order, when it is over all who know of a
 // server agree.
 func TestSchedulerProperties(t *testing.T) {
-	dbservers.FewerChecks(t)
-	inMemory, onEngine, onServer := memory(t), databases(t), dbservers.OnServer(t)
-	rapid.Check(t, func(t *rapid.T) {
+	testproc.Parallel(t, testproc.Heavy)
+	inMemory, onEngine, onServer := dbservers.Memory(t), databases(t), dbservers.OnServer(t)
+	checks := 25
+	if onServer {
+		checks = 10
+	}
+	rapid.Check(t, testproc.Few(checks, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(inMemory, "")
 		if err != nil {
 			t.Fatal(err)
@@ -113,23 +120,7 @@ func TestSchedulerProperties(t *testing.T) {
 			"": func(*rapid.T) {},
 		})
 		c.over()
-	})
-}
-
-// memory is a directory in memory, where there is one: six databases for each try wait for a disk
-// most of the time otherwise.
-func memory(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "boot-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
+	}))
 }
 
 // chaos is what happens to a world.

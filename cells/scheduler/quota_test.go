@@ -27,7 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // quotaFlavor is a flavor of 2 cores and 512 MiB.
@@ -50,7 +50,7 @@ type quotaWorld struct {
 
 func newQuotaWorld(t *testing.T) *quotaWorld {
 	t.Helper()
-	w := &quotaWorld{t: t, database: dbservers.Fresh(t), uses: map[string]*cellwire.Usage{}}
+	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}}
 	var err error
 	w.store, err = apidb.Open(ctx, w.database, apidb.Options{})
 	w.must(err)
@@ -174,6 +174,7 @@ func usageOf(n int64) cellwire.Usage {
 
 // TestUsage: it is the same whatever is down.
 func TestUsage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell1 refuses": {"cell1"}, "cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newQuotaWorld(t)
@@ -201,6 +202,7 @@ func TestUsage(t *testing.T) {
 
 // TestUsageOfNoProject: a client without a project has no usage.
 func TestUsageOfNoProject(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	w.has(1, 1)
 	w.asks(2, -1, false)
@@ -215,6 +217,7 @@ func TestUsageOfNoProject(t *testing.T) {
 // TestUsageCountsAnInsertedServerOnce: a server that its cell counts already, and whose build
 // request is not gone yet, counts once.
 func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	w.has(1, 1)
 	w.asks(1, 2, false)
@@ -229,6 +232,7 @@ func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 // TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated
 // mappings, as in Nova's test.
 func TestUsageFromPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, fromPlacement := range []bool{true, false} {
 		for _, migrated := range []bool{true, false} {
 			t.Run(fmt.Sprintf("from Placement %v, migrated %v", fromPlacement, migrated), func(t *testing.T) {
@@ -275,6 +279,7 @@ func (w *quotaWorld) unmigrate(uuid string) {
 
 // TestUsageWithoutPlacement: without Placement nothing can be counted from it.
 func TestUsageWithoutPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
 	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placementclient.ErrUnavailable) {
@@ -284,6 +289,7 @@ func TestUsageWithoutPlacement(t *testing.T) {
 
 // TestQuotaCheck: how many fit, and the refusal when they do not.
 func TestQuotaCheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name                  string
 		instances, cores, ram int64
@@ -325,6 +331,7 @@ func TestQuotaCheck(t *testing.T) {
 
 // TestConfirm: what was asked for between the counting and the writing counts.
 func TestConfirm(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	w.has(5, 1)
 	s := w.service(8, -1, -1)
@@ -351,6 +358,7 @@ func TestConfirm(t *testing.T) {
 
 // TestRecheck: over the quota with what there is.
 func TestRecheck(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	w.has(2, 1)
 	w.asks(1, -1, false)
@@ -368,6 +376,7 @@ func TestRecheck(t *testing.T) {
 
 // TestCellDown: who may boot while a cell is down.
 func TestCellDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		name          string
 		before        func(*quotaWorld)
@@ -409,6 +418,7 @@ func TestCellDown(t *testing.T) {
 
 // TestOverQuotaInAnOutage: what is in the cell that is down counts, also for those who may boot.
 func TestOverQuotaInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	w.has(5, 1)
 	w.has(3, 2)
@@ -421,6 +431,7 @@ func TestOverQuotaInAnOutage(t *testing.T) {
 
 // TestLimits: a project's own go before the defaults.
 func TestLimits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	s := w.service(10, 20, 51200)
 	w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: 99}))

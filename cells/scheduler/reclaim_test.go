@@ -11,12 +11,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRestoredBeforeItIsReclaimed: the reconciler knows that a server is to be deleted for good,
 // and its owner restores it (by way of another process) before the request reaches the cell: just
 // then, or a little earlier and deletes it once more. It stays what its owner made it.
 func TestRestoredBeforeItIsReclaimed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		before  string // the request that is overtaken
 		again   bool   // deleted once more

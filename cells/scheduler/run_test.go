@@ -33,6 +33,7 @@ func run(s *scheduler.Scheduler) (stop func()) {
 // TestRunSchedulesAndDiscovers: Run schedules servers and maps new hosts by itself, and so does the
 // scheduler that is started after it.
 func TestRunSchedulesAndDiscovers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
 		b.DiscoverInterval = 10 * time.Millisecond
 	})
@@ -66,6 +67,7 @@ func TestRunSchedulesAndDiscovers(t *testing.T) {
 
 // TestManyAtOnce: workers that place servers at the same time put no more on a host than fits.
 func TestManyAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Workers = 4 })
 	alive := map[string]bool{}
 	servers, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 4*slots + 2 })
@@ -86,6 +88,7 @@ func TestManyAtOnce(t *testing.T) {
 // TestDamagedBuildRequestIsSkipped: one that cannot be read stays, with a line in the log, and
 // keeps no other from being built.
 func TestDamagedBuildRequestIsSkipped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	broken, whole := w.created(), w.created()
 	dbservers.Execute(t, w.database, "UPDATE build_requests SET instance = '[' WHERE instance_uuid = '"+broken+"'")

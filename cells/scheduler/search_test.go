@@ -47,7 +47,10 @@ func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 
 // TestSearchHostByHost: servers find their hosts although Placement has so many others that none of
 // ours is among those it gives.
-func TestSearchHostByHost(t *testing.T) { fillHosts(t, nil) }
+func TestSearchHostByHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	fillHosts(t, nil)
+}
 
 func fillHosts(t *testing.T, other http.Handler) {
 	w := newCrowdedWorld(t, other, []int{2, 2})
@@ -91,9 +94,9 @@ func fillHosts(t *testing.T, other http.Handler) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// TestOnOpenStacksPlacement: servers come and go on OpenStack's Placement as on ours, also with
+// TestRealPlacementWithCrowdAndFaults: servers come and go on OpenStack's Placement as on ours, also with
 // hosts of others and when answers are lost.
-func TestOnOpenStacksPlacement(t *testing.T) {
+func TestRealPlacementWithCrowdAndFaults(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // group makes a server group, and returns what puts a server into it.
@@ -42,6 +43,7 @@ func (w *world) onHosts(uuids ...string) (counts []int, none int) {
 
 // TestServerGroupPolicies: where the servers of a group are, asked for one by one and at once.
 func TestServerGroupPolicies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		policy  string
 		most    int64
@@ -77,6 +79,7 @@ func TestServerGroupPolicies(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
 				w := begin(t, c.hosts)
 				_, in := w.group(c.policy, c.most)
 				uuids := schedule(w, in)
@@ -102,6 +105,7 @@ func TestServerGroupPolicies(t *testing.T) {
 // TestServerGroupsCost: what a server of a group costs more, and that the log counts the hosts that
 // its policy rules out.
 func TestServerGroupsCost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
 	_, in := w.group(apidb.PolicyAntiAffinity, 0)
 	first := w.created(in)
@@ -134,6 +138,7 @@ func TestServerGroupsCost(t *testing.T) {
 // TestServerGroupInAnOutage: members in a cell that is down are where they are: affinity has no
 // host then, anti-affinity those of other cells.
 func TestServerGroupInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for policy, why := range map[string]string{
 		apidb.PolicyAntiAffinity: "", apidb.PolicySoftAffinity: "",
 		apidb.PolicyAffinity: " Members of the server group friends are in a cell that cannot be used now, and its policy is affinity.",
@@ -158,6 +163,7 @@ func TestServerGroupInAnOutage(t *testing.T) {
 
 // TestServerGroupWaitsForRelease: a member whose row is hidden yet is waited for.
 func TestServerGroupWaitsForRelease(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	_, in := w.group(apidb.PolicyAntiAffinity, 0)
 	first := w.created(in)
@@ -188,6 +194,7 @@ func TestServerGroupWaitsForRelease(t *testing.T) {
 // TestDeletedServerGroup: servers of a group that is deleted before they are placed go anywhere,
 // and there can be no new ones in it.
 func TestDeletedServerGroup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
 	g, in := w.group(apidb.PolicyAntiAffinity, 0)
 	first, second := w.created(in), w.created(in)
@@ -203,6 +210,7 @@ func TestDeletedServerGroup(t *testing.T) {
 
 // TestServerGroupMembersQuota: a group has no more members of a user than the quota allows.
 func TestServerGroupMembersQuota(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, func(_ *scheduler.Options, q *scheduler.QuotaOptions) {
 		q.Defaults[scheduler.QuotaGroupMembers] = 2
 	})

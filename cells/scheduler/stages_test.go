@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // stagesOf are the queries for a flavor, a line each; a line of dashes is between stages. What all
@@ -34,6 +35,7 @@ func stagesOf(t *testing.T, specs map[string]string, cells bool) string {
 
 // TestStages: what hosts with NUMA cells are asked for, and what those without, in which order.
 func TestStages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		flat  = "required=!HW_NUMA_ROOT&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4"
 		one   = "required_NUMA0=HW_NUMA_ROOT&resources=DISK_GB:17&resources_NUMA0=MEMORY_MB:2048,VCPU:4"
@@ -150,6 +152,7 @@ func TestStages(t *testing.T) {
 // TestStagesWithoutCells: where no host has NUMA cells as providers, there is one request, or none.
 // It forbids cells all the same: a host may have some since it was looked.
 func TestStagesWithoutCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const flat = "required=!HW_NUMA_ROOT&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4"
 	for _, c := range []struct {
 		want  string
@@ -168,6 +171,7 @@ func TestStagesWithoutCells(t *testing.T) {
 
 // TestInTreeOfCells: one tree is that of the cells.
 func TestInTreeOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r, err := scheduler.NewCandidateRequest(flavorWith(map[string]string{"hw:numa_nodes": "2", "resources1:VGPU": "1"}))
 	check(t, err)
 	one := r.Stages(true)[0][0]
@@ -182,6 +186,7 @@ func TestInTreeOfCells(t *testing.T) {
 
 // TestInvalidNUMA: what is refused, and in which words.
 func TestInvalidNUMA(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		specs map[string]string
 		want  string

@@ -16,9 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// engines are those on which several processes share a database.
-var engines = map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}
-
 // hold stops the first request to a cell that a route names, on its way, until goOn is called.
 func (s *site) hold(route string) (held <-chan struct{}, goOn func()) {
 	at, free, first := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
@@ -46,11 +43,14 @@ const (
 
 func await(t *testing.T, what string, at <-chan struct{}) {
 	t.Helper()
-	select {
-	case <-at:
-	case <-time.After(testproc.Patience):
-		t.Fatalf("no process came to %s", what)
-	}
+	testproc.Eventually(t, testproc.Patience, what, testproc.True(func() bool {
+		select {
+		case <-at:
+			return true
+		default:
+			return false
+		}
+	}))
 }
 
 // scheduled waits until a process has built a server. On a machine that is slow, it may lose the
@@ -88,32 +88,32 @@ func (w *world) activeOnce(t *testing.T, uuid string) {
 // a request to a cell on its way. Another process takes over and builds the server, on another host
 // where that is still open. Then the request arrives.
 func TestLateRequestOfStoppedScheduler(t *testing.T) {
-	for name, empty := range engines {
-		for _, route := range []string{inserting, releasing} {
-			t.Run(name+"/"+route, func(t *testing.T) {
-				database := empty(t)
-				w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
-				t.Cleanup(w.close)
-				stopped := w.join(t, database, time.Hour)
-				stopped.await(t)
-				uuid := w.created()
-				at, goOn := w.sites[1].hold(route)
-				ended := make(chan error, 1)
-				go func() { ended <- stopped.Schedule(ctx) }()
-				await(t, route, at)
-				next := w.join(t, database, 200*time.Millisecond)
-				next.await(t)
-				if route == inserting {
-					w.elsewhere()
-				}
-				w.beat()
-				w.scheduled(t, next, uuid)
-				goOn()
-				w.must(<-ended)
-				w.scheduler = next.Scheduler
-				w.activeOnce(t, uuid)
-			})
-		}
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	for _, route := range []string{inserting, releasing} {
+		t.Run(route, func(t *testing.T) {
+			database := dbservers.Fresh(t)
+			w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
+			t.Cleanup(w.close)
+			stopped := w.join(t, database, time.Hour)
+			stopped.await(t)
+			uuid := w.created()
+			at, goOn := w.sites[1].hold(route)
+			ended := make(chan error, 1)
+			go func() { ended <- stopped.Schedule(ctx) }()
+			await(t, "a process comes to "+route, at)
+			next := w.join(t, database, 200*time.Millisecond)
+			next.await(t)
+			if route == inserting {
+				w.elsewhere()
+			}
+			w.beat()
+			w.scheduled(t, next, uuid)
+			goOn()
+			w.must(<-ended)
+			w.scheduler = next.Scheduler
+			w.activeOnce(t, uuid)
+		})
 	}
 }
 
@@ -122,57 +122,57 @@ func TestLateRequestOfStoppedScheduler(t *testing.T) {
 // for it. Then the first one would erase that row and insert its own, of a host on which the server
 // holds nothing.
 func TestLateReplacementOfStoppedScheduler(t *testing.T) {
-	for name, empty := range engines {
-		t.Run(name, func(t *testing.T) {
-			database := empty(t)
-			w := newWorldAt(t, databases(t), database, nil, []int{3}, nil)
-			t.Cleanup(w.close)
-			stopped := w.join(t, database, time.Hour)
-			stopped.await(t)
-			uuid := w.created()
-			stopped.SetAfter(func(step string) error {
-				if step == "insert" {
-					return errors.New("the attempt ends here")
-				}
-				return nil
-			})
-			w.must(stopped.Schedule(ctx))
-			stopped.SetAfter(nil)
-			w.elsewhere()
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database := dbservers.Fresh(t)
+	w := newWorldAt(t, databases(t), database, nil, []int{3}, nil)
+	t.Cleanup(w.close)
+	stopped := w.join(t, database, time.Hour)
+	stopped.await(t)
+	uuid := w.created()
+	stopped.SetAfter(func(step string) error {
+		if step == "insert" {
+			return errors.New("the attempt ends here")
+		}
+		return nil
+	})
+	w.must(stopped.Schedule(ctx))
+	stopped.SetAfter(nil)
+	w.elsewhere()
 
-			erase, eraseNow := w.sites[1].hold(erasing)
-			ended := make(chan error, 2)
-			go func() { ended <- stopped.Schedule(ctx) }()
-			await(t, erasing, erase)
-			next := w.join(t, database, 2*time.Second) // it must keep the lease, also on a machine that is slow
-			next.await(t)
-			w.elsewhere()
-			placed, goOn := make(chan struct{}), make(chan struct{})
-			next.SetAfter(func(step string) error {
-				if step == "place" {
-					close(placed)
-					<-goOn
-				}
-				return nil
-			})
-			go func() { ended <- next.Schedule(ctx) }()
-			await(t, "its decision", placed)
-			eraseNow()
-			w.must(<-ended)
-			close(goOn)
-			w.must(<-ended)
-			next.SetAfter(nil)
-			w.scheduled(t, next, uuid)
-			w.scheduler = next.Scheduler
-			w.activeOnce(t, uuid)
-		})
-	}
+	erase, eraseNow := w.sites[1].hold(erasing)
+	ended := make(chan error, 2)
+	go func() { ended <- stopped.Schedule(ctx) }()
+	await(t, "a process comes to "+erasing, erase)
+	next := w.join(t, database, 2*time.Second) // it must keep the lease, also on a machine that is slow
+	next.await(t)
+	w.elsewhere()
+	placed, goOn := make(chan struct{}), make(chan struct{})
+	next.SetAfter(func(step string) error {
+		if step == "place" {
+			close(placed)
+			<-goOn
+		}
+		return nil
+	})
+	go func() { ended <- next.Schedule(ctx) }()
+	await(t, "the next process decides", placed)
+	eraseNow()
+	w.must(<-ended)
+	close(goOn)
+	w.must(<-ended)
+	next.SetAfter(nil)
+	w.scheduled(t, next, uuid)
+	w.scheduler = next.Scheduler
+	w.activeOnce(t, uuid)
 }
 
 // TestTermsAndOlderPeers: a cell that knows no terms is used as before, and so is a newer one by a
 // compute API that sends none.
 func TestTermsAndOlderPeers(t *testing.T) {
-	database := dbservers.MariaDB(t)
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database := dbservers.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
 	t.Cleanup(w.close)
 	cell := w.sites[1]
@@ -213,34 +213,32 @@ func TestTermsAndOlderPeers(t *testing.T) {
 // TestTermAfterRestore: the API database is an older copy, whose lease has lower terms than a cell
 // has seen. The process that holds it goes on with a higher one, and not one that has lost it.
 func TestTermAfterRestore(t *testing.T) {
-	for name, empty := range engines {
-		t.Run(name, func(t *testing.T) {
-			database := empty(t)
-			w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
-			t.Cleanup(w.close)
-			const seen = 1_000_000
-			cell := w.sites[1].store
-			w.must(cell.Discard(cellwire.WithTerm(ctx, seen), "5e000000-0000-4000-8000-000000000001"))
-			stopped := w.join(t, database, time.Hour)
-			stopped.await(t)
-			uuid := w.created()
-			at, goOn := w.sites[1].hold(inserting)
-			ended := make(chan error, 1)
-			go func() { ended <- stopped.Schedule(ctx) }()
-			await(t, inserting, at)
-			next := w.join(t, database, 200*time.Millisecond)
-			next.await(t)
-			goOn()
-			w.must(<-ended)
-			if info, err := cell.Info(ctx); err != nil || info.Term != seen {
-				t.Errorf("a process that has lost the lease made the term of the cell %d (%v)", info.Term, err)
-			}
-			w.scheduled(t, next, uuid)
-			if info, err := cell.Info(ctx); err != nil || info.Term <= seen {
-				t.Errorf("the term of the cell is %d (%v)", info.Term, err)
-			}
-			w.scheduler = next.Scheduler
-			w.activeOnce(t, uuid)
-		})
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutServers(t)
+	database := dbservers.Fresh(t)
+	w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
+	t.Cleanup(w.close)
+	const seen = 1_000_000
+	cell := w.sites[1].store
+	w.must(cell.Discard(cellwire.WithTerm(ctx, seen), "5e000000-0000-4000-8000-000000000001"))
+	stopped := w.join(t, database, time.Hour)
+	stopped.await(t)
+	uuid := w.created()
+	at, goOn := w.sites[1].hold(inserting)
+	ended := make(chan error, 1)
+	go func() { ended <- stopped.Schedule(ctx) }()
+	await(t, "a process comes to "+inserting, at)
+	next := w.join(t, database, 200*time.Millisecond)
+	next.await(t)
+	goOn()
+	w.must(<-ended)
+	if info, err := cell.Info(ctx); err != nil || info.Term != seen {
+		t.Errorf("a process that has lost the lease made the term of the cell %d (%v)", info.Term, err)
 	}
+	w.scheduled(t, next, uuid)
+	if info, err := cell.Info(ctx); err != nil || info.Term <= seen {
+		t.Errorf("the term of the cell is %d (%v)", info.Term, err)
+	}
+	w.scheduler = next.Scheduler
+	w.activeOnce(t, uuid)
 }

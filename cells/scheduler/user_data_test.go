@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // byPattern is a world of two cells, whose hosts a pattern finds.
@@ -34,6 +35,7 @@ func (w *world) seeded(host, userData string) string {
 
 // TestUserDataHost: which hosts get new user data of a server that is there.
 func TestUserDataHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	pattern := []string{"h*"}
 	for name, c := range map[string]struct {
 		patterns []string
@@ -78,6 +80,7 @@ func TestUserDataHost(t *testing.T) {
 // TestUserDataMovesToEnrolledHostsOnly: a server with user data is neither evacuated nor migrated
 // to a host that a pattern found, one without is.
 func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for _, userData := range []string{"", "c2VjcmV0"} {
 			for _, wanted := range []string{"", "h2"} {
@@ -109,6 +112,7 @@ func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
 // TestUserDataAndAHostThatIsNotEnrolledAnyMore: the destination was chosen, the process ended, and
 // the destination is evicted when the next one goes on: the server stays where it is.
 func TestUserDataAndAHostThatIsNotEnrolledAnyMore(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, userData := range []string{"", "c2VjcmV0"} {
 		w := byPattern(t, "h2")
 		h1, h2 := w.add(1, "h1"), w.add(1, "h2")

@@ -221,9 +221,9 @@ func newWorldAt(t tester, at place, database string, other http.Handler, hosts [
 	t.Helper()
 	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
-	w.pl, err = placement.New(ctx, placement.Config{
-		Database: at("placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-	})
+	inventory := at("placement")
+	w.must(errors.Join(placementTemplate.Copy(inventory), apiTemplate.Copy(database)))
+	w.pl, err = newPlacement(inventory)
 	w.must(err)
 	if w.asked = other; other == nil {
 		w.asked = w.pl.Handler()
@@ -246,11 +246,50 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 	c, err := w.store.CreateCell(ctx, c)
 	w.must(err)
 	s := &site{cell: c, database: w.place(c.Name), link: &link{counts: map[string]int{}}}
+	w.must(cellTemplate(c.Name).Copy(s.database))
 	w.serve(s)
 	w.sites = append(w.sites, s)
 	for i := range hosts {
 		s.agents = append(s.agents, newAgent(w, s, fmt.Sprintf("%s-host%d", c.Name, i+1)))
 	}
+}
+
+// newPlacement starts ours.
+func newPlacement(database string) (*placement.Server, error) {
+	return placement.New(ctx, placement.Config{
+		Database: database, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+}
+
+// Databases of worlds begin as copies of these. Cells have one for each name: databases of two
+// cells differ.
+var (
+	placementTemplate = dbservers.NewTemplate(func(dsn string) error {
+		s, err := newPlacement(dsn)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	apiTemplate = dbservers.NewTemplate(func(dsn string) error {
+		db, err := apidb.Open(ctx, dsn, apidb.Options{})
+		if err != nil {
+			return err
+		}
+		return db.Close()
+	})
+	cellTemplates sync.Map // by the cell's name
+)
+
+func cellTemplate(name string) *dbservers.Template {
+	template, _ := cellTemplates.LoadOrStore(name, dbservers.NewTemplate(func(dsn string) error {
+		db, err := celldb.Open(ctx, dsn, name, celldb.Options{})
+		if err != nil {
+			return err
+		}
+		return db.Close()
+	}))
+	return template.(*dbservers.Template) //nolint:forcetypeassert // there is nothing else
 }
 
 // serve starts the process of a cell.

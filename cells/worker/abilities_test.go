@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAbilitiesAreReported: with the first heartbeat that names the node, and at once when they
 // change; the last word has them, too.
 func TestAbilitiesAreReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.abilities = []string{plugins.AbilityConsoleLog}
 		s.start()
@@ -39,6 +41,7 @@ func TestAbilitiesAreReported(t *testing.T) {
 // TestOlderCellGetsNoAbilities: it refuses a report with what it does not know, and would count the
 // host as down.
 func TestOlderCellGetsNoAbilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.abilities = []string{plugins.AbilityConsoleLog}
 		s.cell.old = true

@@ -4,6 +4,7 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -21,6 +22,15 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// template is what databases of the cell of the tests begin as.
+var template = dbservers.NewTemplate(func(dsn string) error {
+	store, err := celldb.Open(context.Background(), dsn, "cell1", celldb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 // realCell is a scene whose cell is a real one, behind HTTP.
 type realCell struct {
 	*scene
@@ -36,7 +46,7 @@ func newRealCell(t *testing.T) *realCell {
 		}
 	}
 	s := newScene(t)
-	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", celldb.Options{})
+	store, err := celldb.Open(t.Context(), template.Fresh(t), "cell1", celldb.Options{})
 	check(err)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	check(err)
@@ -76,35 +86,26 @@ func (c *realCell) boot(n int) {
 // await waits until the cell says so of a server.
 func (c *realCell) await(n int, what string, is func(cellwire.Server) bool) cellwire.Server {
 	c.Helper()
-	for deadline := time.Now().Add(testproc.Patience); ; {
-		s, err := c.client.Server(c.Context(), serverUUID(n))
-		if err == nil && is(s) {
-			return s
+	var s cellwire.Server
+	testproc.Eventually(c, testproc.Patience, fmt.Sprintf("server %d is %s", n, what), func() (err error) {
+		if s, err = c.client.Server(c.Context(), serverUUID(n)); err == nil && !is(s) {
+			err = fmt.Errorf("it is %+v\n%s", s, c.log.String())
 		}
-		if time.Now().After(deadline) {
-			c.Fatalf("server %d is never %s: %+v, %v\n%s", n, what, s, err, c.log.String())
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-c.Context().Done():
-		}
-	}
+		return err
+	})
+	return s
 }
 
 func inState(vm string) func(cellwire.Server) bool {
 	return func(s cellwire.Server) bool { return s.VMState == vm && s.TaskState == "" }
 }
 
-// TestRealCell is the life of servers between a worker and the real service: made, stopped by
+// TestLifeInACell is the life of servers between a worker and the real service: made, stopped by
 // another process, softly deleted, restored, deleted, and one that fails.
-func TestRealCell(t *testing.T) {
+func TestLifeInACell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newRealCell(t)
-	for deadline := time.Now().Add(testproc.Patience); !c.w.Status().Up || len(c.w.Status().Nodes) == 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", c.w.Status())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testproc.Eventually(t, testproc.Patience, "its node", testproc.True(func() bool { return c.w.Status().Up && len(c.w.Status().Nodes) > 0 }))
 	c.driver.set(func() { c.driver.faults[serverUUID(2)] = "no such image" })
 	c.boot(1)
 	c.boot(2)
@@ -164,14 +165,10 @@ func TestRealCell(t *testing.T) {
 	if c.driver.power(1) != -1 || c.placement.holds(1) || c.placement.holds(2) {
 		t.Error("something is left")
 	}
-	for deadline := time.Now().Add(testproc.Patience); ; { // the answers to the last reports
-		st := c.w.Status()
-		if st.Servers == 0 && st.Busy == 0 && st.Waiting == 0 {
-			break
+	testproc.Eventually(t, testproc.Patience, "the answers to the last reports", func() error {
+		if st := c.w.Status(); st.Servers != 0 || st.Busy != 0 || st.Waiting != 0 {
+			return fmt.Errorf("%+v", st)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", st)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ConsoleLog is of a driver whose guests say where they are.
@@ -58,6 +59,7 @@ func (e *echoes) Close() error {
 
 // TestConsole: both ways, until one of them ends it; the driver gets it back.
 func TestConsole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)
@@ -111,6 +113,7 @@ func TestConsole(t *testing.T) {
 // TestConsoleLog: the driver is asked for as much as the other end asks for, and its errors are
 // refusals.
 func TestConsoleLog(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)

@@ -5,6 +5,8 @@ package worker_test
 import (
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBuildWaitsForDeletedGuests: a server was deleted while its host was down, so what it held in
@@ -12,6 +14,7 @@ import (
 // refuses, and it is tried again when the guest is gone; if that takes too long, the refusal
 // counts.
 func TestBuildWaitsForDeletedGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const building = "building power 0, guest -1, allocations true"
 	for name, c := range map[string]struct {
 		goes bool

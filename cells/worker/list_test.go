@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBackupThatGrewPastUs: a cell that was down may be back with a backup, and have a higher
 // revision by the time it is asked: it sends everything again then, too.
 func TestBackupThatGrewPastUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)
@@ -34,6 +36,7 @@ func TestBackupThatGrewPastUs(t *testing.T) {
 // TestAllInPages: what is too much for one answer comes in several. Until the last one nothing is
 // forgotten, and no guest is called unknown.
 func TestAllInPages(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.page = 2
 		for n := range 7 {
@@ -78,6 +81,7 @@ func TestAllInPages(t *testing.T) {
 // TestCellUpIsUsedAtOnce: a host shows life within a report interval after its cell is back,
 // however long that was down.
 func TestCellUpIsUsedAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.start()
 		s.pass(time.Minute)
@@ -95,6 +99,7 @@ func TestCellUpIsUsedAtOnce(t *testing.T) {
 // TestStandingStill: a cell that says again and again that there is more, and never gets on, is not
 // asked without pause.
 func TestStandingStill(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.boot(1)
 		s.cell.stuck = true

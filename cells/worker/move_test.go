@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const gone plugins.PowerState = -1
@@ -59,6 +60,7 @@ func (s *moveScene) expect(status cellwire.MigrationStatus, first, second plugin
 }
 
 func TestServersMoveThereAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.cell.move(cellwire.MigrationCold)
 		s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
@@ -79,6 +81,7 @@ func TestServersMoveThereAndBack(t *testing.T) {
 }
 
 func TestAStoppedServerStaysOffWhereItArrives(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.drivers["cn1"].set(func() { s.drivers["cn1"].guests[serverUUID(1)] = plugins.PowerShutdown })
 		s.cell.mu.Lock()
@@ -97,6 +100,7 @@ func TestAStoppedServerStaysOffWhereItArrives(t *testing.T) {
 // TestSourceIsNotStartedWhileItsServerIsMoved, not by a restart of the agent or of the driver, and
 // what else starts it is undone.
 func TestSourceIsNotStartedWhileItsServerIsMoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.cell.move(cellwire.MigrationCold)
 		s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
@@ -114,6 +118,7 @@ func TestSourceIsNotStartedWhileItsServerIsMoved(t *testing.T) {
 }
 
 func TestAHostThatWasEvacuatedRemovesItsGuestWhenItIsBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.end("cn1") // with its guest on, as after a reboot that starts guests
 		s.drivers["cn1"].set(func() { s.drivers["cn1"].guests[serverUUID(1)] = plugins.PowerShutdown })
@@ -133,6 +138,7 @@ func TestAHostThatWasEvacuatedRemovesItsGuestWhenItIsBack(t *testing.T) {
 // TestAServerInErrorRunsWhereItIsEvacuatedTo, as in Nova: it is in error after an evacuation that
 // failed, and has been running before.
 func TestAServerInErrorRunsWhereItIsEvacuatedTo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.end("cn1")
 		s.drivers["cn1"].set(func() { s.drivers["cn1"].guests[serverUUID(1)] = plugins.PowerShutdown })
@@ -149,6 +155,7 @@ func TestAServerInErrorRunsWhereItIsEvacuatedTo(t *testing.T) {
 // TestAHostThatComesBackTooEarly shuts its guest down while the server is still being made
 // elsewhere.
 func TestAHostThatComesBackTooEarly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.drivers["cn2"].set(func() { s.drivers["cn2"].err = &plugins.NotReady{} })
 		s.cell.move(cellwire.MigrationEvacuation)
@@ -159,6 +166,7 @@ func TestAHostThatComesBackTooEarly(t *testing.T) {
 }
 
 func TestAServerThatCannotMoveGoesOnWhereItWas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, prepare := range map[string]func(s *moveScene){
 		"the source cannot let it go": func(s *moveScene) { s.drivers["cn1"].faults[serverUUID(1)] = "its TPM cannot be copied" },
 		"the destination is full":     func(s *moveScene) { s.drivers["cn2"].faults[serverUUID(1)] = "the disk is full" },
@@ -194,6 +202,7 @@ func TestAServerThatCannotMoveGoesOnWhereItWas(t *testing.T) {
 // TestDisksAreCopied through streams of the cell; one that is cut off or changed on the way is
 // copied again.
 func TestDisksAreCopied(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, damage := range map[string]func(sent int, text []byte) []byte{
 		"at once": nil,
 		"after a stream is cut off": func(sent int, text []byte) []byte {
@@ -245,6 +254,7 @@ func TestDisksAreCopied(t *testing.T) {
 // TestASourceThatIsLostGetsItsServerBack after an hour in which nothing could be copied, and not
 // after a copy that takes longer.
 func TestASourceThatIsLostGetsItsServerBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.drivers["cn2"].copies = true
 		s.cell.damage = func([]byte) []byte { return nil }
@@ -271,6 +281,7 @@ func TestASourceThatIsLostGetsItsServerBack(t *testing.T) {
 // TestAServerThatCannotComeBack: what stands in the way of a guest on the source is reported as a
 // fault after a revert, once, and the guest is not tried again.
 func TestAServerThatCannotComeBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for reason, c := range map[string]struct {
 		prepare func(d *fakeDriver)
 		guest   plugins.PowerState
@@ -304,6 +315,7 @@ func TestAServerThatCannotComeBack(t *testing.T) {
 }
 
 func TestAMissingGuestCannotBeMoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.drivers["cn1"].set(func() { delete(s.drivers["cn1"].guests, serverUUID(1)) })
 		s.cell.move(cellwire.MigrationCold)
@@ -320,6 +332,7 @@ func TestAMissingGuestCannotBeMoved(t *testing.T) {
 // TestADeletedServerThatHadMoved has its allocations removed where they are: the destination's with
 // its guest, the source's with what was kept there.
 func TestADeletedServerThatHadMoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	moving(t, func(s *moveScene) {
 		s.cell.move(cellwire.MigrationCold)
 		s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
@@ -456,6 +469,7 @@ func (s *moveScene) judge() string {
 // has it, nothing is left elsewhere but what an unconfirmed migration keeps, and Placement has the
 // allocations for just that.
 func TestMoveProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // power begins a power action in the cell.
@@ -27,6 +28,7 @@ func (c *fakeCell) power(n int, action cellwire.PowerAction) {
 // TestPowerActions: what a guest is asked, and how often, whatever gets in the way. A guest that is
 // rebooted goes off once and on once.
 func TestPowerActions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	on, off := plugins.PowerRunning.String(), plugins.PowerShutdown.String()
 	const stopped = "stopped power 4, guest 4, allocations true"
 	lost := errors.New("connection reset by peer")

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestProblemsOfNodes: they are in the status until the cell has none, and in the log once; what is
 // too much of them is cut.
 func TestProblemsOfNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeContested, Host: "h2", Message: "Host h2 reports it too."}}
 		s.start()
@@ -39,6 +41,7 @@ func TestProblemsOfNodes(t *testing.T) {
 
 // TestAgentWaitsAsLongAsItIsAsked: after 429 no request is sent before the time is over.
 func TestAgentWaitsAsLongAsItIsAsked(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.away = &cellwire.Error{Status: http.StatusTooManyRequests, Code: cellwire.CodeTooMany, RetryAfter: 2 * time.Minute}
 		s.start()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // step is one thing that happens.
@@ -153,6 +154,7 @@ func (s *scene) judge(faults map[int]bool) string {
 // call about one at a time, and allocations are gone of exactly those servers that are gone or
 // failed.
 func TestWorkerProperties(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{

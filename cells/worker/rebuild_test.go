@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // rebuild begins a rebuild in the cell.
@@ -25,6 +26,7 @@ func (c *fakeCell) rebuild(n int, image string) {
 // TestRebuild: whatever gets in the way, the old guest is removed once and the new one is made once
 // and never removed, and the allocations stay; also if it cannot be made.
 func TestRebuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	lost := errors.New("connection reset by peer")
 	const failed = "error power 0, guest -1, allocations true"
 	for name, c := range map[string]struct {
@@ -127,6 +129,7 @@ func TestRebuild(t *testing.T) {
 
 // TestDeletedInARebuild: nothing is left, whichever half it is in.
 func TestDeletedInARebuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, at := range map[string]time.Duration{"while the guest is made": 30 * time.Second, "when it has just begun": 0} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {

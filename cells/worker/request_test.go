@@ -20,6 +20,7 @@ import (
 // TestRequestIsNamed: what is done for a request of a client names it to the driver and in the log,
 // also when it is tried again.
 func TestRequestIsNamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		const request = "req-11111111-2222-4333-8444-555555555555"
 		s.driver.spawnErrs = []error{errors.New("the image cannot be reached"), nil}
@@ -42,6 +43,7 @@ func TestRequestIsNamed(t *testing.T) {
 // TestWorkIsTraced: what is done for a request is a part of its trace, each attempt, and so are the
 // calls of the driver. Without a trace context there are no spans.
 func TestWorkIsTraced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	collector := testproc.NewCollector(t)
 	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: "compute-agent"})

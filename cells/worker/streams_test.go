@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func (c *fakeCell) AcceptStream(_ context.Context, _, id string) (*cellwire.Stream, error) {
@@ -43,6 +44,7 @@ func (s *scene) offer(id string, o cellwire.StreamOffer) *cellwire.Stream {
 // TestStreamsThatCannotBeServed: the other end learns why, and an offer that is repeated is taken
 // once.
 func TestStreamsThatCannotBeServed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)

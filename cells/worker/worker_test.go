@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // inScene runs a test with a clock of its own.
@@ -55,6 +56,7 @@ const (
 
 // TestDesiredStates: each want with each answer of the driver, and what becomes of the server.
 func TestDesiredStates(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	spawn := func(errs ...error) func(*scene) {
 		return func(s *scene) { s.driver.spawnErrs = errs; s.placement.grant(1); s.cell.boot(1) }
 	}
@@ -184,6 +186,7 @@ func TestDesiredStates(t *testing.T) {
 
 // TestDeleteOvertakesSpawn: the newest want decides, before a slot is free and after a slow spawn.
 func TestDeleteOvertakesSpawn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.driver.slow = 5 * time.Minute
 		for n := 1; n <= 5; n++ { // three at a time
@@ -230,6 +233,7 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 // TestCellAway: guests are not touched, reports are kept, no call is made without pause, and when
 // the cell is back nothing is done twice.
 func TestCellAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.placement.grant(2)
@@ -272,6 +276,7 @@ func TestCellAway(t *testing.T) {
 
 // TestAnotherDatabase: a cell with an empty database removes no guest.
 func TestAnotherDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		for n := 1; n <= 2; n++ {
 			s.placement.grant(n)
@@ -303,6 +308,7 @@ func TestAnotherDatabase(t *testing.T) {
 // TestOlderBackup: the same epoch with an older revision is a backup that was restored: the cell
 // sends everything again, and a server that was building then is not made twice.
 func TestOlderBackup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)
@@ -324,6 +330,7 @@ func TestOlderBackup(t *testing.T) {
 // TestPower: an event is reported within a second, a storm of them costs few calls, and a change
 // without an event is found in ten minutes.
 func TestPower(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.cell.boot(1)
@@ -359,6 +366,7 @@ func TestPower(t *testing.T) {
 
 // TestService: what the cell says of the service is passed on once, repeated until it is kept.
 func TestService(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.start()
 		s.pass(time.Minute)
@@ -387,6 +395,7 @@ func TestService(t *testing.T) {
 
 // TestStopping: the last report says so, a slow spawn does not delay it, and no guest is touched.
 func TestStopping(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.driver.slow = time.Hour
 		s.driver.guests[serverUUID(7)] = plugins.PowerRunning
@@ -416,6 +425,7 @@ func TestStopping(t *testing.T) {
 // TestNodes: a node whose driver makes no guests is not reported to the cell, and one whose driver
 // does is reported at once.
 func TestNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.driver.err = plugins.ErrUnsupported
 		s.start()
@@ -448,6 +458,7 @@ func TestNodes(t *testing.T) {
 // TestDriverDown: what could not be done is done as soon as the driver is back, not when the next
 // retry is due.
 func TestDriverDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.start()
 		s.pass(time.Minute)
@@ -470,6 +481,7 @@ func TestDriverDown(t *testing.T) {
 
 // TestInvalidReport: one that the cell calls invalid does not keep the others from being taken.
 func TestInvalidReport(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.invalid = serverUUID(2)
 		for n := 1; n <= 4; n++ {
@@ -489,6 +501,7 @@ func TestInvalidReport(t *testing.T) {
 
 // TestPlacementAway: no server is made, and none is gone, before it is known what is allocated.
 func TestPlacementAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.placement.grant(2)
@@ -511,6 +524,7 @@ func TestPlacementAway(t *testing.T) {
 
 // TestDenied: Status shows that the cell rejects the agent's identity.
 func TestDenied(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		err    error
 		denied bool
@@ -537,6 +551,7 @@ func TestDenied(t *testing.T) {
 // TestDeletedWhileAllocationsAreRead: what was wanted when the question was asked does not count
 // any more.
 func TestDeletedWhileAllocationsAreRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
 		s.placement.reading = func() {
@@ -557,6 +572,7 @@ func TestDeletedWhileAllocationsAreRead(t *testing.T) {
 // TestListFromBefore: a list of guests says nothing of one that was made while the list was on its
 // way.
 func TestListFromBefore(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.start()
 		s.pass(time.Minute)
@@ -578,6 +594,7 @@ func TestListFromBefore(t *testing.T) {
 // TestStaleBuild: a guest that does not run, of a server that the cell reports as building, may be
 // a real one if this process has not begun it. It stays until a client deletes the server.
 func TestStaleBuild(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.driver.guests[serverUUID(1)] = plugins.PowerShutdown
 		s.cell.boot(1)

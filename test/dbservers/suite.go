@@ -39,7 +39,7 @@ var engines = []struct {
 	fresh func(t testing.TB) string
 }{{"sqlite", sqlite}, {"mariadb", MariaDB}, {"postgresql", PostgreSQL}}
 
-func sqlite(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "database.db") }
+func sqlite(t testing.TB) string { return "sqlite://" + filepath.Join(Memory(t), "database.db") }
 
 // subtests are the engines of the subtests that Each and Brief run now, by their names.
 var subtests sync.Map

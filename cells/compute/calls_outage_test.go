@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The API is made for these.
@@ -23,9 +24,10 @@ var (
 	_ Quotas    = (*scheduler.Quotas)(nil)
 )
 
-// TestRealCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
+// TestCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
 // nothing is scheduled. A cell ends in the middle.
-func TestRealCallsInAnOutage(t *testing.T) {
+func TestCallsInAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ctx := context.Background()
 	c := newCloud(t, Options{})
 	servers := c.realCells()

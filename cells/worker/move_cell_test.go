@@ -22,7 +22,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -39,7 +38,7 @@ type movingCell struct {
 
 func newMovingCell(t *testing.T, storage string) *movingCell {
 	t.Helper()
-	store, err := celldb.Open(t.Context(), dbservers.Fresh(t), "cell1", celldb.Options{})
+	store, err := celldb.Open(t.Context(), template.Fresh(t), "cell1", celldb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +175,10 @@ func (r *movingCell) disk(host string) string {
 // TestServersMoveThroughARealCell: with a database, HTTP and the streams of a cell, workers and
 // fake drivers, a server is migrated and confirmed, migrated and reverted, and evacuated.
 func TestServersMoveThroughARealCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
+			t.Parallel()
 			storage := ""
 			if shared {
 				storage = t.TempDir()

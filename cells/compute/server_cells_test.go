@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // realCells puts cells with databases of their own, behind sockets, in the place of the cloud's.
@@ -54,9 +55,10 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	return servers
 }
 
-// TestRealCells: lists, pages in every order, and single servers, with cells as they are, until one
+// TestListsOfCells: lists, pages in every order, and single servers, with cells as they are, until one
 // of them ends.
-func TestRealCells(t *testing.T) {
+func TestListsOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{ListSkipsDownCells: true})
 	servers := c.realCells()
 	var all []string

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Template is a database that is made once in a process, and that tests have copies of: to run the
+// steps of a schema takes longer than most tests.
+type Template struct {
+	file func() ([]byte, error)
+}
+
+// NewTemplate is for databases as what fills an empty one, by its DSN, leaves it.
+func NewTemplate(fill func(dsn string) error) *Template {
+	return &Template{file: sync.OnceValues(func() (content []byte, err error) {
+		dir, err := memory()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		path := filepath.Join(dir, "template.db")
+		if err := fill("sqlite://" + path); err != nil {
+			return nil, err
+		}
+		return os.ReadFile(path)
+	})}
+}
+
+// Fresh makes a database as [Fresh] does. In a file it is a copy of the template; on a server it is
+// empty, and what opens it makes its tables.
+func (m *Template) Fresh(t testing.TB) string {
+	t.Helper()
+	dsn := Fresh(t)
+	if err := m.Copy(dsn); err != nil {
+		t.Fatalf("copying the template of a database: %v", err)
+	}
+	return dsn
+}
+
+// Copy makes the file of a DSN or a path, which does not exist. It does nothing for databases of
+// servers.
+func (m *Template) Copy(dsn string) error {
+	path := strings.TrimPrefix(dsn, "sqlite://")
+	if strings.Contains(path, "://") {
+		return nil
+	}
+	content, err := m.file()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
+}
+
+// Memory makes a directory in memory, where there is one with enough space, and on the disk
+// otherwise: a test whose databases are on the disk waits for it most of the time. The directory
+// lives as long as the test.
+func Memory(t testing.TB) string {
+	t.Helper()
+	dir, err := memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func memory() (string, error) {
+	const shared, enough = "/dev/shm", 1 << 30
+	parent := shared
+	var space unix.Statfs_t
+	if err := unix.Statfs(shared, &space); err != nil || space.Bavail*uint64(space.Bsize) < enough { //nolint:gosec // a block's size is not negative
+		parent = "" // that of temporary files
+	}
+	return os.MkdirTemp(parent, "compute-agent-test-")
+}
+
+// AboutServers skips a test that is about what several processes do with a database, unless the
+// suite runs on an engine with a server.
+func AboutServers(t testing.TB) {
+	t.Helper()
+	if !OnServer(t) {
+		t.Skip("It is about a database of several processes: make test-real runs it, on MariaDB or PostgreSQL.")
+	}
+}
