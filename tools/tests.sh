@@ -29,13 +29,15 @@ racy() {
     xargs -n1 dirname | sort -u | sed 's,^,./,'
 }
 
-failed=
+# What make build has built is tested.
+export TEST_BINARIES=$PWD/bin
+services= failed=
 # gate FLAGS -- PACKAGES
 gate() {
   local flags=()
   while [ "$1" != -- ]; do flags+=("$1"); shift; done
   shift
-  go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 16 ${CI:+-count=1} "${flags[@]}" || failed=yes
+  $services go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 16 ${CI:+-count=1} "${flags[@]}" || failed=yes
 }
 
 tier=${1:-}
@@ -52,10 +54,12 @@ race)
   gate -race -p "$(nproc)" -timeout 40m -skip "$elsewhere" "$@" -- $(packages | without $whole | grep -v ./drivers/libvirt)
   ;;
 real)
+  services='go run ./test/services' # one of each for all packages
   gate -p $beside -timeout 20m "$@" -- $whole
   gate -p $beside -timeout 20m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
 real | suites)
+  services='go run ./test/services'
   gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(')
   ;;
 databases)
