@@ -16,8 +16,8 @@ import (
 )
 
 // TestMove: the database of a cell moves from a file to a server, to another database there, and
-// back to a file, by backups. It is the same database: its epoch, its revision and all rows stay, and
-// new rows follow.
+// back to a file, by backups. It is the same database: its epoch, its revision and all rows stay,
+// and new rows follow.
 func TestMove(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)

@@ -55,8 +55,8 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	return servers
 }
 
-// TestListsOfCells: lists, pages in every order, and single servers, with cells as they are, until one
-// of them ends.
+// TestListsOfCells: lists, pages in every order, and single servers, with cells as they are, until
+// one of them ends.
 func TestListsOfCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{ListSkipsDownCells: true})

@@ -94,8 +94,8 @@ func fillHosts(t *testing.T, other http.Handler) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// TestRealPlacementWithCrowdAndFaults: servers come and go on OpenStack's Placement as on ours, also with
-// hosts of others and when answers are lost.
+// TestRealPlacementWithCrowdAndFaults: servers come and go on OpenStack's Placement as on ours,
+// also with hosts of others and when answers are lost.
 func TestRealPlacementWithCrowdAndFaults(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at, err := url.Parse(real.URL)

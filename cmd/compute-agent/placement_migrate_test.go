@@ -297,9 +297,9 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	}
 }
 
-// TestRealMigrateKilled: wherever it is killed, the database has the old or the new shape, the journal
-// knows which, and the next run brings it to the end. The kill comes at the n-th change of a file
-// of the database or the state directory, of which a whole run makes about 60.
+// TestRealMigrateKilled: wherever it is killed, the database has the old or the new shape, the
+// journal knows which, and the next run brings it to the end. The kill comes at the n-th change of
+// a file of the database or the state directory, of which a whole run makes about 60.
 func TestRealMigrateKilled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	stride := 2

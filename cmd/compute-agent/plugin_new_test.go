@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory outside
-// of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
+// TestRealNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory
+// outside of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
 func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	repository, err := filepath.Abs("../..")

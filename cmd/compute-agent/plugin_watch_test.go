@@ -101,8 +101,8 @@ func built(t *testing.T, dir, pkg, name string) string {
 	return plugin
 }
 
-// TestRealPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and the
-// pass that shows it comes because the driver noticed, an hour before it would come by itself.
+// TestRealPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and
+// the pass that shows it comes because the driver noticed, an hour before it would come by itself.
 func TestRealPluginRunWatch(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "acme")

@@ -22,9 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealStartsThatTakeLong: a service that waits for a step of its database's schema, which another
-// process runs, has systemd give it more time while that process shows signs of life, and serves
-// when the step is done.
+// TestRealStartsThatTakeLong: a service that waits for a step of its database's schema, which
+// another process runs, has systemd give it more time while that process shows signs of life, and
+// serves when the step is done.
 func TestRealStartsThatTakeLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		args    []string

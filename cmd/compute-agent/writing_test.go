@@ -22,9 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and compares
-// what comes with what it shows. Numbers, uuids and versions may be others; a line with nothing but
-// an ellipsis stands for any lines.
+// TestRealWritingADriver types what docs/writing-a-driver.md tells to type, in its order, and
+// compares what comes with what it shows. Numbers, uuids and versions may be others; a line with
+// nothing but an ellipsis stands for any lines.
 func TestRealWritingADriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newAuthor(t)

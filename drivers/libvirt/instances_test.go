@@ -62,10 +62,10 @@ func TestRealInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 	}
 }
 
-// TestRealInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's own
-// emulation that it makes and removes. It does not run beside TestRealConformance: the check for
-// remaining processes adopts orphans of this process, and would take QEMU, which libvirt starts as
-// a daemon, for one of its plugin's.
+// TestRealInstanceConformance puts the suite to the plugin as it is shipped, with guests of QEMU's
+// own emulation that it makes and removes. It does not run beside TestRealConformance: the check
+// for remaining processes adopts orphans of this process, and would take QEMU, which libvirt starts
+// as a daemon, for one of its plugin's.
 func TestRealInstanceConformance(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
 		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")

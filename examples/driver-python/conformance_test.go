@@ -8,8 +8,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 )
 
-// TestRealConformance puts the suite that every driver must pass to this one. It is not in parallel:
-// the check of remaining processes takes what starts beside it for its plugin's.
+// TestRealConformance puts the suite that every driver must pass to this one. It is not in
+// parallel: the check of remaining processes takes what starts beside it for its plugin's.
 func TestRealConformance(t *testing.T) {
 	need(t)
 	drivertest.Run(t, drivertest.Options{

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestBinariesThatAreMade: a command in the directory TEST_BINARIES is taken from there, one that is
-// not there is built.
+// TestBinariesThatAreMade: a command in the directory TEST_BINARIES is taken from there, one that
+// is not there is built.
 func TestBinariesThatAreMade(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(made, dir)

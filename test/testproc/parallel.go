@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weights of tests for [Parallel], in quarters of a processor.
+// Weights of tests for [Parallel], in eighths of a processor.
 const (
 	// Light is the weight of a test that mostly waits: for a process, a server or a disk.
 	Light = 1
-	// Heavy is the weight of a test that keeps a processor busy.
+	// Heavy is the weight of a test that keeps a processor busy, or processes that do.
 	Heavy = 4
 )
 
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
-// machine, as many tests run at once as their weights fit its processors, four to each. A test
+// machine, as many tests run at once as their weights fit its processors, eight to each. A test
 // without a weight of its own is [Light]. It is called first in a test, and once: a subtest of a
 // test that has called it uses t.Parallel.
 func Parallel(t *testing.T, weight int) {
@@ -45,7 +45,7 @@ type semaphore struct {
 
 func machine() semaphore {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("compute-agent-tests-%d", os.Getuid()))
-	return semaphore{dir: dir, size: 4 * runtime.NumCPU()}
+	return semaphore{dir: dir, size: 8 * runtime.NumCPU()}
 }
 
 // acquire waits for units and returns what releases them. One process waits for units at a time,
