@@ -94,7 +94,7 @@ func (c *usersCloud) as(t *testing.T, user, project string) *gophercloud.Service
 }
 
 func TestRealKeystoneValidatesTokens(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := newUsersCloud(t)
 	var later time.Duration
 	cfg := keystone.AuthenticatorConfig{

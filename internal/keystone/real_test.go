@@ -113,7 +113,7 @@ func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 // it about tokens, the agent's client finds Placement in the catalogue and reports to it; its token
 // is revoked meanwhile, and the next write succeeds.
 func TestRealKeystone(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t)
 	t.Run("credentials", func(t *testing.T) { c.testCredentials(t) })
 	t.Run("bundled", func(t *testing.T) {

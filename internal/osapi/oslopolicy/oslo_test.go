@@ -28,6 +28,7 @@ print(json.dumps([[[bool(_checks._check(_parser.parse_rule(rule), dict(target), 
 
 // TestRealOslo compares decisions with those of oslo.policy itself, on random rules.
 func TestRealOslo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import oslo_policy").CombinedOutput(); err != nil {
 		testproc.NotRun(t, "no oslo.policy (Debian package: python3-oslo.policy, which python3-placement brings): "+string(out))
