@@ -42,8 +42,8 @@ const (
 	again   = 50 * time.Millisecond
 )
 
-// AddHost plays a host with space for a hundred servers and so much memory, in MiB, until the test ends, and
-// returns when its cell knows it. The compute API knows it after [World.Discover].
+// AddHost plays a host with space for a hundred servers and so much memory, in MiB, until the test
+// ends, and returns when its cell knows it. The compute API knows it after [World.Discover].
 func (w *World) AddHost(cell, name string, memory int64) *Host {
 	w.T.Helper()
 	h := &Host{Name: name, Cell: cell, Node: uuid.NewString(), guests: map[string]bool{}, spawns: map[string]int{}}

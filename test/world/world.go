@@ -32,8 +32,8 @@ type Plan struct {
 	Binaries *testproc.Binaries
 	// Cells are the names of the cells beside cell0; none: cell1 and cell2.
 	Cells []string
-	// Keys of the configurations of cells, and of the compute API, as `compute_api.max_limit = 5`. A
-	// later key replaces an earlier one of the same name.
+	// Keys of the configurations of cells, and of the compute API, as `compute_api.max_limit = 5`.
+	// A later key replaces an earlier one of the same name.
 	Cell, API []string
 	// Env is more of an environment, for all processes.
 	Env []string
