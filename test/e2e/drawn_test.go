@@ -26,7 +26,7 @@ func drawn(t *testing.T, n, all int) []int {
 }
 
 // serverEngines are the engines of database servers on which a test runs: outside of make
-// test-databases the one that -database names, MariaDB if that is none.
+// test-databases the one that -database names, by default MariaDB.
 func serverEngines(t *testing.T, long bool) map[string]func(testing.TB) string {
 	t.Helper()
 	all := map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL}

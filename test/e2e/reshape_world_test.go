@@ -67,7 +67,7 @@ func placements(t *testing.T) map[string]func(*testing.T) string {
 	}
 }
 
-// turn says whether the n-th of several stories is told on a kind of Placement: outside of make
+// turn says whether the n-th of several stories runs on a kind of Placement: outside of make
 // nightly, on the one or on the other.
 func turn(kind string, n int) bool {
 	return testproc.Nightly() || (kind == "openstack") == (n%2 == 0)
