@@ -163,14 +163,14 @@ soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled 
 
 .PHONY: storm-cells
 storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).
-	go test ./test/cellstorm -count=1 -timeout 0 -v -run '^$(or $(STORM),TestStorm)$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -storm.seed=$(or $(SEED),0) -storm.database=$(or $(DATABASE),mariadb)
+	TEST_SEED=$(or $(SEED),random) go test ./test/cellstorm -count=1 -timeout 0 -v -run '^$(or $(STORM),TestStorm)$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -database=$(or $(DATABASE),mariadb)
 
 PHASES ?= restart,steady
 .PHONY: faults races fleet fleet-cell
 faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
-	go test ./test/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$' -args -faults=all
+	TEST_TIER=nightly go test ./test/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$'
 races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
-	go test ./test/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
+	TEST_SEED=random go test ./test/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
 fleet: ## Have AGENTS (10000) restart within five minutes and report for ten simulated minutes to SERVERS (2) of our Placement; also PROVIDERS (7), PHASES, ARGS (-fleet.url=URL,URL …).
 	go test ./test/fleet -count=1 -timeout 0 -v -run '^TestFleet$$' -args -fleet.agents=$(or $(AGENTS),10000) -fleet.servers=$(or $(SERVERS),2) \
 	  -fleet.providers=$(or $(PROVIDERS),7) -fleet.phases=$(PHASES) $(ARGS)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cost is how long requests took.
@@ -110,6 +112,7 @@ func BenchmarkRestart(b *testing.B) {
 
 // TestClientsOfBenchmarks: each agent has a connection of its own, of TLS 1.3.
 func TestClientsOfBenchmarks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	p := s.servePlacement(t)
 	for name, i := range holders(s) {

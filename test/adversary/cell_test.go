@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serveCell serves a cell of the site until the test ends, and returns its URL.
@@ -25,6 +26,7 @@ func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) strin
 
 // TestCell makes each call of a cell as each identity: with certificates, and with tokens.
 func TestCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	certFile, keyFile := s.server("cell1")
 	tls := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var segment = regexp.MustCompile(`\{[a-z_]+\}`)
@@ -23,6 +24,7 @@ var segment = regexp.MustCompile(`\{[a-z_]+\}`)
 // without one that it knows gets the list of versions and nothing else, whatever certificate it
 // shows, and the token of a host is refused.
 func TestComputeAPI(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	certFile, keyFile := s.server("compute-api")
 	quotas := apidb.QuotaSet{}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -88,6 +90,7 @@ var onPlacementWithCertificate = map[string]asked{
 
 // TestAttacksOnPlacement tries all of it with the certificate and with the token of the attacker.
 func TestAttacksOnPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	p := s.servePlacement(t)
 	before := p.state()
@@ -143,6 +146,7 @@ func onTwo(own string, generation any) object {
 // TestAHostKeepsNoOtherFromWriting: while the attacker writes again and again, the victim's write
 // that names the generation which it has read is accepted.
 func TestAHostKeepsNoOtherFromWriting(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	var as identity
 	for _, i := range s.identities() {
@@ -185,6 +189,7 @@ func TestAHostKeepsNoOtherFromWriting(t *testing.T) {
 // TestAHostWritesWithoutEnd: a credential that is used to write in a loop, refused or not, is soon
 // answered with 429. The other host's writes go on.
 func TestAHostWritesWithoutEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	headers := map[string]string{"OpenStack-API-Version": microversion}
 	traits := make([]string, 10_000)

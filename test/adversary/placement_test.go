@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // What is in the Placement of the tests: a tree of each host, and a guest on it.
@@ -212,6 +213,7 @@ func (p *placementOf) state() string {
 
 // TestPlacement makes each call of Placement about a host's tree as each identity.
 func TestPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	s := newSite(t)
 	policy, err := api.NewPolicy(api.Secure)
 	check(t, err)

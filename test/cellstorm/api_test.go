@@ -3,14 +3,14 @@
 package cellstorm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
+	"errors"
+	"maps"
 	"net/http"
 	"testing"
-	"time"
+
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // api is a process of the compute API.
@@ -19,8 +19,7 @@ type api struct {
 	address string
 }
 
-// record is an object of JSON.
-type record = map[string]any
+type record = world.Record
 
 // caller is the identity of a client: a member of a project, or an administrator in it.
 type caller struct {
@@ -54,55 +53,21 @@ var flavors = []flavor{
 }
 
 // image is what servers are made from: an empty one.
-const image = "70a599e0-31e7-49b7-b260-868f441e862b"
+const image = world.Image
 
 // web does not reuse connections to processes that come and go.
 var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// answer is what was answered.
-type answer struct {
-	code int
-	raw  []byte
-}
-
-func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.code, a.raw) }
-
 // ask sends a request below /v2.1; an error says that no answer came.
-func (a *api) ask(ctx context.Context, who caller, method, path string, body any) (answer, error) {
-	var content io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return answer{}, err
-		}
-		content = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/v2.1"+path, content)
-	if err != nil {
-		return answer{}, err
-	}
-	roles := "member,reader"
+func (a *api) ask(ctx context.Context, who caller, method, path string, body any) (*world.Answer, error) {
+	as, version := world.Of(who.project), "2.69"
 	if who.admin {
-		roles = "admin," + roles
+		as = world.AdminOf(who.project)
 	}
-	req.Header.Set("X-Auth-Token", "u-"+who.project+":"+who.project)
-	req.Header.Set("X-Roles", roles)
-	req.Header.Set("OpenStack-API-Version", "compute 2.69")
 	if path == "/flavors" {
-		req.Header.Set("OpenStack-API-Version", "compute 2.55")
+		version = "2.55"
 	}
-	req.Header.Set("Content-Type", "application/json")
-	return exchange(req)
-}
-
-func exchange(req *http.Request) (answer, error) {
-	resp, err := web.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	raw, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, raw}, err
+	return world.Exchange(ctx, web, method, "http://"+a.address+"/v2.1"+path, as.Header(version), body)
 }
 
 // must is ask, and wants an answer with a status.
@@ -111,25 +76,16 @@ func (a *api) must(t *testing.T, who caller, method, path string, body any, stat
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := a.ask(ctx, who, method, path, body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
-	if got.code != status {
-		t.Fatalf("%s %s as %+v: not %d: %s", method, path, who, status, got)
-	}
-	if out != nil {
-		if err := json.Unmarshal(got.raw, out); err != nil {
-			t.Fatalf("%s %s: %v: %s", method, path, err, got)
-		}
+	check(t, err)
+	if got.Is(t, status); out != nil {
+		got.Into(t, out)
 	}
 }
 
-// boot asks for a server. extra are more keys, or others.
+// bootBody asks for a server. extra are more keys, or others.
 func bootBody(name, flavor string, extra record) record {
 	server := record{"name": name, "flavorRef": flavor, "imageRef": image, "networks": "none"}
-	for key, value := range extra {
-		server[key] = value
-	}
+	maps.Copy(server, extra)
 	return record{"server": server}
 }
 
@@ -175,21 +131,17 @@ func (a *api) used(t *testing.T, project string) (instances, cores, ram int) {
 }
 
 // askPlacement reads something of Placement's.
-func (w *world) askPlacement(ctx context.Context, path string, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.placementAddress+path, nil)
+func (w *deployment) askPlacement(ctx context.Context, path string, out any) error {
+	header := http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.38"}}
+	got, err := world.Exchange(ctx, placementWeb, http.MethodGet, "http://"+w.placementAddress+path, header, nil)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement 1.38")
-	got, err := exchange(req)
-	if err != nil {
-		return err
+	if got.Code != http.StatusOK {
+		return errors.New(got.String())
 	}
-	if got.code != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", path, got)
-	}
-	return json.Unmarshal(got.raw, out)
+	return json.Unmarshal(got.Raw, out)
 }
+
+// placementWeb gives up a request to a Placement that is stopped.
+var placementWeb = &http.Client{Timeout: patience, Transport: web.Transport}

@@ -23,7 +23,7 @@ type victim struct {
 
 // victims are all processes of a world, and its database servers. r is for what happens within a
 // disturbance.
-func (w *world) victims(t *testing.T, r *rand.Rand) []victim {
+func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 	t.Helper()
 	var out []victim
 	if w.servers != nil && w.servers.server != nil {
@@ -100,7 +100,7 @@ var moments = []string{
 }
 
 // await waits until some log says something, but not for long.
-func (w *world) await(ctx context.Context, text string) {
+func (w *deployment) await(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	from := map[string]int64{}
@@ -145,7 +145,7 @@ const atOnce = 4
 
 // chaos disturbs one thing after the other until the context ends; when it returns, all is as it
 // was. It returns how often what was done.
-func (w *world) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[string]int {
+func (w *deployment) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[string]int {
 	t.Helper()
 	all := w.victims(t, rand.New(rand.NewPCG(r.Uint64(), 0)))
 	counts := map[string]int{}

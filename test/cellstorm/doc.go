@@ -14,7 +14,7 @@
 // TestStorm kills and stops processes at random, from a seed, while clients boot, list, show,
 // start, stop, reboot, migrate, evacuate, delete and restore servers; only in storms has cell3 two
 // hosts. TestSharedStorm is the same with several APIs and two of the cells on one server of
-// MariaDB (-storm.database=postgresql: of PostgreSQL), which is killed and stopped as well, and the
+// MariaDB (-database=postgresql: of PostgreSQL), which is killed and stopped as well, and the
 // connections to it are cut. What all require in the end is in picture_test.go: allocations in
 // Placement, guests on the hosts, living rows of the cells and mappings are the same servers, on
 // the same hosts, and no migration is open; and in model_test.go: a guest runs unless its owner
@@ -24,7 +24,8 @@
 //
 // TestDatabasesOfACellFailOver has the database servers of one cell fail, one way after the other.
 //
-// The storm is short with `go test`; `make storm-cells TIME=10m SEED=7 LIBVIRT=3` runs a longer
-// one, with libvirt in as many cells. A seed gives the same faults in the same order at the same
+// A storm takes seconds, and its seed is always the same; in make nightly it takes minutes, with a
+// new one. `make storm-cells TIME=10m SEED=7 LIBVIRT=3` runs a longer one, with libvirt in as many
+// cells. A seed gives the same faults in the same order at the same
 // times; how they interleave with the requests depends on the machine.
 package cellstorm

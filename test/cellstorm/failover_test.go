@@ -30,6 +30,7 @@ type failure struct {
 // agent reports. Nothing is lost or built twice, and the list of cells says what is wrong and when
 // it is over.
 func TestDatabasesOfACellFailOver(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	long := dbservers.Long(t)
 	t.Run("postgresql", func(t *testing.T) {
 		p := dbservers.StartPostgreSQLPair(t, dbservers.Options{Durable: true})
@@ -137,7 +138,7 @@ func failOver(t *testing.T, on *servers, all []failure) {
 }
 
 // bootOn boots a server on a host, and again until one is active there.
-func (w *world) bootOn(t *testing.T, host, name string) string {
+func (w *deployment) bootOn(t *testing.T, host, name string) string {
 	t.Helper()
 	all := w.bootUntil(t, name, "shared", record{"availability_zone": "nova:" + host})
 	return all[len(all)-1]
@@ -145,7 +146,7 @@ func (w *world) bootOn(t *testing.T, host, name string) string {
 
 // bootUntil boots servers until one is active, which is the last: a host that does not take one may
 // be down for a moment.
-func (w *world) bootUntil(t *testing.T, name, flavor string, extra record) (uuids []string) {
+func (w *deployment) bootUntil(t *testing.T, name, flavor string, extra record) (uuids []string) {
 	t.Helper()
 	testproc.Eventually(t, 2*patience, "a server is built", func() error {
 		uuid := w.apis[0].boot(t, admin, name, flavor, extra)
@@ -166,7 +167,7 @@ func (w *world) bootUntil(t *testing.T, name, flavor string, extra record) (uuid
 }
 
 // listed waits until the list of cells says that all are up, or that the first is down and why.
-func (w *world) listed(t *testing.T, when string, down bool) {
+func (w *deployment) listed(t *testing.T, when string, down bool) {
 	t.Helper()
 	testproc.Eventually(t, 2*patience, fmt.Sprintf("%s: cell1 is listed as down: %v", when, down), func() error {
 		out, code := binaries.Run(t, "compute-agent", "cells", "manage", "list", "--output", "json", "--config", w.path("api0.toml"))
@@ -193,11 +194,11 @@ func (w *world) listed(t *testing.T, when string, down bool) {
 }
 
 // removed deletes a server for good. A cell that is slow for a moment is asked again.
-func (w *world) removed(t *testing.T, uuid string) {
+func (w *deployment) removed(t *testing.T, uuid string) {
 	t.Helper()
 	testproc.Eventually(t, patience, uuid+" is deleted", func() error {
 		got, err := w.apis[0].ask(t.Context(), admin, "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
-		if err == nil && got.code != 202 && got.code != 404 {
+		if err == nil && got.Code != 202 && got.Code != 404 {
 			err = errors.New(got.String())
 		}
 		return err

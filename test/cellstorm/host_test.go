@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // kind is what a host is made of.
@@ -38,7 +39,7 @@ type host struct {
 }
 
 // addHost starts a host of a cell.
-func (w *world) addHost(t *testing.T, name string, c *cell, k kind) {
+func (w *deployment) addHost(t *testing.T, name string, c *cell, k kind) {
 	t.Helper()
 	h := &host{kind: k, cell: c}
 	driver := ""
@@ -104,24 +105,15 @@ func simulated(t *testing.T) *testhost.Sim {
 	t.Helper()
 	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
-			notTested(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
+			testproc.NotRun(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
 	}
 	s, err := testhost.StartSim(t.Context(), testhost.Sample(), testhost.SimOptions{Passthrough: true, Cache: filepath.Join(binaries.Dir(), "cache")})
 	if errors.Is(err, testhost.ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
-		notTested(t, err.Error())
+		testproc.NotRun(t, err.Error())
 	}
 	check(t, err)
 	return s
-}
-
-// notTested tells loudly what was not tested, which is a failure where everything must be there.
-func notTested(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("NOT TESTED, and CI must have it: %s", why)
-	}
-	t.Skipf("NOT TESTED: %s", why)
 }
 
 // guest is one that a host has, whole or in part.
@@ -186,7 +178,7 @@ func (h *host) domains(t *testing.T) map[string]bool {
 
 // emulators are the processes of QEMU on this machine that are of the guests of a world, by the
 // server's uuid.
-func (w *world) emulators() map[string][]guest {
+func (w *deployment) emulators() map[string][]guest {
 	out := map[string][]guest{}
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {

@@ -43,7 +43,7 @@ func (s *storm) endMove(r *rand.Rand) {
 // doMove asks for an action about a move of a server that was taken, and gives it back.
 func (s *storm) doMove(r *rand.Rand, server *tracked, what string, body record, accepted int) {
 	got, answered := s.ask(r, what, caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", body)
-	if answered && !slices.Contains([]int{accepted, 400, 409}, got.code) && got.code < 500 {
+	if answered && !slices.Contains([]int{accepted, 400, 409}, got.Code) && got.Code < 500 {
 		s.model.violated("%s (%s) lives, and %s was answered with %s", server.uuid, server.name, what, got)
 	}
 	power := server.power
@@ -59,11 +59,11 @@ func (s *storm) endMoves(t *testing.T) {
 	api := s.w.apis[0]
 	testproc.Eventually(t, settleTime, "all migrations have ended", func() error {
 		got, err := api.ask(t.Context(), admin, "GET", "/servers/detail?all_tenants=1", nil)
-		if err != nil || got.code != 200 {
+		if err != nil || got.Code != 200 {
 			return fmt.Errorf("listing servers: %s: %w", got, err)
 		}
 		var body struct{ Servers []shown }
-		if err := json.Unmarshal(got.raw, &body); err != nil {
+		if err := json.Unmarshal(got.Raw, &body); err != nil {
 			return err
 		}
 		moving := 0

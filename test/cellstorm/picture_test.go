@@ -17,7 +17,7 @@ import (
 
 // picture is what each process that knows servers says about them.
 type picture struct {
-	w *world
+	w *deployment
 	// builds and claims are those of the API database, mappings all with a cell.
 	builds   []apidb.BuildRequest
 	claims   []apidb.Claim
@@ -35,7 +35,7 @@ type picture struct {
 }
 
 // look makes a picture. An error names the process that did not answer.
-func (w *world) look(ctx context.Context) (*picture, error) {
+func (w *deployment) look(ctx context.Context) (*picture, error) {
 	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}, moves: map[string][]cellwire.Migration{}}
 	var err error
 	var list []apidb.Mapping
@@ -246,7 +246,7 @@ func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, 
 
 // settled waits until all agree and nothing is under way. If they never do, what differs is an
 // error, with what the logs say of it.
-func (w *world) settled(t *testing.T, within time.Duration) *picture {
+func (w *deployment) settled(t *testing.T, within time.Duration) *picture {
 	t.Helper()
 	var p *picture
 	deadline := time.Now().Add(within)
@@ -292,7 +292,7 @@ func (w *world) settled(t *testing.T, within time.Duration) *picture {
 }
 
 // nothingLeft waits until there is nothing of any server on any host, and in Placement.
-func (w *world) nothingLeft(t *testing.T, projects ...string) {
+func (w *deployment) nothingLeft(t *testing.T, projects ...string) {
 	t.Helper()
 	p := w.settled(t, settleTime)
 	for uuid, m := range p.mappings {

@@ -16,36 +16,40 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // TestStorm kills and stops processes at random while servers are booted, listed, shown, started,
 // stopped, rebooted, deleted and restored. When all run again, everything goes together, and each
 // server is what its owner was answered: its guest runs unless the last action was a stop.
 func TestStorm(t *testing.T) {
-	t.Parallel()
-	stormOn(t, nil, 1, *stormTime)
+	testproc.Parallel(t, testproc.Heavy)
+	stormOn(t, nil, 1)
 }
 
 // TestSharedStorm is TestStorm with several compute APIs on one database of a server, of which one
 // schedules, and two cells with databases there, of which one has two processes. The server is
 // killed, stopped and ended in order, too, and connections to it are cut.
 func TestSharedStorm(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Heavy)
 	engines := map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL}
-	start := engines[*stormDatabase]
+	start := engines[dbservers.Engine(t)]
 	if start == nil {
-		t.Fatalf("-storm.database=%s: there are mariadb and postgresql", *stormDatabase)
+		start = dbservers.StartMariaDB
 	}
-	stormOn(t, stormServers(t, start), *stormAPIs, *stormTime)
+	stormOn(t, stormServers(t, start), *stormAPIs)
 }
 
-func stormOn(t *testing.T, on *servers, apis int, lasts time.Duration) {
+func stormOn(t *testing.T, on *servers, apis int) {
 	t.Helper()
-	seed := *stormSeed
-	if seed == 0 {
-		seed = rand.Uint64N(1_000_000) + 1
+	seed, lasts := testproc.Seed(t), *stormTime
+	if lasts == 0 {
+		lasts = 6 * time.Second
+		if testproc.Nightly() {
+			lasts = 2 * time.Minute
+		}
 	}
-	t.Logf("the seed is %d: run it again with -storm.seed=%d", seed, seed)
 	kinds := []kind{fake, fake, fake}
 	for i := range min(*stormLibvirt, len(kinds)) {
 		kinds[i] = libvirt
@@ -159,7 +163,7 @@ func counted(m map[string]int) string {
 
 // storm is what owners of servers do meanwhile.
 type storm struct {
-	w       *world
+	w       *deployment
 	model   *model
 	flavors []string
 }
@@ -199,15 +203,15 @@ func (s *storm) own(ctx context.Context, r *rand.Rand, index int) {
 }
 
 // ask asks one of the processes of the compute API. What comes too late counts as no answer.
-func (s *storm) ask(r *rand.Rand, what string, who caller, method, path string, body any) (answer, bool) {
+func (s *storm) ask(r *rand.Rand, what string, who caller, method, path string, body any) (*world.Answer, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	got, err := s.w.apis[r.IntN(len(s.w.apis))].ask(ctx, who, method, path, body)
 	if err != nil {
 		s.model.count(what + " without an answer")
-		return answer{}, false
+		return nil, false
 	}
-	s.model.count(fmt.Sprintf("%s %d", what, got.code))
+	s.model.count(fmt.Sprintf("%s %d", what, got.Code))
 	return got, true
 }
 
@@ -224,10 +228,10 @@ func (s *storm) boot(r *rand.Rand, name string) {
 	}
 	got, answered := s.ask(r, "boot", who, "POST", "/servers", bootBody(name, flavor, extra))
 	switch {
-	case !answered, got.code >= 500, got.code == 403 && !who.admin:
-	case got.code == 202:
+	case !answered, got.Code >= 500, got.Code == 403 && !who.admin:
+	case got.Code == 202:
 		var made struct{ Server struct{ ID string } }
-		if err := json.Unmarshal(got.raw, &made); err != nil || made.Server.ID == "" {
+		if err := json.Unmarshal(got.Raw, &made); err != nil || made.Server.ID == "" {
 			s.model.violated("a boot was answered with %s", got)
 			return
 		}
@@ -258,7 +262,7 @@ func (s *storm) delete(r *rand.Rand, force bool) {
 
 // deleteIt deletes a server that was taken.
 func (s *storm) deleteIt(r *rand.Rand, server *tracked, force bool) {
-	var got answer
+	var got *world.Answer
 	var answered bool
 	if force {
 		got, answered = s.ask(r, "force delete", caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", record{"forceDelete": nil})
@@ -266,13 +270,13 @@ func (s *storm) deleteIt(r *rand.Rand, server *tracked, force bool) {
 		got, answered = s.ask(r, "delete", server.who, "DELETE", "/servers/"+server.uuid, nil)
 	}
 	switch {
-	case answered && (got.code == 204 || got.code == 202):
+	case answered && (got.Code == 204 || got.Code == 202):
 		s.model.give(server, deleted, !force)
-	case answered && got.code == 409 && !force && server.moved != never: // it is being moved
+	case answered && got.Code == 409 && !force && server.moved != never: // it is being moved
 		s.model.give(server, server.fate, server.soft)
-	case answered && got.code == 404 && server.fate != lives: // a soft deletion may have been reclaimed
+	case answered && got.Code == 404 && server.fate != lives: // a soft deletion may have been reclaimed
 		s.model.give(server, server.fate, server.soft)
-	case answered && got.code == 404:
+	case answered && got.Code == 404:
 		s.model.violated("%s (%s) lives, and its deletion was answered with %s", server.uuid, server.name, got)
 		s.model.give(server, unsure, false)
 	default:
@@ -287,11 +291,11 @@ func (s *storm) restore(r *rand.Rand) {
 	}
 	got, answered := s.ask(r, "restore", caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", record{"restore": nil})
 	switch {
-	case answered && got.code == 202:
+	case answered && got.Code == 202:
 		s.model.give(server, lives, false)
-	case answered && got.code == 409: // it is not deleted yet
+	case answered && got.Code == 409: // it is not deleted yet
 		s.model.give(server, deleted, true)
-	case answered && got.code == 404: // it was deleted for good
+	case answered && got.Code == 404: // it was deleted for good
 		s.model.give(server, deleted, false)
 	default:
 		s.model.give(server, unsure, false)
@@ -322,11 +326,11 @@ func (s *storm) changePower(r *rand.Rand) {
 	action := powerActions[what]
 	got, answered := s.ask(r, what, server.who, "POST", "/servers/"+server.uuid+"/action", action.body)
 	switch {
-	case answered && got.code == 202:
+	case answered && got.Code == 202:
 		s.model.givePower(server, action.to)
-	case answered && got.code == 409: // it is being built, or not in a state for it
+	case answered && got.Code == 409: // it is being built, or not in a state for it
 		s.model.givePower(server, server.power)
-	case answered && got.code < 500:
+	case answered && got.Code < 500:
 		s.model.violated("%s (%s) lives, and %s was answered with %s", server.uuid, server.name, what, got)
 		s.model.givePower(server, either)
 	default:
@@ -341,7 +345,7 @@ func (s *storm) show(r *rand.Rand) {
 	}
 	uuid := slices.Sorted(maps.Keys(all))[r.IntN(len(all))]
 	got, answered := s.ask(r, "show", admin, "GET", "/servers/"+uuid, nil)
-	if answered && got.code != 200 && got.code < 500 && s.model.unchanged(uuid, all[uuid]) {
+	if answered && got.Code != 200 && got.Code < 500 && s.model.unchanged(uuid, all[uuid]) {
 		s.model.violated("%s lives, and is shown with %s", uuid, got)
 	}
 }
@@ -354,14 +358,14 @@ func (s *storm) list(r *rand.Rand) {
 	all := s.model.living(func(t *tracked) bool { return !t.restored && (who == admin || who.project == t.who.project) })
 	got, answered := s.ask(r, "list", who, "GET", "/servers"+query, nil)
 	switch {
-	case !answered, got.code >= 500:
+	case !answered, got.Code >= 500:
 		return
-	case got.code != 200:
+	case got.Code != 200:
 		s.model.violated("a list was answered with %s", got)
 		return
 	}
 	var body struct{ Servers []shown }
-	if err := json.Unmarshal(got.raw, &body); err != nil {
+	if err := json.Unmarshal(got.Raw, &body); err != nil {
 		s.model.violated("a list was answered with %s: %v", got, err)
 		return
 	}

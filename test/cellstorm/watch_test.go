@@ -13,7 +13,7 @@ import (
 // decided once, unless a client has it moved: what was ever on one host must never be on another,
 // and of what is migrated only one guest runs.
 type watch struct {
-	w     *world
+	w     *deployment
 	moved func(uuid string) moved
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -25,7 +25,7 @@ type watch struct {
 }
 
 // watching starts to watch. moved says how clients may have moved a server until now.
-func (w *world) watching(ctx context.Context, moved func(uuid string) moved) *watch {
+func (w *deployment) watching(ctx context.Context, moved func(uuid string) moved) *watch {
 	ctx, stop := context.WithCancel(ctx)
 	o := &watch{w: w, moved: moved, stop: stop, done: make(chan struct{}), where: map[string]string{}, wrong: map[string]bool{}}
 	go func() {

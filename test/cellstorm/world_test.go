@@ -21,8 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// world is a deployment.
-type world struct {
+// deployment is Placement, compute APIs, cells and hosts.
+type deployment struct {
 	dir              string
 	database         string // the DSN of the API database
 	servers          *servers
@@ -65,12 +65,12 @@ const (
 )
 
 // newWorld starts a deployment that ends with the test, with the flavors of flavors.
-func newWorld(t *testing.T, p plan) *world {
+func newWorld(t *testing.T, p plan) *deployment {
 	t.Helper()
 	check(t, binaries.Build())
 	dir, err := os.MkdirTemp("", "w") // short: it holds sockets
 	check(t, err)
-	w := &world{dir: dir, servers: p.servers, placementAddress: testproc.FreeAddress(t)}
+	w := &deployment{dir: dir, servers: p.servers, placementAddress: testproc.FreeAddress(t)}
 	w.database = "sqlite://" + w.path("compute_api.db")
 	if w.servers != nil && !w.servers.apiInFile {
 		w.database = w.servers.database(t, "api")
@@ -107,11 +107,11 @@ func newWorld(t *testing.T, p plan) *world {
 	return w
 }
 
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *deployment) path(name string) string { return filepath.Join(w.dir, name) }
 
 // run starts a process that ends with the world. serves is what it logs when it serves, if its
 // database is on servers.
-func (w *world) run(t *testing.T, name, serves string, args ...string) *process {
+func (w *deployment) run(t *testing.T, name, serves string, args ...string) *process {
 	t.Helper()
 	p := &process{name: name, args: args, log: w.path(name + ".log")}
 	if w.servers != nil {
@@ -123,7 +123,7 @@ func (w *world) run(t *testing.T, name, serves string, args ...string) *process 
 }
 
 // configure writes a configuration and returns where.
-func (w *world) configure(t *testing.T, name string, text string) string {
+func (w *deployment) configure(t *testing.T, name string, text string) string {
 	t.Helper()
 	file := w.path(name + ".toml")
 	own := fmt.Sprintf("[log]\nformat = \"json\"\nlevel = \"debug\"\n[agent]\nhost = %q\nstate_dir = %q\nruntime_dir = %q\n", name, w.path(name), w.path(name+".run"))
@@ -132,7 +132,7 @@ func (w *world) configure(t *testing.T, name string, text string) string {
 }
 
 // addCell starts a cell: one process with a file, or on database servers as many as these say.
-func (w *world) addCell(t *testing.T, name string, p plan) {
+func (w *deployment) addCell(t *testing.T, name string, p plan) {
 	t.Helper()
 	processes, database := 1, ""
 	if w.servers != nil && w.servers.processes(name) > 0 {
@@ -166,7 +166,7 @@ const (
 
 // reached is the DSN of a database for the configuration of a process: its password is in a file,
 // and the way goes through what the test disturbs.
-func (w *world) reached(t *testing.T, dsn string) string {
+func (w *deployment) reached(t *testing.T, dsn string) string {
 	t.Helper()
 	if w.servers == nil || strings.HasPrefix(dsn, "sqlite://") {
 		return dsn
@@ -174,7 +174,7 @@ func (w *world) reached(t *testing.T, dsn string) string {
 	return dbservers.WithPasswordFile(t, w.servers.through(t, dsn))
 }
 
-func (w *world) addAPI(t *testing.T, name string, p plan) {
+func (w *deployment) addAPI(t *testing.T, name string, p plan) {
 	t.Helper()
 	timeout, down, reclaim := cellTimeout, 1500*time.Millisecond, ""
 	if p.unhurried {
@@ -219,7 +219,7 @@ connect_timeout = "1s"
 
 // read reads the API database: of a file, which the compute API has to itself, a copy; it is copied
 // here while that does not run.
-func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error) {
+func (w *deployment) read(ctx context.Context, do func(apidb.Store) error) (err error) {
 	if !strings.HasPrefix(w.database, "sqlite://") {
 		db, err := apidb.Open(ctx, w.database, apidb.Options{})
 		if err != nil {
@@ -258,7 +258,7 @@ func (w *world) read(ctx context.Context, do func(apidb.Store) error) (err error
 }
 
 // mapped waits until servers can go to all hosts.
-func (w *world) mapped(t *testing.T) {
+func (w *deployment) mapped(t *testing.T) {
 	t.Helper()
 	for _, h := range w.hosts {
 		h.await(t, "Registered this host with the cell.")
@@ -289,7 +289,7 @@ func (w *world) mapped(t *testing.T) {
 
 // close ends everything. What went wrong with any process is an error; if the test failed, what the
 // logs say is shown.
-func (w *world) close(t *testing.T) {
+func (w *deployment) close(t *testing.T) {
 	t.Helper()
 	for _, p := range slices.Backward(w.processes) {
 		p.kill()
@@ -331,7 +331,7 @@ func tail(text []byte, most int) string {
 }
 
 // logged are the lines of all logs about a server, in the order of time.
-func (w *world) logged(uuid string) string {
+func (w *deployment) logged(uuid string) string {
 	var lines []string
 	for _, p := range w.processes {
 		text, _ := os.ReadFile(p.log)

@@ -82,7 +82,6 @@ func TestReshapeUnderDiskFaults(t *testing.T) {
 	for _, n := range drawn(t, points, len(ops)*len(diskFaults)) {
 		k, what := n/len(diskFaults)+1, diskFaults[n%len(diskFaults)]
 		t.Run(fmt.Sprintf("%02d %s/%s", k, ops[k-1], what.name), func(t *testing.T) {
-			t.Parallel()
 			w, _ := start.again(t)
 			w.breakDiskAt(k, what, start, want)
 		})
@@ -165,7 +164,6 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 	for _, n := range drawn(t, points, len(ops)*len(diskFaults)) {
 		k, what := n/len(diskFaults)+1, diskFaults[n%len(diskFaults)]
 		t.Run(fmt.Sprintf("%02d %s/%s", k, ops[k-1], what.name), func(t *testing.T) {
-			t.Parallel()
 			name := fmt.Sprintf("cn-%d", n)
 			w := newHost(t, name)
 			agent, watch := w.runWatched(func(n int, _ diskEvent) diskVerdict { return what.at(k, n) })

@@ -30,7 +30,6 @@ func TestDriverGone(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for kind, empty := range placements(t) {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel() // most of the time it waits
 			g := &goneWorld{world: newWorld(t, empty(t))}
 			g.orders("")
 			g.agent = g.run()

@@ -160,7 +160,6 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 	check(t, binaries.Build())
 	for engine, fresh := range serverEngines(t, long) {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
 			proxy := dbservers.NewProxy(t, fresh(t))
 			database := dbservers.WithPasswordFile(t, proxy.DSN)
 			first, second := newOfflineHost(t, 1), newOfflineHost(t, 2)
@@ -319,7 +318,6 @@ func TestOnlineMigrationsOnServers(t *testing.T) {
 	check(t, binaries.Build())
 	for engine, fresh := range serverEngines(t, testproc.Nightly()) {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
 			plain := fresh(t)
 			database := dbservers.WithPasswordFile(t, plain)
 			h := newOfflineHost(t, 1)

@@ -235,7 +235,6 @@ func TestReshapeUnderFaults(t *testing.T) {
 	for _, n := range tried {
 		k, what := n/len(allFaults)+1, allFaults[n%len(allFaults)]
 		t.Run(fmt.Sprintf("%02d %s/%s", k, strings.ReplaceAll(trace[k-1], "/", "_"), what.name), func(t *testing.T) {
-			t.Parallel()
 			w, proxy := start.again(t)
 			w.breakAt(proxy, k, what, start, want)
 		})

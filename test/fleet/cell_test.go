@@ -116,6 +116,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestCellRequests is ten simulated minutes of hosts without work: a heartbeat every ten seconds,
 // and a request for work that the cell holds for half a minute; the first one is answered at once.
 func TestCellRequests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
 	synctest.Test(t, func(t *testing.T) {
 		c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: path, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
@@ -137,6 +138,7 @@ func TestCellRequests(t *testing.T) {
 // what they cost it in that time. With -fleet.boots servers are built then, and with
 // -fleet.database its database is on servers.
 func TestCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	check(t, binaries.Build())
 	empty, state := filepath.Join(t.TempDir(), "empty.toml"), filepath.Join(t.TempDir(), "state")
 	check(t, os.WriteFile(empty, nil, 0o600), os.Mkdir(state, 0o700))

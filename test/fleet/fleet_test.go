@@ -31,6 +31,7 @@ const (
 // TestFleet: each agent costs Placement what its life must cost, whether its tree is there when it
 // starts or not, and nothing is written that is there already.
 func TestFleet(t *testing.T) {
+	testproc.Parallel(t, testproc.Heavy)
 	f := newFleet(t, *agentCount)
 	phases := strings.Split(*phaseList, ",")
 	for _, phase := range phases {
@@ -71,6 +72,7 @@ func databaseDSN(t *testing.T) string {
 // TestFleetOnLoadedTrees: the trees that large runs find in the database from the beginning are
 // those that the agents report.
 func TestFleetOnLoadedTrees(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := newFleet(t, 20)
 	f.servers = start(t, f, 1, "", true)
 	f.live(t, []string{phaseRestart})
@@ -79,6 +81,7 @@ func TestFleetOnLoadedTrees(t *testing.T) {
 // TestFleetOnOneDatabase: two servers share a database. Each request of an agent is sent to the
 // other server than the one before, and finds what that one acknowledged.
 func TestFleetOnOneDatabase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := newFleet(t, 20)
 	f.balance = balanceRequests
 	f.servers = start(t, f, 2, dbservers.MariaDB(t), false)

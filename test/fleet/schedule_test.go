@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fleet is all agents, on one simulated clock.
@@ -98,6 +99,7 @@ func (f *fleet) run(ctx context.Context, from time.Time, long time.Duration) *sa
 
 // TestSchedule: what is due first is done first, and nothing after the end.
 func TestSchedule(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var order schedule
 	for _, minute := range []int{3, 1, 2} {
 		heap.Push(&order, &agent{number: minute, next: dawn.Add(time.Duration(minute) * time.Minute)})

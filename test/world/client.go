@@ -21,10 +21,11 @@ type Record = map[string]any
 // Caller is the identity of a client.
 type Caller struct{ User, Project, Roles string }
 
-// Of is a member of a project, AdminOf an administrator in it, ReaderOf a reader.
-func Of(project string) Caller       { return Caller{"u-" + project, project, "member,reader"} }
-func AdminOf(project string) Caller  { return Caller{"u-" + project, project, "admin,member,reader"} }
-func ReaderOf(project string) Caller { return Caller{"r-" + project, project, "reader"} }
+// Of is a member of a project.
+func Of(project string) Caller { return Caller{"u-" + project, project, "member,reader"} }
+
+// AdminOf is an administrator in a project.
+func AdminOf(project string) Caller { return Caller{"u-" + project, project, "admin,member,reader"} }
 
 // Admin has no servers, unless it makes some.
 var Admin = AdminOf("operators")
