@@ -134,8 +134,8 @@ func TestAdoptionOfNova(t *testing.T) {
 	}
 }
 
-// TestRealNamesByCase: where the database does not tell A from a, as OpenStack's tables of MariaDB have
-// it, the second name is refused, and other writes go on.
+// TestRealNamesByCase: where the database does not tell A from a, as OpenStack's tables of MariaDB
+// have it, the second name is refused, and other writes go on.
 func TestRealNamesByCase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dsn := theirDatabase(t, dbservers.MariaDB)

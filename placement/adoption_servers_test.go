@@ -39,9 +39,10 @@ func refusesTriggers(t *testing.T, when string, err error) {
 	}
 }
 
-// TestRealAdoptWithBinaryLog: where MariaDB has a binary log, the user whom OpenStack's guide makes may
-// neither make triggers nor remove them. Both commands say so before they change anything, and work
-// once it is allowed, for an administrator, and without triggers. No table lacks a primary key.
+// TestRealAdoptWithBinaryLog: where MariaDB has a binary log, the user whom OpenStack's guide makes
+// may neither make triggers nor remove them. Both commands say so before they change anything, and
+// work once it is allowed, for an administrator, and without triggers. No table lacks a primary
+// key.
 func TestRealAdoptWithBinaryLog(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{"log-bin=bin", "server-id=1", "innodb-force-primary-key=1"}})

@@ -217,8 +217,8 @@ func onServer(t *testing.T, dsn string, statements ...string) error {
 	})
 }
 
-// TestRealAdoptServers: a database goes from OpenStack's Placement to this one, is changed, and goes
-// back. What the one showed before, the other shows; and again after.
+// TestRealAdoptServers: a database goes from OpenStack's Placement to this one, is changed, and
+// goes back. What the one showed before, the other shows; and again after.
 func TestRealAdoptServers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testproc.NeedPlacement(t)
@@ -320,8 +320,9 @@ func theirDatabase(t *testing.T, fresh func(testing.TB) string) (dsn string) {
 	return dsn
 }
 
-// TestRealServerNoticesHandBack: a server that runs while its database is handed back by force answers
-// 503 and says why, makes nothing again, and does not come back by itself when it is adopted again.
+// TestRealServerNoticesHandBack: a server that runs while its database is handed back by force
+// answers 503 and says why, makes nothing again, and does not come back by itself when it is
+// adopted again.
 func TestRealServerNoticesHandBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {

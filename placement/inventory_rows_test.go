@@ -28,9 +28,9 @@ var outOfRange = []string{
 
 func oddHost(n int) string { return fmt.Sprintf("55555555-5555-4555-8555-%012d", n) }
 
-// TestRealInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on the
-// same database, but for a step_size of 0: there OpenStack's fails with 500 at the claim that its
-// candidates do not offer, and ours answers 409.
+// TestRealInventoryRowsOutOfRange: rows that no API accepts give the same answers as OpenStack's on
+// the same database, but for a step_size of 0: there OpenStack's fails with 500 at the claim that
+// its candidates do not offer, and ours answers 409.
 func TestRealInventoryRowsOutOfRange(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testproc.NeedPlacement(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The databases of TestRealNamesThatDifferInCase on which OpenStack's Placement answers something else.
+// The databases of TestRealNamesThatDifferInCase on which OpenStack's Placement answers something
+// else.
 const (
 	own     = "tables on MariaDB that this program made" // which tell case apart in names
 	adopted = "tables on MariaDB that OpenStack's Placement made"

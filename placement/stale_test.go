@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealStaleReads: a server that loses its database shows what it knows, says how old that is, and
-// stops when it is older than the configuration allows. Without the option, and in process, it
+// TestRealStaleReads: a server that loses its database shows what it knows, says how old that is,
+// and stops when it is older than the configuration allows. Without the option, and in process, it
 // stops at once.
 func TestRealStaleReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

@@ -158,9 +158,9 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestRealCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, nor has the commit.
-// A client that gives up must not make PostgreSQL give up, too: it would show the change, which is
-// lost when the standby is promoted.
+// TestRealCommitThatWaitsForAStandbyIsNotShown: while the standby has no answer, nor has the
+// commit. A client that gives up must not make PostgreSQL give up, too: it would show the change,
+// which is lost when the standby is promoted.
 func TestRealCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})

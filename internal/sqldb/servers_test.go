@@ -76,8 +76,8 @@ func adverse(t *testing.T, f func(t *testing.T, s *dbservers.Server, ca string))
 // strange are texts that a wrong quoting or a wrong character set changes.
 var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b", "$1", "%s", "`", "\x01\n\r\t", "Zürich", "🙂", "日本", " padded ", strings.Repeat("é", 200)}
 
-// TestRealServersWithOtherSettings: what a server's own settings are makes no difference, and TLS is
-// verified.
+// TestRealServersWithOtherSettings: what a server's own settings are makes no difference, and TLS
+// is verified.
 func TestRealServersWithOtherSettings(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	adverse(t, func(t *testing.T, s *dbservers.Server, ca string) {

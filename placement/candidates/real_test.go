@@ -93,8 +93,8 @@ func TestRealReferenceIsPlacement(t *testing.T) {
 	t.Log("compared:", counts)
 }
 
-// TestRealResourcelessInPlacement: what OpenStack's Placement makes of groups without resources, which
-// is what the extension resourceless is for.
+// TestRealResourcelessInPlacement: what OpenStack's Placement makes of groups without resources,
+// which is what the extension resourceless is for.
 func TestRealResourcelessInPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	server := testproc.StartPlacement(t)

@@ -108,8 +108,8 @@ func TestVersionThatWentBack(t *testing.T) {
 	})
 }
 
-// TestRealNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two names
-// for equal, or lack letters. The write is refused, and those of others beside it are not.
+// TestRealNamesThatAreEqualInTheDatabase: the tables of a database that others made can take two
+// names for equal, or lack letters. The write is refused, and those of others beside it are not.
 func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	name := dbservers.MariaDB(t)

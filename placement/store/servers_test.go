@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator can
-// have them, all is as the model says, and names are refused that the engine takes for equal.
+// TestRealServerWithOtherSettings: on a MariaDB whose own settings are as different as an operator
+// can have them, all is as the model says, and names are refused that the engine takes for equal.
 func TestRealServerWithOtherSettings(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{

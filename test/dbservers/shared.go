@@ -14,9 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// MariaDB makes an empty database on a MariaDB server that all tests share, those of this process or
-// of the whole run (see [Share]), and returns its DSN: mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may
-// do nothing else. Both are gone when the test has ended.
+// MariaDB makes an empty database on a MariaDB server that all tests share, those of this process
+// or of the whole run (see [Share]), and returns its DSN:
+// mysql://USER:PASSWORD@127.0.0.1:PORT/NAME. The user owns this database and may do nothing else.
+// Both are gone when the test has ended.
 func MariaDB(t testing.TB) string {
 	t.Helper()
 	return sharedMariaDB.database(t)

@@ -128,9 +128,9 @@ func FewerChecks(t testing.TB) {
 var fewer sync.Once
 
 // Each runs f for SQLite, MariaDB and PostgreSQL, as the subtests "sqlite", "mariadb" and
-// "postgresql"; with -database, for that one alone, and with TEST_DATABASE for that one and SQLite. fresh makes an empty database, which lives as
-// long as the test it is given, and returns its DSN. For SQLite that is sqlite:///PATH of a file
-// that does not exist yet.
+// "postgresql"; with -database, for that one alone, and with TEST_DATABASE for that one and SQLite.
+// fresh makes an empty database, which lives as long as the test it is given, and returns its DSN.
+// For SQLite that is sqlite:///PATH of a file that does not exist yet.
 func Each(t *testing.T, f func(t *testing.T, fresh func(t testing.TB) string)) {
 	t.Helper()
 	for _, e := range engines {
