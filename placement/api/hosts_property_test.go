@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -268,6 +269,7 @@ func add(to map[string]int64, amounts providertree.Resources) {
 // states are those of a cloud with many owners.
 func TestRandomWritesOfAHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
+	dbservers.FewerChecks(t)
 	allowed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		h, l := hostsWorld(t)

@@ -40,7 +40,7 @@ func run(words []string) (int, error) {
 	cmd := exec.Command(words[0], words[1:]...) //nolint:gosec,noctx // the caller's words; it gets the signals
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if os.Getenv(testproc.ServicesEnv) == "" { // no other command shares them yet
+	if os.Getenv(testproc.ServicesEnv) == "" { // no command around this one shares them
 		dir, err := dbservers.ShareDir()
 		if err != nil {
 			return 1, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,9 @@ const (
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
 // machine, as many tests run at once as their weights fit its processors, eight to each. A test
 // without a weight of its own is [Light]. It is called first in a test, and once: a subtest of a
-// test that has called it uses t.Parallel.
+// test that has called it uses t.Parallel. Run go test with -parallel above the number of tests of
+// a package, as tools/tests.sh does: tests that wait here count there, and one that has begun may
+// need some for its subtests.
 func Parallel(t *testing.T, weight int) {
 	t.Helper()
 	t.Parallel()
@@ -42,6 +45,9 @@ type semaphore struct {
 	dir  string
 	size int
 }
+
+// waiting has one test of this process at a time wait for those of others, which takes a thread.
+var waiting sync.Mutex
 
 func machine() semaphore {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("compute-agent-tests-%d", os.Getuid()))
@@ -61,6 +67,8 @@ func (s semaphore) acquire(units int) (release func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
+	waiting.Lock()
+	defer waiting.Unlock()
 	queue, err := s.lock("queue", unix.LOCK_EX)
 	if err != nil {
 		return nil, err

@@ -184,7 +184,7 @@ def answer(connection, state):
 
             threading.Thread(target=end, daemon=True).start()
             server.serve_forever(poll_interval=0.05)
-    except BaseException:  # noqa: B902  (the client gets it)
+    except BaseException:  # noqa: B902  (it is for the client that asked)
         say(error=traceback.format_exc())
         raise
 

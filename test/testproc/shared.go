@@ -60,7 +60,7 @@ func SharePlacement(dir string) error {
 		}
 		if err := runPlacement(dir, listener); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			_ = os.Remove(filepath.Join(dir, placementSocket)) // a client is refused then
+			_ = os.Remove(filepath.Join(dir, placementSocket)) // a client that asks is refused
 			_ = listener.Close()
 		}
 	}()
