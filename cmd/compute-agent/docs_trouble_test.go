@@ -42,7 +42,11 @@ type outputs struct {
 	uuids map[string]string
 }
 
-func newOutputs(t *testing.T) *outputs { return &outputs{site: newSite(t), uuids: map[string]string{}} }
+func newOutputs(t *testing.T) *outputs {
+	t.Helper()
+	testproc.Parallel(t, testproc.Light)
+	return &outputs{site: newSite(t), uuids: map[string]string{}}
+}
 
 // unstable is what differs between runs, machines or builds, and what the page has instead.
 var unstable = []struct {
@@ -209,7 +213,6 @@ func pluginIs(state string) func(health.Status) bool {
 }
 
 func TestTroublePlacementUnreachable(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	ours := o.url
 	o.url = "http://" + testproc.FreeAddress(t)
@@ -222,7 +225,6 @@ func TestTroublePlacementUnreachable(t *testing.T) {
 }
 
 func TestTroublePlacementFails(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	ours := o.http
 	o.answer(http.StatusServiceUnavailable, `{"errors": [{"status": 503, "title": "Service Unavailable", "detail": "the database cannot be reached"}]}`)
@@ -234,7 +236,6 @@ func TestTroublePlacementFails(t *testing.T) {
 }
 
 func TestTroubleCredentials(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	lines := ""
 	for _, role := range []string{"reader", "service"} {
@@ -264,7 +265,6 @@ func TestTroubleCredentials(t *testing.T) {
 }
 
 func TestTroubleConfiguration(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.edit("update_resources_interval", "update_resource_interval")
@@ -276,7 +276,6 @@ func TestTroubleConfiguration(t *testing.T) {
 }
 
 func TestTroubleNoDriver(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	whole := read(t, filepath.Join(o.dir, "agent.toml"))
@@ -289,7 +288,6 @@ func TestTroubleNoDriver(t *testing.T) {
 }
 
 func TestTroubleDriverMissing(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.edit("[drivers.fake.config]", "[drivers.acme.config]")
@@ -302,7 +300,6 @@ func TestTroubleDriverMissing(t *testing.T) {
 }
 
 func TestTroubleDriverCrashes(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]", `backoff_min = "10ms"`, "crash_limit = 2")
 	o.degraded("quarantined", pluginIs("quarantined"), "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
@@ -311,7 +308,6 @@ func TestTroubleDriverCrashes(t *testing.T) {
 }
 
 func TestTroubleLessInventory(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.settle()
 	o.edit("VGPU = {total = 8}", "VGPU = {total = 2}")
@@ -330,7 +326,6 @@ func TestTroubleLessInventory(t *testing.T) {
 }
 
 func TestTroubleNoValidHost(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.settle()
 	defer o.agent()()
@@ -346,7 +341,6 @@ func TestTroubleNoValidHost(t *testing.T) {
 }
 
 func TestTroubleDatabaseInUse(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	code, _, stderr := o.run("placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
@@ -358,7 +352,6 @@ func TestTroubleDatabaseInUse(t *testing.T) {
 }
 
 func TestTroubleOtherMachine(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.host("cn1", own("cn1"))
 	o.agent()()
@@ -370,7 +363,6 @@ func TestTroubleOtherMachine(t *testing.T) {
 }
 
 func TestTroubleTwoHosts(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.request(http.MethodPost, "/resource_providers", `{"name": "cn1", "uuid": "`+secondNode+`"}`, nil)
 	o.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"resource_provider_generation": 0, "traits": ["COMPUTE_NODE", "OWNER_NOVA"]}`, nil)
@@ -382,7 +374,6 @@ func TestTroubleTwoHosts(t *testing.T) {
 }
 
 func TestTroubleNoAgent(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.shows(exitFailed, "status")
@@ -391,7 +382,6 @@ func TestTroubleNoAgent(t *testing.T) {
 }
 
 func TestTroubleReshape(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.settle()
 	o.configure("vgpu-children", `faults.reshape = "lose"`)
@@ -403,7 +393,6 @@ func TestTroubleReshape(t *testing.T) {
 }
 
 func TestTroubleConflict(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.settle()
 	const path, body = "/resource_providers/" + cn1 + "/inventories/VGPU", `{"resource_provider_generation": 1, "total": 4}`
@@ -421,7 +410,6 @@ func TestTroubleConflict(t *testing.T) {
 }
 
 func TestTroubleProviderYAML(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.file("provider_config/site.yaml", "meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: [HW_CPU_X86_VMX]}\n")
@@ -433,7 +421,6 @@ func TestTroubleProviderYAML(t *testing.T) {
 }
 
 func TestTroubleCellDown(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	address := testproc.FreeAddress(t)
@@ -460,7 +447,6 @@ func serveAt(t *testing.T, address string, handler http.Handler) {
 }
 
 func TestTroubleHostDown(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	address := testproc.FreeAddress(t)
 	o.configure("flat", "", fmt.Sprintf("[cell_client]\nurl = \"http://%s\"", address))
@@ -478,7 +464,6 @@ func TestTroubleHostDown(t *testing.T) {
 }
 
 func TestTroubleEvicted(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	database, cellAddress, joining := "sqlite://"+filepath.Join(o.dir, "api.db"), testproc.FreeAddress(t), testproc.FreeAddress(t)
 	o.configure("flat", "", fmt.Sprintf("[compute_api]\ndatabase = %q\n[enrolment]\nlisten = %q\nnames = [\"127.0.0.1\"]\nca_dir = %q",
@@ -548,7 +533,6 @@ func enrolmentAt(t *testing.T, address, database string, ca *pki.Authority) (sto
 }
 
 func TestTroubleExpiredCertificate(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	issued := time.Date(2024, 11, 1, 0, 0, 0, 0, time.UTC)
 	ca, err := pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)
@@ -570,7 +554,6 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 }
 
 func TestRealTroubleDiskFull(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	o.configure("flat", "")
 	agent, err := exec.LookPath("compute-agent")
