@@ -46,7 +46,7 @@ func startJournald(t *testing.T) *journald {
 // next is the next entry, in a datagram or in a file that came with one.
 func (j *journald) next() map[string]string {
 	j.t.Helper()
-	if err := j.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := j.conn.SetReadDeadline(time.Now().Add(testproc.Patience)); err != nil {
 		j.t.Fatal(err)
 	}
 	data, control := make([]byte, 1<<20), make([]byte, 1024)

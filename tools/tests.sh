@@ -55,6 +55,7 @@ race)
   ;;
 real)
   services='go run ./test/services' # one of each for all packages
+  export TEST_DATABASE=${DATABASE:?}
   gate -p $beside -timeout 20m "$@" -- $whole
   gate -p $beside -timeout 20m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
