@@ -3,7 +3,7 @@
 # The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
 # Without the directory in what is built, one cache is for all clones on a machine.
-export GOFLAGS := $(GOFLAGS) -trimpath
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run

@@ -15,7 +15,7 @@ demo=("${run[@]}" python3-openstackclient)
 # used; the firmware and the TPM of guests.
 test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacksdk python3-osc-placement
   python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
-  mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 ovmf swtpm swtpm-tools)
+  mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 openssh-client ovmf swtpm swtpm-tools)
 # To run the long tests with databases as well: Nova (its code, which has all its services), and the broker of its messages, whose
 # own service is not used.
 databases=("${test[@]}" python3-nova rabbitmq-server)

@@ -37,7 +37,7 @@ gate() {
   local flags=()
   while [ "$1" != -- ]; do flags+=("$1"); shift; done
   shift
-  $services go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 256 ${CI:+-count=1} "${flags[@]}" || failed=yes
+  $services go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 64 ${CI:+-count=1} "${flags[@]}" || failed=yes
 }
 
 tier=${1:-}

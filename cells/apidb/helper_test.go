@@ -121,7 +121,7 @@ func shut(t testing.TB, s database) {
 
 // TestStore runs what holds for all databases on each engine.
 func TestStore(t *testing.T) {
-	testproc.Parallel(t, testproc.Heavy)
+	t.Parallel()
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
 		e := engine{shared: !strings.HasSuffix(t.Name(), "/sqlite"), empty: empty}
 		for _, c := range []struct {
@@ -143,7 +143,7 @@ func TestStore(t *testing.T) {
 			{"HostNamesOverlap", testHostNamesOverlap}, {"OverlappingNamesAtOnce", testOverlappingNamesAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Heavy)
 				c.test(t, e)
 			})
 		}

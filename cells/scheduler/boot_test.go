@@ -378,7 +378,7 @@ func TestCellDiesBeforeInsert(t *testing.T) {
 // TestStaysInBuild: while Placement, cell0 or the chosen cell is unavailable nothing is decided, or
 // nothing is lost.
 func TestStaysInBuild(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	big := small
 	big.VCPUs = 100
 	for name, c := range map[string]struct {
@@ -394,7 +394,7 @@ func TestStaysInBuild(t *testing.T) {
 	} {
 		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				w := begin(t, []int{1})
 				uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = c.flavor })
 				c.link(w).when(func(r *http.Request) fault {

@@ -387,12 +387,12 @@ func TestMigrationClaimThatArrivesLate(t *testing.T) {
 
 // TestDeleteWhileItMoves: at each stage, with both hosts up, or one of them down.
 func TestDeleteWhileItMoves(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
 				t.Run(fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
-					t.Parallel()
+					testproc.Parallel(t, testproc.Light)
 					deleteWhileItMoves(t, kind, stage, dead)
 				})
 			}

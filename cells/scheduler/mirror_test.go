@@ -143,7 +143,7 @@ func TestMirrorBesideOthers(t *testing.T) {
 
 // TestAggregatesSayWhere: in which host a server ends, by zone and by the options about aggregates.
 func TestAggregatesSayWhere(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	avx := func(r *scheduler.CreateRequest) {
 		r.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX": "required"}
 	}
@@ -182,7 +182,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates = c.options })
 			for _, a := range w.sites[1].agents {
 				w.ask("PUT", "/resource_providers/"+a.node+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"HW_CPU_X86_AVX"}}, nil)

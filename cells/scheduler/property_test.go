@@ -32,12 +32,12 @@ var moveSteps = []string{"move", "destine", "fail", "give back"}
 
 // TestEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestEndAfterEveryStep(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	big := small
 	big.VCPUs = 100
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			w := begin(t, []int{1, 1})
 			reached := false
 			end := func(s string) error {

@@ -43,7 +43,7 @@ func (w *world) onHosts(uuids ...string) (counts []int, none int) {
 
 // TestServerGroupPolicies: where the servers of a group are, asked for one by one and at once.
 func TestServerGroupPolicies(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for name, c := range map[string]struct {
 		policy  string
 		most    int64
@@ -79,7 +79,7 @@ func TestServerGroupPolicies(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				w := begin(t, c.hosts)
 				_, in := w.group(c.policy, c.most)
 				uuids := schedule(w, in)

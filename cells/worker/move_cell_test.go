@@ -175,10 +175,10 @@ func (r *movingCell) disk(host string) string {
 // TestServersMoveThroughARealCell: with a database, HTTP and the streams of a cell, workers and
 // fake drivers, a server is migrated and confirmed, migrated and reverted, and evacuated.
 func TestServersMoveThroughARealCell(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			storage := ""
 			if shared {
 				storage = t.TempDir()

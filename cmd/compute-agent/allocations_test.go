@@ -127,13 +127,13 @@ func (s *site) counted() int {
 
 // TestAllocations is the whole story, by a running agent and without one.
 func TestAllocations(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	testAllocations(t, newSite)
 }
 
 // TestRealAllocations is the same with OpenStack's Placement.
 func TestRealAllocations(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	testAllocations(t, newOpenStackSite)
 }
 
@@ -141,7 +141,7 @@ func testAllocations(t *testing.T, newSite func(*testing.T) *site) {
 	t.Helper()
 	for name, running := range map[string]bool{"running": true, "not running": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			testAllocationsOn(t, newSite(t), running)
 		})
 	}
@@ -342,13 +342,13 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 // TestAllocationsOnASharingChild: a child that shares its inventory with other hosts is held by
 // their guests, too.
 func TestAllocationsOnASharingChild(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	testAllocationsOnASharingChild(t, newSite(t))
 }
 
 // TestRealAllocationsOnASharingChild is the same with OpenStack's Placement.
 func TestRealAllocationsOnASharingChild(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	testAllocationsOnASharingChild(t, newOpenStackSite(t))
 }
 

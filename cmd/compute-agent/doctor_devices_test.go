@@ -23,7 +23,7 @@ func devicesRig(t *testing.T, script, driver string) (config, plugin string) {
 	if err := os.Mkdir(filepath.Dir(plugin), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(plugin, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := testproc.WriteExecutable(plugin, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	config = filepath.Join(dir, "agent.toml")

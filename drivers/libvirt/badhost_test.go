@@ -38,11 +38,11 @@ func (r *rig) refused(tree *providertree.Tree) error {
 // it may pass by itself; the second time it has not. The tree stands, and when the files are right
 // again, so does the pass.
 func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	h := testhost.Sample()
 	for _, b := range testhost.Breakages() {
 		t.Run(b.Name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			r := newRig(t, h, newDaemon(t, h).open, everything)
 			tree := newTree(t)
 			r.mustPass(tree)

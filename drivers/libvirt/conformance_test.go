@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRealConformance puts the suite that every driver must pass to the plugin as it is shipped: a
@@ -32,7 +33,7 @@ func TestRealConformance(t *testing.T) {
 	}
 	again := testhost.SimForTest(t, small, testhost.SimOptions{})
 	t.Run("test driver", func(t *testing.T) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		h, dir := testhost.Sample(), scratch(t)
 		if _, err := h.Sysfs(dir); err != nil {
 			t.Fatal(err)
@@ -45,7 +46,7 @@ func TestRealConformance(t *testing.T) {
 		conform(t, path, nil, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
 	})
 	t.Run("daemon", func(t *testing.T) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
 	})
 	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason
@@ -57,15 +58,15 @@ func TestRealConformance(t *testing.T) {
 		return c
 	}
 	t.Run("devices, flat", func(t *testing.T) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		conform(t, path, nil, config(flat, "flat", "refuse"))
 	})
 	t.Run("devices, nested", func(t *testing.T) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		conform(t, path, config(nested, "flat", "guess"), config(nested, "nested", "guess"), reshapes...)
 	})
 	t.Run("devices, flat again", func(t *testing.T) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		conform(t, path, config(again, "nested", "guess"), config(again, "flat", "guess"), reshapes...)
 	})
 }

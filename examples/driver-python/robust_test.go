@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,26 +28,37 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// fixture is a driver that does on request what it should not, with the same SDK. It is built once.
+// fixture is a driver that does on request what it should not, with the same SDK.
 func fixture(t *testing.T) string {
 	t.Helper()
 	need(t)
-	out := filepath.Join(filepath.Dir(executable), host.ExecutablePrefix+"fixture")
-	if _, err := os.Stat(out); err == nil {
-		return out
-	}
-	stage := t.TempDir()
-	main, err := os.ReadFile("tests/fixture.py")
+	out, err := builtFixture()
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, python, "build.py", "--stage", stage)
-	if err := os.WriteFile(filepath.Join(stage, "__main__.py"), main, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	run(t, python, "-m", "zipapp", stage, "-p", "/usr/bin/python3 -IB", "-o", out)
 	return out
 }
+
+// builtFixture builds it at the first call.
+var builtFixture = sync.OnceValues(func() (string, error) {
+	dir := filepath.Dir(executable)
+	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, host.ExecutablePrefix+"fixture")
+	main, err := os.ReadFile("tests/fixture.py")
+	if err != nil {
+		return "", err
+	}
+	if text, err := exec.Command(python, "build.py", "--stage", stage).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build.py: %w: %s", err, text)
+	}
+	if err := os.WriteFile(filepath.Join(stage, "__main__.py"), main, 0o600); err != nil {
+		return "", err
+	}
+	text, err := exec.Command(python, "-m", "zipapp", stage, "-p", "/usr/bin/python3 -IB", "-o", out).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("zipapp: %w: %s", err, text)
+	}
+	return out, nil
+})
 
 func run(t *testing.T, name string, args ...string) []byte {
 	t.Helper()

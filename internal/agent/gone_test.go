@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const disabledTrait = "COMPUTE_STATUS_DISABLED"
@@ -84,7 +85,7 @@ func (h *env) own(table string) (with string, away, back func()) {
 	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
 		func() {
 			check(h.t, os.Rename(path, path+".away"))
-			check(h.t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755)) // without an executable it would not be tried
+			check(h.t, testproc.WriteExecutable(path, []byte("#!/bin/sh\nexit 1\n"))) // without an executable it would not be tried
 		},
 		func() { check(h.t, os.Rename(path+".away", path)) }
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // chaos is the table of a fake driver with faults. Its node is cn1, with the host's identity.
@@ -137,7 +139,7 @@ func TestChangedExecutable(t *testing.T) {
 	path := filepath.Join(h.dir, "compute-driver-chaos")
 	content, err := os.ReadFile(path)
 	check(t, err)
-	check(t, os.WriteFile(path+".new", content, 0o755))
+	check(t, testproc.WriteExecutable(path+".new", content))
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "Reload: no setting changed", "restarted if their executable changed")

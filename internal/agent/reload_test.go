@@ -45,7 +45,7 @@ var fakeDriver = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, os.WriteFile(filepath.Join(dir, "compute-driver-chaos"), content, 0o755)
+	return path, testproc.WriteExecutable(filepath.Join(dir, "compute-driver-chaos"), content)
 })
 
 func TestMain(m *testing.M) {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func result(t *testing.T, results []Result, name string) Result {
@@ -347,7 +348,7 @@ func TestBrokenHosts(t *testing.T) {
 		"no agent":                             {func(f *fixture) { f.keepClosed = true; f.remove("/proc/4711") }, "one-agent", OK, "no process uses", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			f := healthy(t)
 			tc.breakIt(f)
 			results := f.examine()

@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // withKeystone has the agent of a healthy host ask a Keystone; catalog is that of
@@ -69,7 +71,7 @@ func TestKeystone(t *testing.T) {
 		"the role is wrong": {nil, catalog, func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, Error, "the agent is cn1-agent with the roles member, service", "openstack role add --user cn1-agent --project services service"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			f, keystone := withKeystone(t, tc.answer, tc.catalog)
 			tc.breakIt(f)
 			got := result(t, f.examine(), "placement")

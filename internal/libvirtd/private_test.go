@@ -341,9 +341,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.ForkLock.RLock() // a process that is forked meanwhile would have it open for writing
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(to, text, 0o755); err != nil {
+	if err := testproc.WriteExecutable(to, text); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -370,7 +368,7 @@ func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	})
 	t.Run("a daemon that does not start", func(t *testing.T) {
 		bin := t.TempDir()
-		if err := os.WriteFile(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n"), 0o755); err != nil {
+		if err := testproc.WriteExecutable(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n")); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))

@@ -56,12 +56,12 @@ func growing(asleep int) sqldb.Options {
 // that starts then waits until it is sure that no sign of life comes any more, and makes what is
 // missing.
 func TestDatabasesMigrationIsTakenOver(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		var names []string
 		for n := range grown("") {
 			name := fresh(t)

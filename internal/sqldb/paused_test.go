@@ -18,13 +18,13 @@ import (
 // TestDatabasesServerIsStopped stops a server (SIGSTOP) in the middle of what it does, and kills it
 // or lets it go on: what each writer got as its answer is true.
 func TestDatabasesServerIsStopped(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
 	for kind, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			s := start(t, dbservers.Options{})
 			patient := s.Database(t, "words")
 			name := withOption(withOption(patient, "connect_timeout=1"), "read_timeout=1")

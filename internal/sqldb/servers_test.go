@@ -54,7 +54,7 @@ func adverse(t *testing.T, f func(t *testing.T, s *dbservers.Server, ca string))
 	must(t, os.WriteFile(file, []byte(ca), 0o600))
 	files := map[string]string{"certificate.pem": certificate, "key.pem": secret}
 	dbservers.EachServer(t, func(t *testing.T, _ func(testing.TB) string) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		if dbservers.Engine(t) == "postgresql" {
 			f(t, dbservers.StartPostgreSQL(t, dbservers.Options{Files: files, Settings: []string{
 				"ssl=on", "ssl_cert_file=FILES/certificate.pem", "ssl_key_file=FILES/key.pem",
@@ -79,7 +79,7 @@ var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b"
 // TestRealServersWithOtherSettings: what a server's own settings are makes no difference, and TLS
 // is verified.
 func TestRealServersWithOtherSettings(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	adverse(t, func(t *testing.T, s *dbservers.Server, ca string) {
 		name := s.Database(t, "words")
 		if strings.HasPrefix(name, "mysql") {
@@ -314,7 +314,7 @@ func answering(t *testing.T, greeting string, silent bool) string {
 // TestServersThatCannotBeUsed: whatever is at the address, the error has its kind and says what to
 // do, with the address and without the password.
 func TestServersThatCannotBeUsed(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := fresh(t)
 		before, rest, _ := strings.Cut(name, "://")
@@ -343,7 +343,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			"a server without TLS":       {strings.Replace(made(password, host, user, tls), "sslmode=disable", "sslmode=require", 1), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], "TLS is asked for, and the database server has none"},
 		} {
 			t.Run(what, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				_, err := sqldb.Open(t.Context(), c.name, summed())
 				if c.kind == nil { // a packet that can be read as a long one of MySQL, or as a refusal
 					c.kind = kindOf(err)

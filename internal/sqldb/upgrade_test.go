@@ -46,7 +46,7 @@ func release(steps ...string) sqldb.Options {
 // TestReleasesOnOneDatabase: which program may start on the database that another one left or
 // uses, and what that does to the other one's writes. It is the same for all databases of servers.
 func TestReleasesOnOneDatabase(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	first, second := release("1"), release("1", "2 expand", "3 contract")
 	third := release("1", "2 expand", "3 contract", "4 expand")
 	command := func(o sqldb.Options) sqldb.Options { o.Steps = o.Schema.Newest(); return o }
@@ -80,7 +80,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				name := fresh(t)
 				was, err := sqldb.Open(t.Context(), name, c.was)
 				must(t, err)
@@ -122,9 +122,9 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 // beside one that lives, which the refusal names, also not beside one that came while the step was
 // claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
 func TestContractBesideOlder(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		name, fenced := fresh(t), 0
 		older, newer := release("processes", "1", "2 expand"), release("processes", "1", "2 expand", "3 contract")
 		newer.Schema.Fence = func(context.Context, *sql.Tx, int) error { fenced++; return nil }
@@ -197,9 +197,9 @@ func comesLate(t *testing.T, name string) (stop func()) {
 // TestContractAfterKill: an older process that was killed holds a step up until it is known that it
 // shows no sign of life, and its row is removed.
 func TestContractAfterKill(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		name := fresh(t)
 		was, err := sqldb.Open(t.Context(), name, release("processes", "1"))
 		must(t, err)

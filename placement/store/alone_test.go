@@ -14,9 +14,9 @@ import (
 // TestAlone: an offline migration and servers keep each other from a shared database, whichever
 // came first; servers do not.
 func TestAlone(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	eachShared(t, func(t *testing.T, e engine) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		name := e.fresh(t)
 		opens := func(alone bool) *store.Store {
 			t.Helper()

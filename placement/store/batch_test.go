@@ -71,9 +71,9 @@ func TestBatches(t *testing.T) {
 
 // TestSeveralRows: each kind of change that is written for many rows at once is written for two.
 func TestSeveralRows(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	each(t, func(t *testing.T, e engine) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		name := e.fresh(t)
 		l := open(t, name)
 		uuids := []string{"a", "b"}

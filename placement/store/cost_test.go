@@ -18,11 +18,11 @@ import (
 // TestRoundTrips: a commit asks the server as often for many writes as for one, but for what one
 // write does not have two of.
 func TestRoundTrips(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	const hosts = 64
 	host := func(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
 	eachShared(t, func(t *testing.T, e engine) {
-		t.Parallel()
+		testproc.Parallel(t, testproc.Light)
 		proxy := dbservers.NewProxy(t, e.fresh(t))
 		l := open(t, proxy.DSN)
 		defer closeLedger(t, l)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // brokenPlugin is a plugin with one defect, and the check that must find it; or, if it passes, one
@@ -85,7 +86,7 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 	for name, b := range breakages {
 		caught[b.check] = caught[b.check] || !b.passes
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, name)
 			opts.Select = regexp.MustCompile("^(" + regexp.QuoteMeta(b.check) + "|" + regexp.QuoteMeta(b.also) + ")$")
 			report, err := Execute(t.Context(), opts)
@@ -120,7 +121,7 @@ func TestRawPluginWithoutDefectPasses(t *testing.T) {
 	path := writeScript(t)
 	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, "")
 			opts.Limits = patient
 			report, err := Execute(t.Context(), opts)

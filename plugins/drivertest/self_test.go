@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
@@ -116,7 +117,7 @@ func testVariants(t *testing.T, of map[string]variant, each func(Result)) {
 	t.Helper()
 	for name, v := range of {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each, Limits: patient}
 			report, err := Execute(t.Context(), opts)
 			if err != nil {

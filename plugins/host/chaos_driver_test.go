@@ -66,7 +66,7 @@ func (r *rig) endRunaways() {
 // another driver is served meanwhile, and the first one works again once its faults are configured
 // away.
 func TestHostSurvivesDriverFaults(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, fault := range []string{
 		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
 		"print", "raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket",
@@ -74,7 +74,7 @@ func TestHostSurvivesDriverFaults(t *testing.T) {
 		"garbage storm long-line leak grandchild hang",
 	} {
 		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			r := newRig(t)
 			defer r.endRunaways()
 			other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
@@ -110,11 +110,11 @@ func TestHostSurvivesDriverFaults(t *testing.T) {
 
 // TestHostSurvivesDriverFaultsInOtherCalls: the same for the calls around the one that matters.
 func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, call := range []string{"nodes", "health", "watch", "shutdown"} {
 		for _, fault := range []string{"hang", "panic", "crash", "storm", "error"} {
 			t.Run(call+"/"+fault, func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				r := newRig(t)
 				p := r.mustStart(slowStart(orders(t, "", map[string]string{call: fault})))
 				for range 2 { // without an answer that many times, it is given up
@@ -140,7 +140,7 @@ func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
 
 // TestStartsThatGoWrong: each ends in words, or in a driver that works.
 func TestStartsThatGoWrong(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for start, want := range map[string]string{
 		"exit":                             "cannot find a library",
 		"crash":                            "a defect of the driver at its start",
@@ -152,7 +152,7 @@ func TestStartsThatGoWrong(t *testing.T) {
 		"sleep=200ms,runaway":              "",
 	} {
 		t.Run(start, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			r := newRig(t)
 			defer r.endRunaways()
 			spec := orders(t, start, nil)

@@ -53,7 +53,7 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 // by its deadline with an error that names the cause, and another driver is served meanwhile. Once
 // the faults are configured away, a repeated request is done once.
 func TestHostSurvivesInstanceFaults(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	unknown := []error{ErrOutcomeUnknown}
 	for call, faults := range map[string]map[string][]error{
 		"list": {
@@ -78,7 +78,7 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 	} {
 		for fault, want := range faults {
 			t.Run(call+"/"+strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				r := newRig(t)
 				other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
 				dir := t.TempDir()
@@ -172,10 +172,10 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 // TestHostSurvivesFaultyInstanceEvents: each event that arrives is about one instance or about all,
 // and calls are answered meanwhile.
 func TestHostSurvivesFaultyInstanceEvents(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, fault := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
 		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			r := newRig(t)
 			dir := t.TempDir()
 			var mu sync.Mutex

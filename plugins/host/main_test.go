@@ -4,15 +4,15 @@ package host
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The test binary plays three parts: the tests, a faulty driver (started by the host under
@@ -104,32 +104,11 @@ func buildExecutables() (err error) {
 	return os.Chmod(fakePath, 0o755)
 }
 
-// writeExecutable writes a script. As with copyFile, no process is forked meanwhile.
-func writeExecutable(path, text string) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, []byte(text), 0o755)
-}
-
-// copyFile copies an executable. Meanwhile this process forks no other one: that would have the
-// copy open for writing until its exec, and the copy could not be executed.
+// copyFile copies an executable.
 func copyFile(from, to string) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	in, err := os.Open(from)
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		return err
-	}
-	if err := out.Chmod(0o755); err != nil {
-		return err
-	}
-	return out.Close()
+	return testproc.WriteExecutable(to, content)
 }

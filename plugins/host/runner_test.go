@@ -25,7 +25,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	script := func(name, text string) string {
 		path := filepath.Join(binDir, name)
-		if err := writeExecutable(path, text); err != nil {
+		if err := testproc.WriteExecutable(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -22,7 +22,7 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 	t.Helper()
 	dir := t.TempDir()
 	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
-	if err := writeExecutable(program, "#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script); err != nil {
+	if err := testproc.WriteExecutable(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script)); err != nil {
 		t.Fatal(err)
 	}
 	exe, err := openOwn(program)

@@ -75,7 +75,7 @@ func TestOpenTrusted(t *testing.T) {
 				t.Fatal(err)
 			}
 			chmod(t, filepath.Dir(path), 0o755)
-			if err := writeExecutable(path, text); err != nil {
+			if err := testproc.WriteExecutable(path, []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 			chmod(t, path, 0o755)

@@ -269,7 +269,7 @@ func newSwap(dir, plain string) (s swap, err error) {
 	}
 	sum := sha256.Sum256(raw)
 	s.good = hex.EncodeToString(sum[:])
-	return s, writeExecutable(s.evil, "#!/bin/sh\n>"+s.ran+"\n")
+	return s, testproc.WriteExecutable(s.evil, []byte("#!/bin/sh\n>"+s.ran+"\n"))
 }
 
 func (s swap) do() error { return os.Rename(s.evil, s.path) }

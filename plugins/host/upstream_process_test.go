@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // justRun starts a plugin and does nothing with it.
@@ -193,7 +194,7 @@ func nothingOutlivesTheAgent(t *testing.T) {
 		"with the SDK, all stopped":     {path: fakePath, args: "--start=grandchild", processes: 2, stopped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			r := newOurs(t, c.path, c.args).start()
 			pid := r.pid("pid")
 			if got := len(marked(r.mark)); got != c.processes+1 {

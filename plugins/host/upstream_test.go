@@ -69,12 +69,12 @@ func init() {
 // TestFaultsOfGoPlugin shows each fault in go-plugin as it is, and that it is not in ours. Nothing
 // here measures time: what should return at once and has not after some seconds is blocked.
 func TestFaultsOfGoPlugin(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("go-plugin", func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				there, seen := f.shows(t, newRun(t, partUpstream, f.name))
 				if !there {
 					t.Errorf("go-plugin as it is no longer has this fault; see whether our fix is still needed. Seen: %s", seen)

@@ -196,7 +196,7 @@ func StartGalera(t testing.TB, nodes int, o Options) *Cluster {
 		}
 		s.i.password = password
 		path := filepath.Join(s.i.dir, copyProgram)
-		testproc.Check(t, os.WriteFile(path, copyScript, 0o755)) //nolint:gosec // the server's user runs it
+		testproc.Check(t, testproc.WriteExecutable(path, copyScript))
 		c.Nodes = append(c.Nodes, s)
 	}
 	c.begin(t)

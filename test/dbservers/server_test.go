@@ -19,10 +19,10 @@ import (
 )
 
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testproc.Parallel(t, testproc.Light)
 			s := start(t, dbservers.Options{Durable: true, Settings: []string{"max_connections=77"}})
 			db := dbservers.Open(t, s.Database(t, "words"))
 			execute(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)", "INSERT INTO words VALUES ('killed')")

@@ -105,7 +105,7 @@ func compareSome(t *testing.T, real *oracle.Real, ours *oracle.Ours, plan oracle
 
 // TestOracle compares for the time of -oracle.time.
 func TestOracle(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	if *duration <= 0 && *steps <= 0 {
 		t.Skip("It is run by make oracle.")
 	}
@@ -125,7 +125,7 @@ func TestOracle(t *testing.T) {
 	t.Run("pairs", func(t *testing.T) {
 		for i := range max(*parallel, 1) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
+				testproc.Parallel(t, testproc.Light)
 				real, ours := services(t)
 				for k, p := range profiles {
 					share := time.Duration(float64(*duration) / float64(len(profiles)))

@@ -116,7 +116,7 @@ func TestRealWhatDomainsNeed(t *testing.T) {
 func TestEmulatorWrapper(t *testing.T) {
 	realDir, dir := t.TempDir(), filepath.Join(t.TempDir(), "front")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(realDir, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
+	if err := testproc.WriteExecutable(filepath.Join(realDir, "qemu-system-x86_64"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", realDir)

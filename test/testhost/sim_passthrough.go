@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // emulator is a wrapper of the real one. It omits the host's devices of a guest: they are made up,
@@ -46,7 +47,7 @@ func emulators(dir string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		if err := testproc.WriteExecutable(file, []byte(text)); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func (b *Binaries) take(name string) error {
 	}
 	content, err := os.ReadFile(from) //nolint:gosec // named by who runs the tests
 	if err == nil {
-		err = os.WriteFile(to, content, 0o755) //nolint:gosec // another user runs it in some tests
+		err = WriteExecutable(to, content)
 	}
 	if err != nil {
 		return fmt.Errorf("taking a command from %s: %w", made, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,17 +26,36 @@ const (
 )
 
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
-// machine, as many tests run at once as their weights fit its processors, eight to each. A test
-// without a weight of its own is [Light]. It is called first in a test, and once: a subtest of a
-// test that has called it uses t.Parallel. Run go test with -parallel above the number of tests of
-// a package, as tools/tests.sh does: tests that wait here count there, and one that has begun may
-// need some for its subtests.
+// machine, as many tests run at once as their weights fit its processors, eight to each. It is
+// called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this: what
+// waits for its subtests must not keep from others what they wait for.
 func Parallel(t *testing.T, weight int) {
 	t.Helper()
 	t.Parallel()
+	for name := t.Name(); ; {
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			break
+		}
+		if name = name[:i]; running(name) {
+			t.Fatalf("%s has called testproc.Parallel, too: one of the two uses t.Parallel", name)
+		}
+	}
 	release, err := machine().acquire(weight)
 	Check(t, err)
-	t.Cleanup(release)
+	holders.Store(t.Name(), true)
+	t.Cleanup(func() {
+		holders.Delete(t.Name())
+		release()
+	})
+}
+
+// holders are the names of the tests of this process that have units.
+var holders sync.Map
+
+func running(name string) bool {
+	_, is := holders.Load(name)
+	return is
 }
 
 // semaphore is a counting semaphore that all processes of a user on a machine share. Each unit is a
