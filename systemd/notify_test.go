@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // manager is systemd's side: a datagram socket that NOTIFY_SOCKET names.
@@ -32,7 +34,7 @@ func manager(t *testing.T, address string) *net.UnixConn {
 
 func receive(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testproc.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
@@ -181,6 +183,7 @@ func TestLostNotification(t *testing.T) {
 }
 
 func TestLongStatusIsOneShortLine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	line := statusLine(strings.Repeat("ä", 2*maxStatus))
 	if len(line) > len("STATUS=")+maxStatus+len("…") || strings.Contains(line, "\n") {
 		t.Errorf("%d bytes", len(line))
