@@ -459,7 +459,7 @@ func serveAt(t *testing.T, address string, handler http.Handler) {
 	t.Cleanup(server.Close)
 }
 
-func TestTroubleHostDown(t *testing.T) {
+func TestRealTroubleHostDown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	o := newOutputs(t)
 	address := testproc.FreeAddress(t)

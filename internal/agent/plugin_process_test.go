@@ -67,6 +67,10 @@ func TestTakeoverThatFails(t *testing.T) {
 		h.configure(h.node("fake", "cn1", uuidA, ""))
 		h.reload <- syscall.SIGHUP
 		h.await(mark, "resolved", "driver-takeover-failed")
+		testproc.Eventually(t, testproc.Patience, "the new process is the driver's", testproc.True(func() bool {
+			now := process()
+			return now != 0 && now != pid
+		}))
 		pid = process()
 	}
 	if p := h.status().Drivers[0].Plugin; p.Restarts != 0 || p.Replacements != 4 {
