@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // dashboard is what the tests read of a dashboard.
@@ -76,6 +78,7 @@ var grafana = strings.NewReplacer("$__rate_interval", "5m", "$__interval", "1m",
 // TestDashboards: each dashboard has the variables and links that all have, and each panel a
 // description and a place of its own. Links lead to pages and sections that exist.
 func TestDashboards(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	uids := map[string]bool{}
 	for name, d := range dashboards(t) {
 		if d.UID == "" || d.Title == "" || d.SchemaVersion == 0 || uids[d.UID] || len(d.Panels) < 20 {
@@ -140,6 +143,7 @@ func checkPanels(t *testing.T, name string, panels []dashboardPanel) {
 // TestDashboardsUseExistingMetrics: every metric, label and value in a query is in the reference or
 // is recorded by a rule, and promtool parses the query. Every recording rule is used.
 func TestDashboardsUseExistingMetrics(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all, recorded := reference(t), recordings(t)
 	used := map[string]bool{}
 	queries := []any{}

@@ -221,6 +221,7 @@ func (p *prometheus) has() map[string]bool {
 // TestPrometheus: a real Prometheus with our configuration and rules scrapes all services,
 // evaluates every rule without an error, fires no alert, and has what rules and dashboards use.
 func TestPrometheus(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	m := newMonitored(t)
 	m.use()
 	p := m.newPrometheus()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // services are the processes that serve metrics, each with the page that its tests recorded.
@@ -174,6 +175,7 @@ func table(all map[string]*metric, title string, of func(*metric) bool) string {
 // TestReference: docs/metrics.md has every metric of every service. Run it with -update after the
 // tests of the services, see the package's documentation.
 func TestReference(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all := reference(t)
 	var out strings.Builder
 	for _, service := range services {
@@ -188,6 +190,7 @@ var notMetrics = regexp.MustCompile(`^placement_(client|tls|metrics|listen|url|u
 
 // TestDocsNameExistingMetrics: a metric in any page of the docs is in the reference.
 func TestDocsNameExistingMetrics(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all := reference(t)
 	pages, err := filepath.Glob("../docs/*.md")
 	more, errMore := filepath.Glob("../docs/runbooks/*.md")

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ruleFiles are the files of rules, each with the cases of its alerts.
@@ -85,12 +86,14 @@ func promtool(t *testing.T, args ...string) {
 }
 
 func TestRulesAreValid(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	promtool(t, append([]string{"check", "rules", "--lint-fatal"}, slices.Sorted(maps.Keys(ruleFiles))...)...)
 }
 
 // TestScrapeConfiguration: Prometheus accepts the configuration in docs/metrics.md, and its jobs
 // are those that the rules select.
 func TestScrapeConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	config := scrapeConfiguration(t)
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -149,6 +152,7 @@ func selectors(expr string) (all []selector) {
 }
 
 func TestSelectors(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got := selectors(`sum by (a, b) (rate(x_total{l="1",m=~"2|3"}[$__rate_interval])) > 0.5 * max_over_time(y[1h] offset 2d) and on (z) up == 1`)
 	want := []selector{{"x_total", [][2]string{{"l", "1"}, {"m", "2|3"}}}, {name: "y"}, {name: "up"}}
 	if !slices.EqualFunc(got, want, func(a, b selector) bool { return a.name == b.name && slices.Equal(a.matchers, b.matchers) }) {
@@ -199,6 +203,7 @@ func recordings(t *testing.T) map[string]bool {
 // TestRulesUseExistingMetrics: every metric, label and value in a rule is in the reference. Names
 // are unique.
 func TestRulesUseExistingMetrics(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	all, recorded, seen := reference(t), recordings(t), map[string]bool{}
 	for _, r := range allRules(t) {
 		checkExpr(t, r.name(), r.Expr, all, recorded)
@@ -212,6 +217,7 @@ func TestRulesUseExistingMetrics(t *testing.T) {
 // TestAlertsAreComplete: each alert says what is wrong, its effect, how bad it is, and where its
 // runbook is. Only the summary has templates.
 func TestAlertsAreComplete(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, r := range allRules(t) {
 		if r.Alert == "" {
 			continue
@@ -228,6 +234,7 @@ func TestAlertsAreComplete(t *testing.T) {
 // TestAlertsFire: in its case, each alert fires for what it is about, with the summary that an
 // operator reads, and for nothing else; and it does not fire before.
 func TestAlertsFire(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for file, cases := range ruleFiles {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			args, tested, dir := []string{"test", "rules"}, map[string]bool{}, t.TempDir()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // docs is where a browser finds the directory docs.
@@ -49,6 +50,7 @@ func sections(t *testing.T, page string) map[string]string {
 // TestRunbooks: each alert and each condition has a section, with all of its parts, and there are
 // no others. Each alert links to its own.
 func TestRunbooks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	pages := map[string]map[string]string{}
 	for _, page := range []string{"agent.md", "services.md", "placement.md", "compute.md", "conditions.md"} {
 		pages[page] = sections(t, page)

@@ -18,6 +18,7 @@ import (
 // are Grafana's, with its types. Fields that are left out have Grafana's defaults, and are no
 // mistakes, although the schema calls some of them required.
 func TestDashboardsFollowGrafanasSchema(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	plugins.RegisterDefaultPlugins()
 	for name := range dashboards(t) {
 		content, err := os.ReadFile(name) //nolint:gosec // a file of the repository

@@ -16,6 +16,7 @@ import (
 
 // TestCheckLetsHonestEditsPass: whatever a driver does to its own with the methods of a tree.
 func TestCheckLetsHonestEditsPass(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		before := nodeAndPool(t)
 		after := before.Clone()
@@ -109,6 +110,7 @@ var largeTrees = map[string]func(n int) []provider{
 // machine could have. A check that compared each with each, or walked to the root from each, would
 // not end before the test's deadline.
 func TestLargeTreesAreCheckedInTime(t *testing.T) {
+	t.Parallel()
 	const n = 50_000
 	before, err := treeOf([]provider{givenRoot()})
 	if err != nil {

@@ -65,6 +65,7 @@ func edited(before *providertree.Tree, after []provider) error {
 // TestCheck: each violation says where it is, what is there, what is allowed and, if that is not
 // the same, what to do.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	const (
 		root = `resource provider "cn1" (` + rootUUID + `): `
 		pool = `resource provider "pool" (` + poolUUID + `): `
@@ -254,6 +255,7 @@ func TestCheck(t *testing.T) {
 // TestCheckWithoutTheNode: where the node was not there before, only providers and their items are
 // checked.
 func TestCheckWithoutTheNode(t *testing.T) {
+	t.Parallel()
 	given := append([]provider{givenRoot(), provided(childUUID(2), "gpu", rootUUID, 5)}, givenPool()...)
 	given[1].Inventories = providertree.Inventories{"VGPU": {Total: 1, Reserved: 2}}
 	after, err := treeOf(given)
@@ -274,6 +276,7 @@ func TestCheckWithoutTheNode(t *testing.T) {
 
 // TestViolationsIn: a field is with all below it, and "" is what is about the provider itself.
 func TestViolationsIn(t *testing.T) {
+	t.Parallel()
 	all := providertree.Violations{{Field: ""}, {Field: "name"}, {Field: "inventories.VCPU"}, {Field: "inventories.VCPU.total"}, {Field: "inventories.VCPU_X"}}
 	for _, c := range []struct {
 		fields []string

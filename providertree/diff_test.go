@@ -13,6 +13,7 @@ import (
 
 // TestDiffNamesEachChange edits one thing of a tree at a time.
 func TestDiffNamesEachChange(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		edit func(tree *providertree.Tree) error
 		want []string // kinds of the change
@@ -92,6 +93,7 @@ func check(t *testing.T, err error) {
 
 // TestViolationsListsTwenty says how many it leaves out only if there are more.
 func TestViolationsListsTwenty(t *testing.T) {
+	t.Parallel()
 	all := make(providertree.Violations, 21)
 	if text := all[:20].Error(); strings.Contains(text, "the first") {
 		t.Error(text)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestFits(t *testing.T) {
+	t.Parallel()
 	type limits = providertree.Limits
 	all := limits{Capacity: 16, MinUnit: 2, MaxUnit: 8, StepSize: 2}
 	with := func(change func(*limits)) limits { l := all; change(&l); return l }
@@ -62,6 +63,7 @@ func TestFits(t *testing.T) {
 // TestFitsAgreesWithPlainArithmetic: what fits is what the four rules say, in numbers so small that
 // nothing can go over.
 func TestFitsAgreesWithPlainArithmetic(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(label string) int64 { return rapid.Int64Range(-4, 12).Draw(t, label) }
 		l := providertree.Limits{Capacity: n("capacity"), MinUnit: n("min_unit"), MaxUnit: n("max_unit"), StepSize: n("step_size")}
@@ -78,6 +80,7 @@ func TestFitsAgreesWithPlainArithmetic(t *testing.T) {
 
 // TestInventoryFitsWithDefaults: zero in an inventory of a tree is Placement's default.
 func TestInventoryFitsWithDefaults(t *testing.T) {
+	t.Parallel()
 	inv := providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 2}
 	if want := (providertree.Limits{Capacity: 14, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1}); inv.Limits() != want {
 		t.Errorf("%+v, want %+v", inv.Limits(), want)
@@ -91,6 +94,7 @@ func TestInventoryFitsWithDefaults(t *testing.T) {
 }
 
 func TestCapacityIsCutTowardsZero(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		total, reserved int64
 		ratio           float64

@@ -14,6 +14,7 @@ import (
 // TestInventoryBounds: the fields that are wrong in an inventory that is stored, that is read, and
 // that is to be written.
 func TestInventoryBounds(t *testing.T) {
+	t.Parallel()
 	const least, most = 1.1754944e-38, providertree.MaxRatio
 	with := func(change func(i *providertree.Inventory)) providertree.Inventory {
 		i := providertree.Inventory{Total: 4, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}
@@ -63,6 +64,7 @@ func TestInventoryBounds(t *testing.T) {
 
 // TestRatiosAreEqualToFiveDigits: MySQL gives back six digits of a FLOAT.
 func TestRatiosAreEqualToFiveDigits(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		a, b float64
 		want bool

@@ -122,6 +122,7 @@ var (
 // TestTreeAgainstModel applies the same random operations to a Tree and to its model and compares
 // them after each step.
 func TestTreeAgainstModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tree, m := &providertree.Tree{}, model{}
 		refuse := func(err error, want bool) {
@@ -318,6 +319,7 @@ func normal(v providertree.Inventories) providertree.Inventories {
 // TestClonesAreIndependent changes a clone at random: the original must not notice, nor may what it
 // handed out before.
 func TestClonesAreIndependent(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tree := grown(t)
 		before := slices.Collect(tree.All())
@@ -342,6 +344,7 @@ func TestClonesAreIndependent(t *testing.T) {
 
 // TestDiffLeadsFromOneToTheOther applies a Diff to the older tree and must arrive at the newer one.
 func TestDiffLeadsFromOneToTheOther(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := grown(t), grown(t)
 		changes := providertree.Diff(before, after)

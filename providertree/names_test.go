@@ -12,6 +12,7 @@ import (
 
 // TestCanonicalUUID: what oslo_utils.uuidutils takes for a uuid is one.
 func TestCanonicalUUID(t *testing.T) {
+	t.Parallel()
 	const usual = "4e8e5957-649f-477b-9e5b-f1f75b21c03c"
 	for _, spelling := range []string{
 		usual,
@@ -36,6 +37,7 @@ func TestCanonicalUUID(t *testing.T) {
 
 // TestIsCanonicalUUID changes each byte of a canonical uuid to each other one.
 func TestIsCanonicalUUID(t *testing.T) {
+	t.Parallel()
 	canonical := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	for at := range 36 {
 		for c := range 256 {
@@ -51,6 +53,7 @@ func TestIsCanonicalUUID(t *testing.T) {
 // TestViolationsNameTheirProvider, as far as it has a name: what is quoted may come from another
 // process, and is cut.
 func TestViolationsNameTheirProvider(t *testing.T) {
+	t.Parallel()
 	name, uuid := strings.Repeat("n", 80), strings.Repeat("u", 64)
 	for _, c := range []struct{ name, uuid, want string }{
 		{"", "", ""},
@@ -66,6 +69,7 @@ func TestViolationsNameTheirProvider(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
+	t.Parallel()
 	long := providertree.CustomPrefix + strings.Repeat("A", 255-len(providertree.CustomPrefix))
 	for _, c := range []struct {
 		name         string

@@ -17,6 +17,7 @@ import (
 const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
 
 func TestCanonicalAllocations(t *testing.T) {
+	t.Parallel()
 	negative, first := int64(-1), int64(0)
 	on := func(provider, class string, n int64) providertree.Allocations {
 		return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{provider: {class: n}}}}
@@ -65,6 +66,7 @@ func TestCanonicalAllocations(t *testing.T) {
 // TestArithmeticIsCutToAnInt64: sums and what is free are those of numbers without bounds, cut to
 // what an int64 holds.
 func TestArithmeticIsCutToAnInt64(t *testing.T) {
+	t.Parallel()
 	cut := func(n *big.Int) int64 {
 		switch {
 		case n.IsInt64():
@@ -91,6 +93,7 @@ func TestArithmeticIsCutToAnInt64(t *testing.T) {
 }
 
 func TestProviderResourcesAreValues(t *testing.T) {
+	t.Parallel()
 	one := providertree.ProviderResources{}
 	one.Add("p", "VCPU", 1)
 	one.AddAll("q", providertree.Resources{"VCPU": 2, "MEMORY_MB": 3})

@@ -29,6 +29,7 @@ func three(t *testing.T) *providertree.Tree {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	populate := func(p ...providertree.Provider) func(*providertree.Tree) error {
 		return func(tree *providertree.Tree) error { return tree.Populate(p) }
 	}
@@ -92,6 +93,7 @@ func TestRefusals(t *testing.T) {
 
 // TestPopulateReplaces holds the odd cases of Nova's ProviderTree that its users rely on.
 func TestPopulateReplaces(t *testing.T) {
+	t.Parallel()
 	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
 		tree := three(t)
 		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
@@ -136,6 +138,7 @@ func TestPopulateReplaces(t *testing.T) {
 // TestInventoryComparesWithDefaults: a record that leaves a field out means Placement's default, so
 // it differs from one in which the field is something else, whichever of the two is newer.
 func TestInventoryComparesWithDefaults(t *testing.T) {
+	t.Parallel()
 	tree := three(t)
 	set := func(inv providertree.Inventory) bool {
 		changed, err := tree.SetInventory(id(1), "VCPU", inv)
@@ -159,6 +162,7 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 // TestChildUUIDStays pins the derivation: another value after an upgrade would give every device a
 // second provider.
 func TestChildUUIDStays(t *testing.T) {
+	t.Parallel()
 	got, err := providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +173,7 @@ func TestChildUUIDStays(t *testing.T) {
 }
 
 func TestAllocationsCloneIsDeep(t *testing.T) {
+	t.Parallel()
 	g := int64(3)
 	a := providertree.Allocations{id(5): {Resources: providertree.ProviderResources{id(1): {"VCPU": 2}}, Generation: &g}}
 	b := a.Clone()
@@ -234,6 +239,7 @@ func BenchmarkDiffNothing(b *testing.B) {
 // TestReservedBeyondTotalCanBeRead: Placement takes that from a reshape, and one such inventory
 // must not make a tree unreadable.
 func TestReservedBeyondTotalCanBeRead(t *testing.T) {
+	t.Parallel()
 	tree := &providertree.Tree{}
 	inv := providertree.Inventory{Total: 1, Reserved: 2}
 	if err := tree.Populate([]providertree.Provider{{UUID: id(1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err != nil || inv.Capacity() != -1 {
@@ -246,6 +252,7 @@ func TestReservedBeyondTotalCanBeRead(t *testing.T) {
 
 // TestErrorsDoNotGrowWithWhatIsWrong: what is given comes from another process.
 func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	wrong := providertree.Provider{Inventories: providertree.Inventories{}}
 	for i := range 1000 {
 		wrong.Traits = append(wrong.Traits, fmt.Sprint("trait", i))
@@ -274,6 +281,7 @@ func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
 // TestPopulateStopsCounting: a thousand violations are collected of providers that no tree can
 // hold.
 func TestPopulateStopsCounting(t *testing.T) {
+	t.Parallel()
 	unnamed := make([]providertree.Provider, 1001)
 	for i := range unnamed {
 		unnamed[i].UUID = id(i)
@@ -286,6 +294,7 @@ func TestPopulateStopsCounting(t *testing.T) {
 
 // TestNamedResourcesAreASet: their order and duplicates do not matter.
 func TestNamedResourcesAreASet(t *testing.T) {
+	t.Parallel()
 	tree := three(t)
 	a, b, c := providertree.Resource{Identifier: "a", Metadata: "2"}, providertree.Resource{Identifier: "b", Metadata: "1"}, providertree.Resource{Identifier: "b", Metadata: "2"}
 	for i, step := range []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // requestOf is the write that an operation makes.
@@ -44,6 +45,7 @@ func short(op reportclient.Operation) string {
 // TestApplySkipsWhatBuildsUponAFailure: what builds upon an operation that failed is not tried, all
 // others are, and the next pass does the rest.
 func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	join := func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }
 	move := func(t *testing.T, tr *providertree.Tree) { _, err := tr.Move(id(2), id(6)); ok(t, err) }
 	removeOnce := func(provider int) edit {
@@ -197,6 +199,7 @@ func checkFailure(t *testing.T, err error, fails string, operations int, skipped
 // TestAnyChangeArrives: whatever a driver makes of a tree, Placement then has exactly that, and the
 // client knows it, generations included, without reading.
 func TestAnyChangeArrives(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	next := 1000
 	rapid.Check(t, func(rt *rapid.T) {

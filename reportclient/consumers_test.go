@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // crowd is a node with a child, a share and another host, and consumers on all of them.
@@ -36,64 +37,73 @@ func crowd(t *testing.T, url string) (*reportclient.Client, *counter) {
 
 // TestHoldings: every provider and every class, with all that each consumer holds and how old that
 // is.
-func TestHoldings(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		client, requests := crowd(t, empty(t))
-		got, err := client.Holdings(t.Context(), id(cn1))
-		ok(t, err)
-		want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
-			"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#15")
-		names, used := []string{}, []string{}
-		for _, p := range got.Providers {
-			names = append(names, p.Name)
-			used = append(used, fmt.Sprint(p.Used()))
-		}
-		if d := cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"}, []string{names[0], used[0], names[1], used[1]}); d != "" {
-			t.Error(d)
-		}
-		if d := cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(got.Consumers))); d != "" {
-			t.Error(d)
-		}
-		m := got.Consumers[id(moving)]
-		if d := cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(), m.Resources); d != "" {
-			t.Error(d)
-		}
-		if m.Generation == nil || m.ProjectID != "project-15" || m.UserID != "user" {
-			t.Errorf("%+v", m)
-		}
-		if m.Written.IsZero() || m.Age < 0 || m.Age > time.Hour || time.Since(m.Written) > time.Hour {
-			t.Errorf("written at %v, %v ago", m.Written, m.Age)
-		}
-		none, err := client.Holdings(t.Context(), id(unknown))
-		if err != nil || len(none.Providers)+len(none.Consumers) != 0 {
-			t.Errorf("a node that is not there: %+v, %v", none, err)
-		}
-		gone, err := client.Consumer(t.Context(), id(unknown))
-		if err != nil || !gone.Gone() || gone.Generation != nil || !gone.Written.IsZero() {
-			t.Errorf("a consumer that is not there: %+v, %v", gone, err)
-		}
-	})
+func TestHoldings(t *testing.T) { onEmptyBundled(t, testHoldings) }
+
+// TestRealHoldings is the same with OpenStack's Placement.
+func TestRealHoldings(t *testing.T) { onEmptyOpenStack(t, testHoldings) }
+
+func testHoldings(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	client, requests := crowd(t, empty(t))
+	got, err := client.Holdings(t.Context(), id(cn1))
+	ok(t, err)
+	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
+		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#15")
+	names, used := []string{}, []string{}
+	for _, p := range got.Providers {
+		names = append(names, p.Name)
+		used = append(used, fmt.Sprint(p.Used()))
+	}
+	if d := cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"}, []string{names[0], used[0], names[1], used[1]}); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(got.Consumers))); d != "" {
+		t.Error(d)
+	}
+	m := got.Consumers[id(moving)]
+	if d := cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(), m.Resources); d != "" {
+		t.Error(d)
+	}
+	if m.Generation == nil || m.ProjectID != "project-15" || m.UserID != "user" {
+		t.Errorf("%+v", m)
+	}
+	if m.Written.IsZero() || m.Age < 0 || m.Age > time.Hour || time.Since(m.Written) > time.Hour {
+		t.Errorf("written at %v, %v ago", m.Written, m.Age)
+	}
+	none, err := client.Holdings(t.Context(), id(unknown))
+	if err != nil || len(none.Providers)+len(none.Consumers) != 0 {
+		t.Errorf("a node that is not there: %+v, %v", none, err)
+	}
+	gone, err := client.Consumer(t.Context(), id(unknown))
+	if err != nil || !gone.Gone() || gone.Generation != nil || !gone.Written.IsZero() {
+		t.Errorf("a consumer that is not there: %+v, %v", gone, err)
+	}
 }
 
 // TestConsumerType: a type is read with one request, at the microversion that has types; without
 // one it is empty.
-func TestConsumerType(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		client, requests := crowd(t, empty(t))
-		for consumer, want := range map[int]string{alice: "", moving: "INSTANCE", unknown: ""} {
-			if got, err := client.ConsumerType(t.Context(), id(consumer)); err != nil || got != want {
-				t.Errorf("consumer %d has the type %q, want %q; %v", consumer, got, want, err)
-			}
+func TestConsumerType(t *testing.T) { onEmptyBundled(t, testConsumerType) }
+
+// TestRealConsumerType is the same with OpenStack's Placement.
+func TestRealConsumerType(t *testing.T) { onEmptyOpenStack(t, testConsumerType) }
+
+func testConsumerType(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	client, requests := crowd(t, empty(t))
+	for consumer, want := range map[int]string{alice: "", moving: "INSTANCE", unknown: ""} {
+		if got, err := client.ConsumerType(t.Context(), id(consumer)); err != nil || got != want {
+			t.Errorf("consumer %d has the type %q, want %q; %v", consumer, got, want, err)
 		}
-		if n := len(requests.since()); n != 3 {
-			t.Errorf("%d requests for 3 consumers", n)
-		}
-	})
+	}
+	if n := len(requests.since()); n != 3 {
+		t.Errorf("%d requests for 3 consumers", n)
+	}
 }
 
 // TestHoldingsOfAChangingNode: a consumer that lets go between the two readings is left out, also
 // of what is used. A provider that shares says so.
 func TestHoldingsOfAChangingNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	client, requests := crowd(t, url)
 	writer, _, _ := observed(t, url)
@@ -123,123 +133,135 @@ func TestHoldingsOfAChangingNode(t *testing.T) {
 }
 
 // TestAgeIsPlacementsOwn: the age of a consumer does not depend on the local clock.
-func TestAgeIsPlacementsOwn(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		url := empty(t)
-		_, _ = crowd(t, url)
-		client, requests, now := observed(t, url)
-		now.pass(100 * time.Hour)
-		c, err := client.Consumer(t.Context(), id(alice))
-		ok(t, err)
-		if c.Age > time.Hour {
-			t.Errorf("%v old", c.Age)
+func TestAgeIsPlacementsOwn(t *testing.T) { onEmptyBundled(t, testAgeIsPlacementsOwn) }
+
+// TestRealAgeIsPlacementsOwn is the same with OpenStack's Placement.
+func TestRealAgeIsPlacementsOwn(t *testing.T) { onEmptyOpenStack(t, testAgeIsPlacementsOwn) }
+
+func testAgeIsPlacementsOwn(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	url := empty(t)
+	_, _ = crowd(t, url)
+	client, requests, now := observed(t, url)
+	now.pass(100 * time.Hour)
+	c, err := client.Consumer(t.Context(), id(alice))
+	ok(t, err)
+	if c.Age > time.Hour {
+		t.Errorf("%v old", c.Age)
+	}
+	// Where no Date is sent, as by a Placement in this process, ours is the same clock.
+	requests.fail = func(r *http.Request) (*http.Response, error) {
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			resp.Header.Del("Date")
 		}
-		// Where no Date is sent, as by a Placement in this process, ours is the same clock.
-		requests.fail = func(r *http.Request) (*http.Response, error) {
-			resp, err := http.DefaultTransport.RoundTrip(r)
-			if err == nil {
-				resp.Header.Del("Date")
-			}
-			return resp, err
+		return resp, err
+	}
+	c, err = client.Consumer(t.Context(), id(alice))
+	ok(t, err)
+	if c.Age < 99*time.Hour {
+		t.Errorf("%v old", c.Age)
+	}
+	requests.fail = func(r *http.Request) (*http.Response, error) {
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			resp.Header.Del("Last-Modified")
 		}
-		c, err = client.Consumer(t.Context(), id(alice))
-		ok(t, err)
-		if c.Age < 99*time.Hour {
-			t.Errorf("%v old", c.Age)
-		}
-		requests.fail = func(r *http.Request) (*http.Response, error) {
-			resp, err := http.DefaultTransport.RoundTrip(r)
-			if err == nil {
-				resp.Header.Del("Last-Modified")
-			}
-			return resp, err
-		}
-		c, err = client.Consumer(t.Context(), id(alice))
-		if err != nil || !c.Written.IsZero() || c.Age != 0 {
-			t.Errorf("%+v, %v", c, err)
-		}
-	})
+		return resp, err
+	}
+	c, err = client.Consumer(t.Context(), id(alice))
+	if err != nil || !c.Written.IsZero() || c.Age != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
 }
 
 // TestDeleteOurPart: what is ours is removed, what is elsewhere stays, and only if no other client
 // wrote meanwhile.
-func TestDeleteOurPart(t *testing.T) {
+func TestDeleteOurPart(t *testing.T) { onEmptyBundled(t, testDeleteOurPart) }
+
+// TestRealDeleteOurPart is the same with OpenStack's Placement.
+func TestRealDeleteOurPart(t *testing.T) { onEmptyOpenStack(t, testDeleteOurPart) }
+
+func testDeleteOurPart(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
 	ours := []string{id(cn1), id(gpu0)}
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		url := empty(t)
-		client, requests := crowd(t, url)
-		read := func(consumer int) reportclient.Consumer {
-			t.Helper()
-			c, err := client.Consumer(t.Context(), id(consumer))
-			ok(t, err)
-			requests.since()
-			return c
+	url := empty(t)
+	client, requests := crowd(t, url)
+	read := func(consumer int) reportclient.Consumer {
+		t.Helper()
+		c, err := client.Consumer(t.Context(), id(consumer))
+		ok(t, err)
+		requests.since()
+		return c
+	}
+	for _, tc := range []struct {
+		consumer int
+		left     resources
+		changed  bool
+	}{
+		{alice, resources{}, true},
+		{bob, resources{nfs: {"DISK_GB": 10}}, true},
+		{moving, resources{elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}, true},
+		{carol, resources{elsewhere: {"VCPU": 1}}, false},
+		{unknown, resources{}, false},
+	} {
+		before := read(tc.consumer)
+		changed, err := client.DeleteOurPart(t.Context(), before, ours)
+		if err != nil || changed != tc.changed {
+			t.Errorf("consumer %d: changed %v, %v", tc.consumer, changed, err)
 		}
-		for _, tc := range []struct {
-			consumer int
-			left     resources
-			changed  bool
-		}{
-			{alice, resources{}, true},
-			{bob, resources{nfs: {"DISK_GB": 10}}, true},
-			{moving, resources{elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}, true},
-			{carol, resources{elsewhere: {"VCPU": 1}}, false},
-			{unknown, resources{}, false},
-		} {
-			before := read(tc.consumer)
-			changed, err := client.DeleteOurPart(t.Context(), before, ours)
-			if err != nil || changed != tc.changed {
-				t.Errorf("consumer %d: changed %v, %v", tc.consumer, changed, err)
+		if sent := requests.since(); (len(sent) == 1) != tc.changed {
+			t.Errorf("consumer %d: %v", tc.consumer, sent)
+		}
+		after := read(tc.consumer)
+		if d := cmp.Diff(tc.left.byUUID(), after.Resources); d != "" {
+			t.Errorf("consumer %d (-want +got):\n%s", tc.consumer, d)
+		}
+		if !after.Gone() && (after.ProjectID != before.ProjectID || after.UserID != before.UserID) {
+			t.Errorf("consumer %d has another owner: %+v", tc.consumer, after)
+		}
+		if tc.changed { // once is once
+			if _, err := client.DeleteOurPart(t.Context(), before, ours); !errors.Is(err, reportclient.ErrConflict) {
+				t.Errorf("consumer %d, with the generation of before: %v", tc.consumer, err)
 			}
-			if sent := requests.since(); (len(sent) == 1) != tc.changed {
-				t.Errorf("consumer %d: %v", tc.consumer, sent)
-			}
-			after := read(tc.consumer)
-			if d := cmp.Diff(tc.left.byUUID(), after.Resources); d != "" {
-				t.Errorf("consumer %d (-want +got):\n%s", tc.consumer, d)
-			}
-			if !after.Gone() && (after.ProjectID != before.ProjectID || after.UserID != before.UserID) {
-				t.Errorf("consumer %d has another owner: %+v", tc.consumer, after)
-			}
-			if tc.changed { // once is once
-				if _, err := client.DeleteOurPart(t.Context(), before, ours); !errors.Is(err, reportclient.ErrConflict) {
-					t.Errorf("consumer %d, with the generation of before: %v", tc.consumer, err)
-				}
-				if d := cmp.Diff(after.Resources, read(tc.consumer).Resources); d != "" {
-					t.Errorf("consumer %d was changed in spite of its generation:\n%s", tc.consumer, d)
-				}
+			if d := cmp.Diff(after.Resources, read(tc.consumer).Resources); d != "" {
+				t.Errorf("consumer %d was changed in spite of its generation:\n%s", tc.consumer, d)
 			}
 		}
-	})
+	}
 }
 
 // TestCreateAllocations: only for a consumer that has none, and only where the capacity suffices.
-func TestCreateAllocations(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		client, requests := crowd(t, empty(t))
-		guest := reportclient.Consumer{UUID: id(20), ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
-		ok(t, client.CreateAllocations(t.Context(), guest))
-		want(t, requests, "PUT /allocations/#20")
-		got, err := client.Consumer(t.Context(), guest.UUID)
-		ok(t, err)
-		if d := cmp.Diff(guest.Resources, got.Resources); d != "" || got.ProjectID != "p" || got.UserID != "u" {
-			t.Errorf("%s%+v", d, got)
-		}
-		if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrConflict) {
-			t.Errorf("for one that holds something: %v", err)
-		}
-		guest.UUID = id(21)
-		if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInsufficientCapacity) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
-			t.Errorf("without room: %v", err)
-		}
-		guest.Resources = resources{unknown: {"VCPU": 1}}.byUUID()
-		if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInvalid) {
-			t.Errorf("on a provider that is not there: %v", err)
-		}
-		requests.since()
-		if err := client.CreateAllocations(t.Context(), got); err == nil {
-			t.Error("over what is there")
-		}
-		want(t, requests)
-	})
+func TestCreateAllocations(t *testing.T) { onEmptyBundled(t, testCreateAllocations) }
+
+// TestRealCreateAllocations is the same with OpenStack's Placement.
+func TestRealCreateAllocations(t *testing.T) { onEmptyOpenStack(t, testCreateAllocations) }
+
+func testCreateAllocations(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	client, requests := crowd(t, empty(t))
+	guest := reportclient.Consumer{UUID: id(20), ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
+	ok(t, client.CreateAllocations(t.Context(), guest))
+	want(t, requests, "PUT /allocations/#20")
+	got, err := client.Consumer(t.Context(), guest.UUID)
+	ok(t, err)
+	if d := cmp.Diff(guest.Resources, got.Resources); d != "" || got.ProjectID != "p" || got.UserID != "u" {
+		t.Errorf("%s%+v", d, got)
+	}
+	if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrConflict) {
+		t.Errorf("for one that holds something: %v", err)
+	}
+	guest.UUID = id(21)
+	if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInsufficientCapacity) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
+		t.Errorf("without room: %v", err)
+	}
+	guest.Resources = resources{unknown: {"VCPU": 1}}.byUUID()
+	if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInvalid) {
+		t.Errorf("on a provider that is not there: %v", err)
+	}
+	requests.since()
+	if err := client.CreateAllocations(t.Context(), got); err == nil {
+		t.Error("over what is there")
+	}
+	want(t, requests)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ofHost is a client with the token of a host.
@@ -37,6 +38,7 @@ func ofHost(t *testing.T, url, name string) *reportclient.Client {
 // TestAsHost: with the token of a host, which has no other role, an agent does all that it does for
 // its own tree. Of what is elsewhere it learns that it is elsewhere.
 func TestAsHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	sum := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
 	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+sum("of cn2")+" host cn2\n"), 0o600))

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func gone(provider int) edit {
@@ -46,6 +47,7 @@ func knownTree(t *testing.T) *providertree.Tree {
 
 // TestReshapePlan shows what is part of a reshape, and where it stands in the plan.
 func TestReshapePlan(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cases := []struct {
 		name   string
 		claims map[int]resources
@@ -221,6 +223,7 @@ func oneMove(t *testing.T) reportclient.Operation {
 // generation are those that were read, amounts of 0 are left out, and a consumer that the driver
 // did not give back is not part of it. What is held elsewhere has a name.
 func TestReshapeAsJSON(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	op := oneMove(t)
 	got, err := json.MarshalIndent(op.Reshape, "", "  ")
 	ok(t, err)
@@ -255,6 +258,7 @@ func TestReshapeAsJSON(t *testing.T) {
 // TestFormerReshape: with the request that was posted it is the whole reshape again; with another
 // one it is an error.
 func TestFormerReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	reshape := oneMove(t).Reshape
 	request, err := reshape.Request()
 	ok(t, err)
@@ -282,6 +286,7 @@ func TestFormerReshape(t *testing.T) {
 // TestNamesOfAReshape: whatever a consumer of it holds from has a name if it is in the tree, before
 // or after. Another host's has none.
 func TestNamesOfAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const elsewhere = 77
 	known := knownTree(t)
 	desired := known.Clone()
@@ -308,6 +313,7 @@ func TestNamesOfAReshape(t *testing.T) {
 // TestInverse: it carries the generations that hold after the reshape, and the inverse of the
 // inverse is the reshape but for those.
 func TestInverse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	reshape := oneMove(t).Reshape
 	inverse := reshape.Inverse()
 	// inventories twice and allocations; inventories once

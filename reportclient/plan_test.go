@@ -52,6 +52,7 @@ func placementSays(t *testing.T) *providertree.Tree {
 
 // TestPlan shows for each kind of difference what is written, in which order.
 func TestPlan(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cases := []struct {
 		name  string
 		edits []edit
@@ -123,6 +124,7 @@ func TestPlan(t *testing.T) {
 
 // TestPlanOfANewNode: it is created, also if the driver reports nothing of it.
 func TestPlanOfANewNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := &providertree.Tree{}
 	ok(t, known.AddRoot(id(1), "cn1"))
 	full := known.Clone()

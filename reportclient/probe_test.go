@@ -13,11 +13,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestProbeNoticesOutage: a tree within the refresh interval costs no request, but a TCP probe
 // notices an outage, and the cached tree stays.
 func TestProbeNoticesOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	var away bool
 	probes, requests := 0, &counter{}
@@ -55,6 +57,7 @@ func TestProbeNoticesOutage(t *testing.T) {
 // TestEndpointMoves: where Placement is comes late, and changes. The server there is checked again,
 // and so is the tree; the TCP probe goes there too.
 func TestEndpointMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	requests := &counter{}
 	var where string

@@ -21,11 +21,13 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRefreshInterval: a tree is believed for the interval, less up to a tenth by chance, and not
 // longer. With an interval of 0 it is believed forever.
 func TestRefreshInterval(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	for _, c := range []struct {
 		interval time.Duration
@@ -58,6 +60,7 @@ func TestRefreshInterval(t *testing.T) {
 // TestProviderChangesWhileRead: what is read must be of one generation. It is read again if another
 // client wrote meanwhile, at most twice; then it is a conflict.
 func TestProviderChangesWhileRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for changes := range 4 {
 		url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 		writer, _, _ := observed(t, url)
@@ -113,6 +116,7 @@ func (o otherNotation) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestNotationOfUUIDs: however Placement writes the uuids of providers and aggregates, those that
 // the client gives are canonical, and what is the same is found to be so.
 func TestNotationOfUUIDs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Authenticator: service})
 	_, _, _, _ = gpus.prepare(t, url)
 	client := newClient(t, url, func(c *reportclient.Config) {
@@ -149,6 +153,7 @@ func TestNotationOfUUIDs(t *testing.T) {
 // TestInvalidSharingProvider: one that no tree can hold is left out with a warning, and the others
 // are shown.
 func TestInvalidSharingProvider(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	sharedStorage(t, url)
 	writer, _, _ := observed(t, url)

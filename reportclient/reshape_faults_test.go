@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // journal is a ReshapeLog that records its calls.
@@ -247,12 +248,16 @@ var faults = []fault{
 	},
 }
 
-func TestReshapeFaults(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		for _, f := range faults {
-			t.Run(f.name, func(t *testing.T) { f.run(t, empty(t)) })
-		}
-	})
+func TestReshapeFaults(t *testing.T) { onEmptyBundled(t, testReshapeFaults) }
+
+// TestRealReshapeFaults is the same with OpenStack's Placement.
+func TestRealReshapeFaults(t *testing.T) { onEmptyOpenStack(t, testReshapeFaults) }
+
+func testReshapeFaults(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) { f.run(t, empty(t)) })
+	}
 }
 
 func (f fault) run(t *testing.T, url string) {
@@ -373,6 +378,7 @@ func (e example) apply(t *testing.T, known *providertree.Tree, before providertr
 // TestReshapeIsNotPostedUnrecorded: a reshape that the journal cannot record is not posted, and
 // nothing after it is written.
 func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
 	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, &journal{full: true} })
 	known := knownTree(t)
@@ -390,6 +396,7 @@ func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
 
 // TestReshapeWhoseOutcomeIsUnrecorded has happened all the same, and the log says what follows.
 func TestReshapeWhoseOutcomeIsUnrecorded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, full := range []bool{false, true} {
 		var log strings.Builder
 		requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
@@ -406,6 +413,7 @@ func TestReshapeWhoseOutcomeIsUnrecorded(t *testing.T) {
 // TestReshapeBuildsUpon: a reshape is not posted when something that it names could not be made, or
 // was written to by others.
 func TestReshapeBuildsUpon(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := knownTree(t)
 	desired := known.Clone()
 	child(cn1, gpu1, "cn1_new")(t, desired)
@@ -458,6 +466,7 @@ func TestReshapeBuildsUpon(t *testing.T) {
 // TestReshapeWithoutTheRole: an administrator may do everything else, and the error names what is
 // missing.
 func TestReshapeWithoutTheRole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	client, requests, _, makePlan := gpus.prepare(t, bundled(t, placement.Auth{Strategy: placement.NoAuth}))
 	plan, _, _ := makePlan()
 	requests.since()
@@ -471,6 +480,7 @@ func TestReshapeWithoutTheRole(t *testing.T) {
 // TestReshapeWithoutCredentials: what was not sent was not refused by Placement, and needs no
 // advice about the reshape.
 func TestReshapeWithoutCredentials(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	log := &journal{}
 	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) {
 		c.ReshapeLog = log
@@ -488,6 +498,7 @@ func TestReshapeWithoutCredentials(t *testing.T) {
 // TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that
 // it is not known.
 func TestReshapeCanceled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	ctx, cancel := context.WithCancel(t.Context())
 	log := &journal{}
 	requests := &counter{fail: func(*http.Request) (*http.Response, error) { cancel(); return nil, context.Canceled }}
@@ -505,6 +516,7 @@ func TestReshapeCanceled(t *testing.T) {
 // TestReshapeIsNeverRepeated: with retries allowed, neither a lost answer nor an overloaded server
 // makes the client post again.
 func TestReshapeIsNeverRepeated(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, meet := range map[string]func() (*http.Response, error){
 		"lost": func() (*http.Response, error) { return nil, errReset },
 		"503":  func() (*http.Response, error) { return answer(http.StatusServiceUnavailable, ""), nil },
@@ -530,6 +542,7 @@ func TestReshapeIsNeverRepeated(t *testing.T) {
 // TestCompareReshape: one sign is enough, those that contradict each other are none, and what
 // another client changed since says nothing.
 func TestCompareReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const (
 		old     = `{"resource_provider_generation": 7, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 4}}}`
 		oldNext = `{"resource_provider_generation": 8, "inventories": {"VCPU": {"total": 8, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 4, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`

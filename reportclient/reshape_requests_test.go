@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // gpus is the smallest reshape: VGPU from the root to a child, with two guests and what they hold
@@ -39,60 +40,64 @@ func childOnce(parent, uuid int, name string) edit {
 
 // TestReshapeRequests is every request of a reshaping start, of its undoing, and of the passes
 // after it.
-func TestReshapeRequests(t *testing.T) {
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		t.Run("start and undo", func(t *testing.T) {
-			url := empty(t)
-			_, _, _, _ = gpus.prepare(t, url)
-			client, requests, now := observed(t, url)
-			known, err := client.Tree(t.Context(), id(cn1), "cn1")
-			ok(t, err)
-			want(t, requests, "GET /",
-				"GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
-				"GET /resource_providers", "GET /resource_providers/#9/inventories", "GET /resource_providers/#9/traits", "GET /resource_providers/#9/aggregates")
-			before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-			ok(t, err)
-			want(t, requests, "GET /resource_providers/#1/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#13")
-			desired, after := known.Clone(), before.Clone()
-			for _, e := range gpus.edits {
-				e(t, desired)
-			}
-			for _, m := range gpus.moves {
-				m.apply(after)
-			}
-			plan := client.PlanReshape(known, desired, before, after)
-			ok(t, client.Apply(t.Context(), id(cn1), plan))
-			// no inventory is read afterwards
-			want(t, requests, "POST /resource_providers", "POST /reshaper")
-			ok(t, apply(t, client))
-			want(t, requests)
-			now.pass(6 * time.Minute)
-			// with the right generation
-			ok(t, apply(t, client, inventory(gpu0, "VGPU", providertree.Inventory{Total: 5})))
-			want(t, requests, "GET /resource_providers", "GET /resource_providers", "PUT /resource_providers/#2/inventories")
+func TestReshapeRequests(t *testing.T) { onEmptyBundled(t, testReshapeRequests) }
 
-			reshape := plan.Operations[len(plan.Operations)-1].Reshape
-			posted := *reshape
-			posted.Providers = slices.Clone(reshape.Providers)
-			posted.Providers[1].Generation = 0 // that of a provider that was just created
-			undo := posted.Inverse().Plan()
-			if err := client.Apply(t.Context(), id(cn1), undo); !errors.Is(err, reportclient.ErrConflict) {
-				t.Errorf("undone although the child was written to since: %v", err)
-			}
-			want(t, requests, "POST /reshaper")
-			undo.Operations[0].Reshape.Providers[1].Generation++
-			ok(t, client.Apply(t.Context(), id(cn1), undo))
-			want(t, requests, "POST /reshaper")
-			noInventory(gpu0, "VGPU")(t, desired)
-			inventory(cn1, "VGPU", providertree.Inventory{Total: 4})(t, desired)
-			checkPlacement(t, url, desired, before)
-		})
-		t.Run("a class that moves and is over-committed", func(t *testing.T) { overcommitted(t, empty(t)) })
-		t.Run("types of consumers", func(t *testing.T) { consumerTypes(t, empty(t)) })
-		t.Run("consumers that vanish", func(t *testing.T) { vanishing(t, empty(t)) })
-		t.Run("a provider that vanishes", func(t *testing.T) { vanishedProvider(t, empty(t)) })
-		t.Run("to one provider and back to none", func(t *testing.T) { collapse(t, empty(t)) })
+// TestRealReshapeRequests is the same with OpenStack's Placement.
+func TestRealReshapeRequests(t *testing.T) { onEmptyOpenStack(t, testReshapeRequests) }
+
+func testReshapeRequests(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
+	t.Run("start and undo", func(t *testing.T) {
+		url := empty(t)
+		_, _, _, _ = gpus.prepare(t, url)
+		client, requests, now := observed(t, url)
+		known, err := client.Tree(t.Context(), id(cn1), "cn1")
+		ok(t, err)
+		want(t, requests, "GET /",
+			"GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
+			"GET /resource_providers", "GET /resource_providers/#9/inventories", "GET /resource_providers/#9/traits", "GET /resource_providers/#9/aggregates")
+		before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
+		ok(t, err)
+		want(t, requests, "GET /resource_providers/#1/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#13")
+		desired, after := known.Clone(), before.Clone()
+		for _, e := range gpus.edits {
+			e(t, desired)
+		}
+		for _, m := range gpus.moves {
+			m.apply(after)
+		}
+		plan := client.PlanReshape(known, desired, before, after)
+		ok(t, client.Apply(t.Context(), id(cn1), plan))
+		// no inventory is read afterwards
+		want(t, requests, "POST /resource_providers", "POST /reshaper")
+		ok(t, apply(t, client))
+		want(t, requests)
+		now.pass(6 * time.Minute)
+		// with the right generation
+		ok(t, apply(t, client, inventory(gpu0, "VGPU", providertree.Inventory{Total: 5})))
+		want(t, requests, "GET /resource_providers", "GET /resource_providers", "PUT /resource_providers/#2/inventories")
+
+		reshape := plan.Operations[len(plan.Operations)-1].Reshape
+		posted := *reshape
+		posted.Providers = slices.Clone(reshape.Providers)
+		posted.Providers[1].Generation = 0 // that of a provider that was just created
+		undo := posted.Inverse().Plan()
+		if err := client.Apply(t.Context(), id(cn1), undo); !errors.Is(err, reportclient.ErrConflict) {
+			t.Errorf("undone although the child was written to since: %v", err)
+		}
+		want(t, requests, "POST /reshaper")
+		undo.Operations[0].Reshape.Providers[1].Generation++
+		ok(t, client.Apply(t.Context(), id(cn1), undo))
+		want(t, requests, "POST /reshaper")
+		noInventory(gpu0, "VGPU")(t, desired)
+		inventory(cn1, "VGPU", providertree.Inventory{Total: 4})(t, desired)
+		checkPlacement(t, url, desired, before)
 	})
+	t.Run("a class that moves and is over-committed", func(t *testing.T) { overcommitted(t, empty(t)) })
+	t.Run("types of consumers", func(t *testing.T) { consumerTypes(t, empty(t)) })
+	t.Run("consumers that vanish", func(t *testing.T) { vanishing(t, empty(t)) })
+	t.Run("a provider that vanishes", func(t *testing.T) { vanishedProvider(t, empty(t)) })
+	t.Run("to one provider and back to none", func(t *testing.T) { collapse(t, empty(t)) })
 }
 
 // overcommitted: a guest that moves also holds some of a class that is over-committed. Placement
@@ -108,7 +113,7 @@ func overcommitted(t *testing.T, url string) {
 		checkPlacement(t, url, desired, after)
 		return
 	}
-	if !strings.Contains(t.Name(), "openstack") {
+	if !strings.HasPrefix(t.Name(), "TestReal") {
 		t.Fatal(err)
 	}
 	if !errors.Is(err, reportclient.ErrReshapeRefused) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "over-committed") {
@@ -216,6 +221,7 @@ func ask(t *testing.T, microversion, url string) string {
 // consumer is found by what it holds in the tree, and then gathered with what it holds elsewhere;
 // one that holds something on a sharing provider only is not found.
 func TestConsumersOfSharingProvidersOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, placement.Auth{Authenticator: service})
 	sharedStorage(t, url)
 	client, _, _ := observed(t, url)
@@ -232,83 +238,87 @@ func TestConsumersOfSharingProvidersOnly(t *testing.T) {
 
 // TestSharingProviders are shown beside the tree, each once, whatever leads to it; others in the
 // aggregate are not.
-func TestSharingProviders(t *testing.T) {
+func TestSharingProviders(t *testing.T) { onEmptyBundled(t, testSharingProviders) }
+
+// TestRealSharingProviders is the same with OpenStack's Placement.
+func TestRealSharingProviders(t *testing.T) { onEmptyOpenStack(t, testSharingProviders) }
+
+func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
 	const other, backup = 5, 6 // backup is a child in another host's tree
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		url := empty(t)
-		sharedStorage(t, url)
-		asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "backup", "parent_provider_uuid": %q}`, id(backup), id(elsewhere)))
-		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/traits", `{"resource_provider_generation": 0, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
-		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q, %q]}`, id(aggregate), id(other)))
-		asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(elsewhere)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q]}`, id(aggregate)))
-		many := func(provider, first, count int) edit {
-			return func(t *testing.T, tr *providertree.Tree) {
-				for i := range count {
-					_, err := tr.AddAggregates(id(provider), id(first+i))
-					ok(t, err)
-				}
-			}
-		}
-		writer, requests, _ := observed(t, url)
-		ok(t, apply(t, writer, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), joinStorage, many(cn1, 100, 130),
-			child(cn1, gpu0, "cn1_a"), func(t *testing.T, tr *providertree.Tree) {
-				_, err := tr.AddAggregates(id(gpu0), id(aggregate), id(other))
-				ok(t, err)
-			}, many(gpu0, 150, 150)))
-		for _, r := range requests.since() {
-			if strings.Contains(r, "#9") || strings.Contains(r, "#6") {
-				t.Errorf("asked before anything was in an aggregate, or written to a sharing provider: %s", r)
-			}
-		}
-		client, requests, now := observed(t, url)
-		tree, err := client.Tree(t.Context(), id(cn1), "cn1")
-		ok(t, err)
-		if d := cmp.Diff([]string{id(cn1), id(backup), id(nfs)}, tree.Roots()); d != "" {
-			if d := cmp.Diff([]string{id(cn1), id(nfs), id(backup)}, tree.Roots()); d != "" {
-				t.Fatalf("roots (-want +got)\n%s", d)
-			}
-		}
-		if inv, _ := tree.Inventory(id(nfs), "DISK_GB"); inv.Total != 1000 || !tree.HasSharingProvider("DISK_GB") {
-			t.Errorf("the shared storage is shown as %+v", inv)
-		}
-		lists := 0
-		for _, r := range requests.since() {
-			if r == "GET /resource_providers" {
-				lists++
-			}
-		}
-		if lists != 1+3 { // 202 aggregates
-			t.Errorf("%d lists, want the tree and three for the aggregates", lists)
-		}
-		// Verifying costs the lists; a claim on the storage, by whichever host, three more.
-		now.pass(6 * time.Minute)
-		ok(t, apply(t, client))
-		want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers", "GET /resource_providers")
-		claim(t, url, alice, resources{nfs: {"DISK_GB": 10}})
-		now.pass(6 * time.Minute)
-		ok(t, apply(t, client))
-		if got := requests.since(); len(got) != 4+3 {
-			t.Errorf("after a claim on the storage: %v", got)
-		}
-		// A driver that leaves them out deletes nothing; one that changes them writes.
-		ok(t, apply(t, client, gone(nfs), gone(backup)))
-		want(t, requests)
-		ok(t, apply(t, client, inventory(nfs, "DISK_GB", providertree.Inventory{Total: 2000})))
-		want(t, requests, "PUT /resource_providers/#9/inventories")
-		// Out of the aggregates, out of sight.
-		ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
-			for _, p := range []int{cn1, gpu0} {
-				_, err := tr.SetAggregates(id(p), nil)
+	url := empty(t)
+	sharedStorage(t, url)
+	asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "backup", "parent_provider_uuid": %q}`, id(backup), id(elsewhere)))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/traits", `{"resource_provider_generation": 0, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q, %q]}`, id(aggregate), id(other)))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(elsewhere)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q]}`, id(aggregate)))
+	many := func(provider, first, count int) edit {
+		return func(t *testing.T, tr *providertree.Tree) {
+			for i := range count {
+				_, err := tr.AddAggregates(id(provider), id(first+i))
 				ok(t, err)
 			}
-		}))
-		requests.since()
-		now.pass(6 * time.Minute)
-		tree, err = client.Tree(t.Context(), id(cn1), "cn1")
-		ok(t, err)
-		want(t, requests, "GET /resource_providers")
-		if d := cmp.Diff([]string{id(cn1)}, tree.Roots()); d != "" {
-			t.Errorf("roots (-want +got)\n%s", d)
 		}
-	})
+	}
+	writer, requests, _ := observed(t, url)
+	ok(t, apply(t, writer, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), joinStorage, many(cn1, 100, 130),
+		child(cn1, gpu0, "cn1_a"), func(t *testing.T, tr *providertree.Tree) {
+			_, err := tr.AddAggregates(id(gpu0), id(aggregate), id(other))
+			ok(t, err)
+		}, many(gpu0, 150, 150)))
+	for _, r := range requests.since() {
+		if strings.Contains(r, "#9") || strings.Contains(r, "#6") {
+			t.Errorf("asked before anything was in an aggregate, or written to a sharing provider: %s", r)
+		}
+	}
+	client, requests, now := observed(t, url)
+	tree, err := client.Tree(t.Context(), id(cn1), "cn1")
+	ok(t, err)
+	if d := cmp.Diff([]string{id(cn1), id(backup), id(nfs)}, tree.Roots()); d != "" {
+		if d := cmp.Diff([]string{id(cn1), id(nfs), id(backup)}, tree.Roots()); d != "" {
+			t.Fatalf("roots (-want +got)\n%s", d)
+		}
+	}
+	if inv, _ := tree.Inventory(id(nfs), "DISK_GB"); inv.Total != 1000 || !tree.HasSharingProvider("DISK_GB") {
+		t.Errorf("the shared storage is shown as %+v", inv)
+	}
+	lists := 0
+	for _, r := range requests.since() {
+		if r == "GET /resource_providers" {
+			lists++
+		}
+	}
+	if lists != 1+3 { // 202 aggregates
+		t.Errorf("%d lists, want the tree and three for the aggregates", lists)
+	}
+	// Verifying costs the lists; a claim on the storage, by whichever host, three more.
+	now.pass(6 * time.Minute)
+	ok(t, apply(t, client))
+	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers", "GET /resource_providers")
+	claim(t, url, alice, resources{nfs: {"DISK_GB": 10}})
+	now.pass(6 * time.Minute)
+	ok(t, apply(t, client))
+	if got := requests.since(); len(got) != 4+3 {
+		t.Errorf("after a claim on the storage: %v", got)
+	}
+	// A driver that leaves them out deletes nothing; one that changes them writes.
+	ok(t, apply(t, client, gone(nfs), gone(backup)))
+	want(t, requests)
+	ok(t, apply(t, client, inventory(nfs, "DISK_GB", providertree.Inventory{Total: 2000})))
+	want(t, requests, "PUT /resource_providers/#9/inventories")
+	// Out of the aggregates, out of sight.
+	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
+		for _, p := range []int{cn1, gpu0} {
+			_, err := tr.SetAggregates(id(p), nil)
+			ok(t, err)
+		}
+	}))
+	requests.since()
+	now.pass(6 * time.Minute)
+	tree, err = client.Tree(t.Context(), id(cn1), "cn1")
+	ok(t, err)
+	want(t, requests, "GET /resource_providers")
+	if d := cmp.Diff([]string{id(cn1)}, tree.Roots()); d != "" {
+		t.Errorf("roots (-want +got)\n%s", d)
+	}
 }

@@ -23,18 +23,22 @@ import (
 // service is who a reshape is allowed to; everything else the tests do is, too.
 var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}}
 
-// onEmpty runs a test against the bundled Placement and against OpenStack's own. Each call of empty
-// gives the URL of one in which nothing was written.
-func onEmpty(t *testing.T, test func(t *testing.T, empty func(*testing.T) string)) {
-	t.Run("bundled", func(t *testing.T) {
-		test(t, func(t *testing.T) string { return bundled(t, placement.Auth{Authenticator: service}) })
-	})
-	t.Run("openstack", func(t *testing.T) {
-		server := testproc.StartPlacement(t)
-		test(t, func(t *testing.T) string {
-			ok(t, server.Reset(t.Context()))
-			return server.URL
-		})
+// onEmptyBundled runs a test against the bundled Placement. Each call of empty gives the URL of one
+// in which nothing was written.
+func onEmptyBundled(t *testing.T, test func(t *testing.T, empty func(*testing.T) string)) {
+	t.Helper()
+	testproc.Parallel(t, testproc.Light)
+	test(t, func(t *testing.T) string { return bundled(t, placement.Auth{Authenticator: service}) })
+}
+
+// onEmptyOpenStack is onEmptyBundled with OpenStack's Placement.
+func onEmptyOpenStack(t *testing.T, test func(t *testing.T, empty func(*testing.T) string)) {
+	t.Helper()
+	testproc.Parallel(t, testproc.Light)
+	server := testproc.StartPlacement(t)
+	test(t, func(t *testing.T) string {
+		ok(t, server.Reset(t.Context()))
+		return server.URL
 	})
 }
 
@@ -143,7 +147,13 @@ type example struct {
 // TestReshapes: the three worked examples of the specification, each with a migration's consumer,
 // an instance that is also on another host, shared storage attached, and a class that is
 // over-committed.
-func TestReshapes(t *testing.T) {
+func TestReshapes(t *testing.T) { onEmptyBundled(t, testReshapes) }
+
+// TestRealReshapes is the same with OpenStack's Placement.
+func TestRealReshapes(t *testing.T) { onEmptyOpenStack(t, testReshapes) }
+
+func testReshapes(t *testing.T, empty func(*testing.T) string) {
+	t.Helper()
 	examples := []example{{
 		name:   "VGPU from the root to one child for each physical GPU",
 		before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), joinStorage},
@@ -227,11 +237,9 @@ func TestReshapes(t *testing.T) {
 			"set the inventory of cn1_other: CUSTOM_FPGA total 1→2",
 		},
 	}}
-	onEmpty(t, func(t *testing.T, empty func(*testing.T) string) {
-		for _, e := range examples {
-			t.Run(e.name, func(t *testing.T) { e.run(t, empty(t)) })
-		}
-	})
+	for _, e := range examples {
+		t.Run(e.name, func(t *testing.T) { e.run(t, empty(t)) })
+	}
 }
 
 // prepare brings Placement to the state before, and gathers.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func newClient(t *testing.T, url string, change ...func(*reportclient.Config)) *reportclient.Client {
@@ -35,6 +36,7 @@ const versionDocument = `{"versions": [{"id": "v1.0", "max_version": "1.39", "mi
 // TestUUIDsOfAnswers: what is no UUID in an answer does not become part of the path of another
 // request.
 func TestUUIDsOfAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const strange = "../../traits/CUSTOM_X"
 	root := fmt.Sprintf(`{"uuid": %q, "name": "cn1", "generation": 1, "parent_provider_uuid": null}`, id(1))
 	for name, list := range map[string]string{

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // absent is a driver that does not even name its nodes, until it is back.
@@ -36,6 +37,7 @@ func (d *absent) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 
 // TestUnanswered: what counts as an answer about a node, and when it was.
 func TestUnanswered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		err        error
 		unanswered bool
@@ -74,6 +76,7 @@ func TestUnanswered(t *testing.T) {
 
 // TestPlacementAwayIsNoSilence of the driver.
 func TestPlacementAwayIsNoSilence(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared)
 		<-s.tracker.Ready()
@@ -88,6 +91,7 @@ func TestPlacementAwayIsNoSilence(t *testing.T) {
 
 // TestNodesOfBeforeThatCannotBeRead are logged, and the others are known.
 func TestNodesOfBeforeThatCannotBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, damaged := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
@@ -114,6 +118,7 @@ func TestNodesOfBeforeThatCannotBeRead(t *testing.T) {
 // TestNodesOfBefore: a driver that cannot name its nodes after a restart of the agent still has
 // those that it had, so that they can be disabled; another driver's are not its own.
 func TestNodesOfBefore(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		s := start(t, shared, func(s *scene) { s.records = ownership.Open(dir) })

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // asNova26 makes the root of a shared scene what Nova 26 writes: without OWNER_NOVA, and with these
@@ -24,6 +25,7 @@ func asNova26(traits ...string) func(*scene) {
 }
 
 func TestAdoptedRootGetsNoOwnerNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, asNova26("HW_CPU_X86_AVX"), func(s *scene) {
 			s.driver.edit = func(tree *providertree.Tree) {
@@ -42,6 +44,7 @@ func TestAdoptedRootGetsNoOwnerNova(t *testing.T) {
 
 // TestAdoptedRootLosesDeniedTraits: Nova wrote a trait that the driver says the host does not have.
 func TestAdoptedRootLosesDeniedTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const denied = "HW_CPU_X86_AVX512F"
 	for name, tc := range map[string]struct {
 		edit func(*scene, *providertree.Tree)
@@ -90,6 +93,7 @@ func TestAdoptedRootLosesDeniedTraits(t *testing.T) {
 // it by that write and any later one, over restarts and also if the record is lost. A node that the
 // agent made, or that it took over from another driver, has none.
 func TestWhatAnAdoptedNodeWasIsKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(*scene)
 		kept    bool

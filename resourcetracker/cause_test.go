@@ -10,11 +10,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestKindOf: the kind of a failure does not depend on how deep it is wrapped, or on what is joined
 // to it.
 func TestKindOf(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for want, err := range map[Cause]error{
 		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseHost: reportclient.ErrHostRefused, CauseIdentity: reportclient.ErrIdentity,
 		CauseTooOld: reportclient.ErrTooOld, CauseUnexpected: reportclient.ErrUnexpected, CauseConflict: reportclient.ErrConflict,

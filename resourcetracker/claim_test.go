@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const second = "11111111-0000-4000-8000-000000000002"
@@ -45,6 +46,7 @@ func (s *scene) also(more func(*resourcetracker.Config)) {
 }
 
 func TestClaimedErrorNamesTheDrivers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	node := plugins.Node{Name: "cn1", UUID: nodeUUID}
 	const give = "compute-agent node give cn1 --to "
 	for _, c := range []struct {
@@ -80,6 +82,7 @@ func TestClaimedErrorNamesTheDrivers(t *testing.T) {
 // TestANodeOfAnotherDriverIsLeftAlone, and shown; the driver's other node is reported. Nodes that
 // the driver cannot name are claimed neither.
 func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var claims []error
 		s := start(t, twoNodes, func(s *scene) {
@@ -127,6 +130,7 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 // TestNothingStartsAmidAPass: what must not overlap with a pass waits for its end, or gives up with
 // its context.
 func TestNothingStartsAmidAPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, guestsOf(nil))
 		<-s.tracker.Ready()
@@ -184,6 +188,7 @@ func guestsOf(d *lister) func(*scene) {
 
 // TestGuestsOfEveryNode, or why not.
 func TestGuestsOfEveryNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		driver := &lister{guests: named("a", "b")}
 		claimed := &resourcetracker.ClaimedError{Node: plugins.Node{Name: "cn1", UUID: nodeUUID}, Driver: "fake", Owner: "other"}
@@ -230,6 +235,7 @@ func TestGuestsOfEveryNode(t *testing.T) {
 // TestGuestsAreRememberedEveryFiveMinutes after a pass that succeeded; that it fails is no failure
 // of the pass.
 func TestGuestsAreRememberedEveryFiveMinutes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		driver := &lister{guests: named("a")}
 		seen := resourcetracker.OpenSeenGuests(t.TempDir())

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestADeviceThatComesBackIsNotTakenForAReservedOne: a driver that leaves to operators what is
 // reserved of a device, as Nova's does, finds it as it was before the agent closed it, after a
 // restart too.
 func TestADeviceThatComesBackIsNotTakenForAReservedOne(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		withGPU := func(tree *providertree.Tree) {
 			inv, _ := tree.Inventory(gpu, "FPGA")

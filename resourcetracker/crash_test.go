@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const child2 = "11111111-0000-4000-8000-0000000000cc"
@@ -23,6 +24,7 @@ const child2 = "11111111-0000-4000-8000-0000000000cc"
 // client's, and takes nothing of another client's for its own: what both say in the end is what one
 // says that was let finish.
 func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	type outcome struct {
 		Tree   []providertree.Provider
 		Record *ownership.Record
@@ -98,6 +100,7 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 // driver has it on the child now. Traits are written before the reshape and not with it; wherever
 // the pass breaks off, one after it, that may be no reshape any more, takes away what is left.
 func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const moves, stays = "HW_CPU_X86_AMD_SEV", "CUSTOM_RACK_7"
 	story := func(t *testing.T, writes int, late, restart, keep bool) (total int) {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,9 +13,11 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestDisabledAndEnabled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		reason := "maintenance"
@@ -69,6 +71,7 @@ func TestDisabledAndEnabled(t *testing.T) {
 // TestDisablingAHostInTroubleIsTriedAgain, and then recorded as the agent's own beside all else
 // that is.
 func TestDisablingAHostInTroubleIsTriedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		disabled := func(plugins.Node) (string, bool) { return "broken", true }
 		s := start(t, shared)
@@ -99,6 +102,7 @@ func TestDisablingAHostInTroubleIsTriedAgain(t *testing.T) {
 // TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for an operator; and it
 // can be enabled again.
 func TestAHostInTroubleCanBeDisabled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	troubles := map[string]func(*scene){
 		"the driver cannot tell the tree": func(s *scene) {
 			s.driver.set(func(d *fakeDriver) { d.err = plugins.ErrNotReady })

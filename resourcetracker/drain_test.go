@@ -11,11 +11,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestUsagesThatWereReadAreKept when not all could be: else a node with very many that go would
 // never come to an end.
 func TestUsagesThatWereReadAreKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10
 		uuid := func(i int) string { return fmt.Sprintf("22222222-0000-4000-8000-%012d", i) }
@@ -57,6 +59,7 @@ func TestUsagesThatWereReadAreKept(t *testing.T) {
 
 // TestUsagesAreReadAgain after five minutes, to the second, although the generation stays.
 func TestUsagesAreReadAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
@@ -88,6 +91,7 @@ func TestUsagesAreReadAgain(t *testing.T) {
 // TestWhatIsFreeGoesAlthoughTheGenerationStays: a DELETE of allocations, and a move of all that a
 // guest has to another provider, do not raise the generation of the one that it leaves.
 func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
@@ -114,6 +118,7 @@ func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 // TestADeviceThatIsGoneStaysWhileGuestsUseIt, costs one request for each generation, and keeps
 // nothing else from being written.
 func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		withGPU := func(tree *providertree.Tree) {
 			if !tree.Exists(gpu) {

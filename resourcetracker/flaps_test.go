@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // setVCPU is the write of an inventory.
@@ -19,6 +20,7 @@ func setVCPU(total, reserved int64) reportclient.Operation {
 // TestWhenAnItemFlaps: in which pass it is reported first, by what the passes write. 0 is a pass
 // that writes nothing, -1 one that writes what the one before wrote.
 func TestWhenAnItemFlaps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		total func(pass int) int64
 		want  int // 0: never, in a hundred passes
@@ -72,6 +74,7 @@ func b2i(b bool) int64 {
 
 // TestFlapsAreNamed: each kind of item with its last four values, and no more items than are kept.
 func TestFlapsAreNamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	f := flaps{}
 	for n := range 10 {
 		had, has := []string{"A"}, []string{"B"}

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestHintsOfARefusedReshape: each kind of violation has its own hint, and only those that were
 // found.
 func TestHintsOfARefusedReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		spoil func(*draft)
 		want  []string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func id(kind, n int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", kind, n) }
@@ -83,6 +84,7 @@ func (r *draft) own(consumer string, change func(*providertree.ConsumerAllocatio
 }
 
 func TestGuardLetsAnHonestReshapePass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if violations := guardReshape(vgpus()); len(violations) > 0 {
 		t.Errorf("%v", violations)
 	}
@@ -90,6 +92,7 @@ func TestGuardLetsAnHonestReshapePass(t *testing.T) {
 
 // TestGuardNamesEveryViolation: each fault is found, under its consumer, provider and class.
 func TestGuardNamesEveryViolation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	guest, evacuee, plain := id(9, 1), id(9, 2), id(9, 3)
 	gpu0 := id(4, 0)
 	for name, c := range map[string]struct {
@@ -224,6 +227,7 @@ func (r *draft) pcpus(from, to string) {
 }
 
 func TestGuardKnowsDeclaredRenames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
 	r.renames = plugins.ClassRenames{"VCPU": "PCPU"}
 	r.pcpus("VCPU", "PCPU")
@@ -235,6 +239,7 @@ func TestGuardKnowsDeclaredRenames(t *testing.T) {
 // TestGuardAllowsOverCommitThatDoesNotGrow: a provider that holds too much already is no reason to
 // keep everything where it is.
 func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
 	for _, tree := range []*providertree.Tree{r.known, r.desired} {
 		must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 2}))
@@ -251,6 +256,7 @@ func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 // TestGuardKeepsWhatIsAllocated: a provider that was there must not be removed while a
 // consumer holds something of it.
 func TestGuardKeepsWhatIsAllocated(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
 	old := id(4, 9)
 	check(r.known.AddChild(gNode.UUID, old, "cn1_old"))
@@ -329,6 +335,7 @@ func world(t *rapid.T) draft {
 
 // TestGuardHonestMovesAlwaysPass: the guard accepts every correct move within the node.
 func TestGuardHonestMovesAlwaysPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		if violations := guardReshape(world(t)); len(violations) > 0 {
 			t.Fatalf("%v", violations)
@@ -339,6 +346,7 @@ func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 // TestGuardFindsEveryFault: after honest moves, one random change of an amount, a consumer
 // or an owner is found.
 func TestGuardFindsEveryFault(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := world(t)
 		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "victim")

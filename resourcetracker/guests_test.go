@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const seenRoot = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -29,6 +30,7 @@ func named(uuids ...string) []plugins.Guest {
 
 // TestSeenGuests is the life of two guests, with a restart between any two looks.
 func TestSeenGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	hour := func(n int) time.Time { return start.Add(time.Duration(n) * time.Hour) }
@@ -73,6 +75,7 @@ func TestSeenGuests(t *testing.T) {
 // TestSeenGuestsAreNotForgotten: whatever comes and goes, who was listed within the last 30 days is
 // remembered as listed or gone, and memory and disk say the same.
 func TestSeenGuestsAreNotForgotten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "seen")
 		if err != nil {
@@ -114,6 +117,7 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 // TestSeenGuestsOfAWrongClock: since when a guest is gone is never what a clock that was wrong
 // said.
 func TestSeenGuestsOfAWrongClock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for name, times := range map[string][3]time.Time{ // listed, first found gone, found gone again
 		"it was behind when the guest went":    {year(2026), year(2020), year(2026).Add(time.Hour)},
@@ -142,6 +146,7 @@ func TestSeenGuestsOfAWrongClock(t *testing.T) {
 
 // TestSeenGuestsRefusesWhatItCannotRead: the file is named and left alone.
 func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]string{
 		"nothing": "", "no JSON": "{", "of the future": fmt.Sprintf(`{"version": 2, "root_provider_uuid": %q}`, seenRoot), "another node's": `{"version": 1, "root_provider_uuid": "x"}`, "no version": "{}",
 	} {

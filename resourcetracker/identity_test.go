@@ -13,9 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestIdentityIsMadeOnceAndKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	id, created, err := resourcetracker.LoadIdentity(dir)
 	if err != nil || !created {
@@ -31,6 +33,7 @@ func TestIdentityIsMadeOnceAndKept(t *testing.T) {
 }
 
 func TestIdentityRefusals(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	one, other := "11111111-0000-4000-8000-000000000001\n", "22222222-0000-4000-8000-000000000001\n"
 	for name, c := range map[string]struct{ state, etc, says string }{
 		"two identities": {one, other, "two identities"},
@@ -59,6 +62,7 @@ func TestIdentityRefusals(t *testing.T) {
 }
 
 func TestIdentityOfTwoStartsAtOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	ids := make([]string, 8)
 	var wg sync.WaitGroup
@@ -81,6 +85,7 @@ func TestIdentityOfTwoStartsAtOnce(t *testing.T) {
 // TestIdentityIsReplaced wherever it is another one, and in the state directory if it is nowhere;
 // what was there before stays beside it.
 func TestIdentityIsReplaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const id, other = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000001"
 	const kept = "compute_id.replaced-20260102T020405.678Z"
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.FixedZone("", 3600))

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const bridge = "77777777-0000-4000-8000-000000000001"
@@ -40,6 +41,7 @@ func shared(s *scene) {
 }
 
 func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared)
 		<-s.tracker.Ready()
@@ -69,6 +71,7 @@ func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
 // TestWhatOthersWroteOutlivesADriverThatWipes: the driver sets all traits and aggregates, and
 // deletes what it does not know.
 func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.driver.edit = func(tree *providertree.Tree) {
@@ -100,6 +103,7 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 }
 
 func TestCapabilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			// Nova's, or an administrator's
@@ -128,6 +132,7 @@ func TestCapabilities(t *testing.T) {
 }
 
 func TestProviderYAML(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const both = `
 meta: {schema_version: '1.0'}
 providers:
@@ -210,6 +215,7 @@ providers:
 // TestANameThatAnotherClientHas: a provider that cannot be made waits, and is shown. Allocations
 // are not moved to one.
 func TestANameThatAnotherClientHas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, inUse := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, vgpus, func(s *scene) {
@@ -245,6 +251,7 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 // TestADryRunAdoptsNothing: what a dry run reads of a node is not recorded, and the first pass
 // adopts.
 func TestADryRunAdoptsNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var tree *providertree.Tree
 		s := start(t, shared, func(s *scene) {
@@ -275,6 +282,7 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 // TestAnotherDriverTakesTheNodeOver: what only the former driver reported goes, what others put
 // there stays, and what the agent laid upon it stays the agent's.
 func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4", "HW_CPU_X86_AVX")
@@ -300,6 +308,7 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 
 // TestATraitThatPlacementDoesNotKnow is not taken for one that another client removed.
 func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		const future = "HW_CPU_X86_NOT_INVENTED_YET"
 		s := start(t, shared, func(s *scene) {
@@ -330,6 +339,7 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 // before 2025.1 takes a closed inventory for one that is too small. What left provider.yaml is
 // closed by the next pass.
 func TestAReshapeClosesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		license := providertree.Inventory{Total: 4}
 		s := start(t, vgpus, func(s *scene) {
@@ -366,6 +376,7 @@ func TestAReshapeClosesNothing(t *testing.T) {
 // TestWhatStaysBehindDoesNotStopAReshape: a device that went away while guests use it is no reason
 // to refuse the next release's reshape.
 func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const dead = "11111111-0000-4000-8000-0000000000cc"
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {

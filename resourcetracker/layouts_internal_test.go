@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestLayoutTrait: the driver's name with what a trait can have, and the least number of those that
 // the tree has.
 func TestLayoutTrait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	tracker := New(Config{Name: "az`{AZ@[09/:é-_"})
 	const prefix = "CUSTOM_COMPUTE_AGENT_SHAPE_AZ__AZ__09______"
 	if got := tracker.layoutTrait(12); got != prefix+"12" {
@@ -38,6 +40,7 @@ func TestLayoutTrait(t *testing.T) {
 
 // TestReshapedIsAnyChangeOfTheTree but for traits and aggregates.
 func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		edit func(*draft)
 		want bool
@@ -70,6 +73,7 @@ func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
 
 // TestOlderDriverError says what it is known by, and what helps.
 func TestOlderDriverError(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const install, docs = "install a version of the driver with layout version 4 again", "; docs/upgrading-drivers.md explains how to go back to the older one"
 	for _, c := range []struct {
 		err         OlderDriverError
@@ -93,6 +97,7 @@ func TestOlderDriverError(t *testing.T) {
 // TestMovedAway follows inventory through the journal: only reshapes that happened, or may have,
 // moved something; what came back was not moved.
 func TestMovedAway(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inventories := func(classes ...string) providertree.Inventories {
 		out := providertree.Inventories{}
 		for _, class := range classes {
@@ -142,6 +147,7 @@ func TestMovedAway(t *testing.T) {
 
 // TestHeldBy names ten consumers at most.
 func TestHeldBy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var all []string
 	for n := range 12 {
 		all = append(all, fmt.Sprint("c", n))
@@ -159,6 +165,7 @@ func TestHeldBy(t *testing.T) {
 
 // TestAddedAmountsDoNotWrap: what a driver gives may be anything.
 func TestAddedAmountsDoNotWrap(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	d := vgpus()
 	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"] = -1 << 63
 	violations := guardReshape(d)

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // threeSteps makes the scene that of a driver whose shapes are 1: VGPU on the root, 2: VGPU on a
@@ -82,6 +83,7 @@ var shapeFour = map[string]providertree.ProviderResources{
 }
 
 func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, recorded := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps, func(s *scene) {
@@ -123,6 +125,7 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 // A tree that another client made, and that has the newest shape as it is, costs no write. Only the
 // state directory knows its shape then.
 func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
 		<-s.tracker.Ready()
@@ -151,6 +154,7 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 }
 
 func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
 		<-s.tracker.Ready()
@@ -168,6 +172,7 @@ func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
 }
 
 func TestANewNodeIsMadeInTheNewestShape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) { s.placement.tree, s.placement.allocations = nil, nil })
 		<-s.tracker.Ready()
@@ -178,6 +183,7 @@ func TestANewNodeIsMadeInTheNewestShape(t *testing.T) {
 }
 
 func TestTheStepThatIsWrongIsNamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		wrong   func(after providertree.Allocations) error
 		problem string // of the refusal; "": it is no refusal
@@ -226,6 +232,7 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 // agent stays up and writes nothing for the node. A reshape that is taken back lets the older
 // driver go on.
 func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
@@ -287,6 +294,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 // TestALayoutOfARunningAgent: a driver that a reload brings does not reshape a tree that is known
 // to have had a layout version, by its record or by itself; any other it is simply asked about.
 func TestALayoutOfARunningAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		recorded int
 		inTree   bool
@@ -321,6 +329,7 @@ func TestALayoutOfARunningAgent(t *testing.T) {
 
 // TestAStepSeesNothingOfTheOperators, and what guests hold of it stays in the tree.
 func TestAStepSeesNothingOfTheOperators(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		license := providertree.Inventory{Total: 4}
 		s := start(t, threeSteps, func(s *scene) {
@@ -349,6 +358,7 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 }
 
 func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
 		<-s.tracker.Ready()
@@ -367,6 +377,7 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 // all steps. The trait with the new version is there by then: it is written before the reshape, so
 // that nothing raises a generation after the reshape and keeps it from being undone.
 func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
 			s.placement.onReshape = func() error { return fmt.Errorf("%w: the role service is needed", reportclient.ErrReshapeRefused) }
@@ -391,6 +402,7 @@ func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
 // TestAChainFromAnUnknownLayoutIsUndone: the running agent leaves it undone, and the next one to
 // start begins from the unknown layout.
 func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, next := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps)
@@ -433,6 +445,7 @@ func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 // TestAPlacementThatWasPutBackFromACopy has the tree of before the reshape, and without the trait
 // that tells the shape.
 func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var copied *providertree.Tree
 		var allocations providertree.Allocations

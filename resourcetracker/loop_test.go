@@ -20,11 +20,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestChattyDriverDoesNotDefeatTheBackoff: while Placement is down, a driver that tells of a change
 // ten times a second does not make the agent ask Placement ten times a second.
 func TestChattyDriverDoesNotDefeatTheBackoff(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
 		<-s.tracker.Ready()
@@ -43,6 +45,7 @@ func TestChattyDriverDoesNotDefeatTheBackoff(t *testing.T) {
 
 // TestDrainIsBounded: a dry run that hangs in the driver does not keep the tracker from ending.
 func TestDrainIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -77,6 +80,7 @@ func TestDrainIsBounded(t *testing.T) {
 // TestAnotherCauseIsLogged: a pass that fails for another reason than before is logged, however
 // often it has failed.
 func TestAnotherCauseIsLogged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
 		<-s.tracker.Ready()
@@ -92,6 +96,7 @@ func TestAnotherCauseIsLogged(t *testing.T) {
 // TestWritesBeforeAConflictAreReported: the log and the status list what a pass wrote before a
 // conflict.
 func TestWritesBeforeAConflictAreReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.tree = &providertree.Tree{}
@@ -121,6 +126,7 @@ func TestWritesBeforeAConflictAreReported(t *testing.T) {
 // TestTrackerThatHasNotBegunIsNotDead: the watchdog must not take a tracker that waits for its
 // plugin's first start for one that hangs.
 func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		tracker := resourcetracker.New(resourcetracker.Config{Name: "fake"})
 		time.Sleep(time.Minute)
@@ -133,6 +139,7 @@ func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
 // TestManyChangesAreOnePassASecond: the functions of a card that appear one after another are one
 // change to Placement.
 func TestManyChangesAreOnePassASecond(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -186,6 +193,7 @@ func seconds(all ...float64) []time.Duration {
 // three quarters (a half to the whole) of a wait that doubles up to the interval; on a change a
 // second after the last pass, and after a failure of the driver the shortest wait from then on.
 func TestWhenPassesAreMade(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var at func() []time.Duration
 		s := start(t, func(s *scene) { at = s.at() })
@@ -225,6 +233,7 @@ func TestWhenPassesAreMade(t *testing.T) {
 // TestWhenAConflictIsRetried: three times, after three quarters (a half to the whole) of a quarter,
 // half and whole second.
 func TestWhenAConflictIsRetried(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var at func() []time.Duration
 		_ = start(t, func(s *scene) {
@@ -240,6 +249,7 @@ func TestWhenAConflictIsRetried(t *testing.T) {
 
 // TestFailuresAreLoggedWithAllThatHelps, the first and each tenth, and counted in the status.
 func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.config = func(c *resourcetracker.Config) { c.Logger = c.Logger.Level(zerolog.DebugLevel) }
@@ -309,6 +319,7 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 
 // TestANodeThatIsUpToDateIsLoggedOnce.
 func TestANodeThatIsUpToDateIsLoggedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared)
 		time.Sleep(10 * time.Minute)

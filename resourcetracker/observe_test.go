@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // counter is an observer that keeps what it receives.
@@ -49,6 +50,7 @@ func (c *counter) count(event resourcetracker.Event, node string) int {
 // TestWhatAnObserverReceives: the steps of a pass as they end, with their failures, and events that
 // happened, and no others.
 func TestWhatAnObserverReceives(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{}
 		s := start(t, func(s *scene) { s.config = func(config *resourcetracker.Config) { config.Observer = c } })

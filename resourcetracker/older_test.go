@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // onRoot is a driver's version that knows nothing of GPUs: VGPU is on the root. It leaves what it
@@ -33,6 +34,7 @@ func (s *scene) again(t *testing.T) *scene {
 // TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory: the journal knows what a reshape took
 // away. What comes back without a reshape, while it is where the reshape put it, would count twice.
 func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
 		<-s.tracker.Ready()
@@ -112,6 +114,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 // TestInventoryThatReallyWentBackIsNotCountedTwice: without guests a driver may put it back without
 // a reshape, if it takes it away where the reshape put it.
 func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.records = ownership.Open(s.stateDir()) })
 		<-s.tracker.Ready()
@@ -139,6 +142,7 @@ func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
 // TestAReshapeAskedForAgain: right after it was made, that is a defect of the driver, and no
 // restart helps. After a new configuration it is a reshape like any other.
 func TestAReshapeAskedForAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
@@ -165,6 +169,7 @@ func TestAReshapeAskedForAgain(t *testing.T) {
 // TestADriverThatFlaps is reported, and no longer when it has stopped. See TestWhenAnItemFlaps for
 // what flapping is.
 func TestADriverThatFlaps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -194,6 +199,7 @@ func TestADriverThatFlaps(t *testing.T) {
 
 // TestWritingShowsHowFarItIs: while a pass writes, and no longer.
 func TestWritingShowsHowFarItIs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) { s.placement.progress = make(chan struct{}) })
 		synctest.Wait()

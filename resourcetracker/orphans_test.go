@@ -16,11 +16,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestANodeThatIsNoLongerNamedIsShown, once in the log, and nothing of it is touched; and it comes
 // back as if nothing had been.
 func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const other = "11111111-0000-4000-8000-000000000002"
 	synctest.Test(t, func(t *testing.T) {
 		both := []plugins.Node{{Name: "cn1"}, {Name: "cn2", UUID: other}}
@@ -96,6 +98,7 @@ func (remover) Forget(string) {}
 // TestOrphansAreExamined at once, on request and every five minutes: only one that the driver says
 // was removed for good, and that is entirely ours, is deleted. Any other is shown with the reason.
 func TestOrphansAreExamined(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		driver    checker
 		created   bool // by this agent, says the record
@@ -175,6 +178,7 @@ func TestOrphansAreExamined(t *testing.T) {
 
 // TestNoLookWithoutOrphans: while the driver names the same nodes, the records are not read.
 func TestNoLookWithoutOrphans(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, twoNodes)
 		<-s.tracker.Ready()
@@ -189,6 +193,7 @@ func TestNoLookWithoutOrphans(t *testing.T) {
 
 // TestAnOrphanHasNoEntriesOfProviderYAML: an entry that only it could have matched is reported.
 func TestAnOrphanHasNoEntriesOfProviderYAML(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("meta: {schema_version: '1.0'}\nproviders: [{identification: {name: absent}, traits: {additional: [CUSTOM_A]}}]\n"), 0o600))
 	config, _, err := providerconfig.Load(dir)

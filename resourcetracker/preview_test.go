@@ -12,10 +12,12 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPlanOfAReshape: everything is computed, nothing is written, also after start-up.
 func TestPlanOfAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.running = true
@@ -49,6 +51,7 @@ func TestPlanOfAReshape(t *testing.T) {
 
 // TestPlanOfARefusedReshapeShowsItAllTheSame.
 func TestPlanOfARefusedReshapeShowsItAllTheSame(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, refusals["guarded"].prepare, func(s *scene) { s.hold = true })
 		<-s.tracker.Ready()

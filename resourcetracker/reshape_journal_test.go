@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 type fullDisk struct{}
@@ -26,6 +27,7 @@ func (fullDisk) End(string, reportclient.ReshapeOutcome) error { return errors.N
 
 // TestFullDiskIsReported: without the journal there is no reshape, and the status says what to do.
 func TestFullDiskIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.log = fullDisk{} })
 		<-s.tracker.Ready()
@@ -39,6 +41,7 @@ func TestFullDiskIsReported(t *testing.T) {
 // TestLostAnswerIsResolvedByComparing: the reshape happened, its answer was lost, and the
 // next pass finds that out before anything else.
 func TestLostAnswerIsResolvedByComparing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(*scene)
 		want    []string
@@ -77,6 +80,7 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 // TestCrash: the agent ends between the journal's entry and the request, or between the request and
 // the outcome; the next start compares and goes on from there.
 func TestCrash(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	crash := errors.New("the agent is killed")
 	for name, c := range map[string]struct {
 		happened bool
@@ -122,6 +126,7 @@ func (killer) End(string, reportclient.ReshapeOutcome) error { return nil }
 // TestUnresolvedEntryWaitsForPlacement: before it is known what became of the last reshape, nothing
 // else is done.
 func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			must(s, s.journal.Begin(nodeUUID, &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID, After: providertree.Inventories{"VCPU": {Total: 8}}}}}))
@@ -143,6 +148,7 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 // TestDamagedUnresolvedEntryStopsTheStart: a damaged entry cannot be compared. Once it is removed,
 // the agent starts.
 func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		damage := func(s *scene) {
 			must(s, s.journal.Begin(nodeUUID, &reportclient.Reshape{}))

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -122,6 +123,7 @@ func (s *scene) gathered() int {
 }
 
 func TestReshapeAtStartUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
@@ -149,6 +151,7 @@ func TestReshapeAtStartUp(t *testing.T) {
 // TestReshapeGivesTheDriverFreshCopies: changes that a driver made to its tree before it asked for
 // a reshape, or to its arguments, have no effect.
 func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var first *providertree.Tree
 		s := start(t, vgpus, func(s *scene) {
@@ -183,6 +186,7 @@ func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 }
 
 func TestNodeWithoutConsumersIsReshaped(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.allocations = nil })
 		<-s.tracker.Ready()
@@ -247,6 +251,7 @@ var refusals = map[string]struct {
 }
 
 func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -276,6 +281,7 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 // TestRefusedReshapeIsHeld: the agent stays up, tries nothing on its own, and tries again when
 // another client asks.
 func TestRefusedReshapeIsHeld(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -330,6 +336,7 @@ func containsAll(s string, parts ...string) bool {
 
 // TestOtherNodesGoOnBesideAHeldOne.
 func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const other = "11111111-0000-4000-8000-000000000002"
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
@@ -362,6 +369,7 @@ func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
 // TestPeriodicPassDoesNotReshape: what needs a reshape after start-up waits for a restart, and says
 // so.
 func TestPeriodicPassDoesNotReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
@@ -388,6 +396,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 
 // TestDriverOfAReloadDoesNotReshape: only the start of the agent is a start-up.
 func TestDriverOfAReloadDoesNotReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.running = true })
 		<-s.tracker.Ready()
@@ -403,6 +412,7 @@ func TestDriverOfAReloadDoesNotReshape(t *testing.T) {
 
 // TestNodeThatComesLaterDoesNotReshape.
 func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.driver.nodes = []plugins.Node{{Name: "cn0", UUID: guest1}}
@@ -429,6 +439,7 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 // TestStartUpLastsUntilTheFirstGoodPass: an outage at the start is not fatal, and the reshape comes
 // after it, however long it takes.
 func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	outages := map[string][2]func(*scene){
 		"Placement is unavailable": {
 			func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable },
@@ -486,6 +497,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 
 // TestExpiredTokenIsAnOutage: a token that Placement does not take says nothing about the reshape.
 func TestExpiredTokenIsAnOutage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.placement.onReshape = func() error {
@@ -505,6 +517,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 
 // TestRefusalAfterAnOutageIsFatalToo: start-up has not ended, so nothing is different.
 func TestRefusalAfterAnOutageIsFatalToo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, refusals["guarded"].prepare, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
 		<-s.tracker.Ready()
@@ -519,6 +532,7 @@ func TestRefusalAfterAnOutageIsFatalToo(t *testing.T) {
 
 // TestLostRaceIsComputedFromScratch: what is gathered before a conflict is not used after it.
 func TestLostRaceIsComputedFromScratch(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			races := 2
@@ -552,6 +566,7 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 // TestConflictStormIsBounded: another client writes before each try. The agent backs off, and
 // start-up lasts.
 func TestConflictStormIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
 		begin := time.Now()

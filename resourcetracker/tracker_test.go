@@ -13,11 +13,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // In these tests time is virtual: a minute passes as soon as nothing else is to be done.
 
 func TestFirstPassWritesAndSteadyPassesDoNot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -42,6 +44,7 @@ func TestFirstPassWritesAndSteadyPassesDoNot(t *testing.T) {
 }
 
 func TestChangeIsWrittenAtTheNextPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -58,6 +61,7 @@ func TestChangeIsWrittenAtTheNextPass(t *testing.T) {
 }
 
 func TestRequestsForAPassCoalesce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -74,6 +78,7 @@ func TestRequestsForAPassCoalesce(t *testing.T) {
 }
 
 func TestConflictIsComputedAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict}
@@ -90,6 +95,7 @@ func TestConflictIsComputedAgain(t *testing.T) {
 }
 
 func TestConflictsAreBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			for range 4 {
@@ -111,6 +117,7 @@ func TestConflictsAreBounded(t *testing.T) {
 
 // TestSilenceIsNotAbsence: whatever a driver fails to say, what Placement says stays.
 func TestSilenceIsNotAbsence(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	silences := map[string]func(*fakeDriver){
 		"it is not ready":        func(d *fakeDriver) { d.err = &plugins.NotReady{Reason: "libvirtd does not answer"} },
 		"its process is gone":    func(d *fakeDriver) { d.err = errors.New("the process has ended") },
@@ -155,6 +162,7 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 }
 
 func TestPlacementAwayAndBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
@@ -175,6 +183,7 @@ func TestPlacementAwayAndBack(t *testing.T) {
 }
 
 func TestFatalOnlyAtStartUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, cause := range []error{reportclient.ErrIdentity, plugins.ErrReshapeNeeded, &plugins.ReshapeFailed{Reason: "x"}} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,6 +209,7 @@ func TestFatalOnlyAtStartUp(t *testing.T) {
 }
 
 func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.onApply = func() {
@@ -219,6 +229,7 @@ func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
 // TestNoLifeWithoutProgress: the watchdog must fire for a driver that holds a pass beyond every
 // deadline, and not for one that is merely slow.
 func TestNoLifeWithoutProgress(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := start(t, func(s *scene) { s.driver.block = func(context.Context) { <-release } })
@@ -242,6 +253,7 @@ func TestNoLifeWithoutProgress(t *testing.T) {
 }
 
 func TestPlanWritesNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()

@@ -63,6 +63,7 @@ func moved() *reportclient.Reshape {
 
 // TestUndoClaimsNothing of what others have on a provider that the reshape touched.
 func TestUndoClaimsNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.records = ownership.Open(s.stateDir())
@@ -91,6 +92,7 @@ func TestUndoClaimsNothing(t *testing.T) {
 // TestUndoOfAnEntryOfVersion1: the files of a former version of the agent hold an entry as it is
 // printed.
 func TestUndoOfAnEntryOfVersion1(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
@@ -109,6 +111,7 @@ func TestUndoOfAnEntryOfVersion1(t *testing.T) {
 // TestAnUndoWithoutAnAnswer that happened all the same is found out, and the record brought to it,
 // before anything else is written.
 func TestAnUndoWithoutAnAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct{ happened, lost bool }{{true, true}, {false, true}, {false, false}} {
 		happened := c.happened
 		synctest.Test(t, func(t *testing.T) {
@@ -159,6 +162,7 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 }
 
 func TestUndo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *reshaper, string)
 		id      int64
@@ -225,6 +229,7 @@ var check = testproc.Check
 // TestUndoNeedsTheRecord, if there is one, to be readable: nothing is posted before it is brought
 // to the layout version that the tree may have.
 func TestUndoNeedsTheRecord(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for content, says := range map[string]string{"": "", "{": "the node's record in the state directory cannot be changed"} {
 		dir := t.TempDir()
 		r := &reshaper{outcome: reportclient.ReshapeHappened, log: journal.New(dir)}
@@ -245,6 +250,7 @@ func TestUndoNeedsTheRecord(t *testing.T) {
 // TestUndoBetweenPasses: what a tracker reshaped is put back, and its driver's wish then is one for
 // the next start.
 func TestUndoBetweenPasses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()

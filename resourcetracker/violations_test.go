@@ -10,11 +10,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestViolationGroupsSayNothingTwice: each consumer is listed once for each problem, each hint
 // once, and no violation is missing.
 func TestViolationGroupsSayNothingTwice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(root, "cn1"); err != nil {

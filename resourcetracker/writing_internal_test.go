@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWritingIsLoggedWhileItTakesLong: a first write of a large tree is in the log before it ends.
 func TestWritingIsLoggedWhileItTakesLong(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		tracker := &Tracker{config: Config{Name: "fake", Logger: zerolog.New(&log)}}

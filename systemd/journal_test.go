@@ -111,6 +111,7 @@ func parseEntry(data []byte) (map[string]string, error) {
 }
 
 func TestJournalEntries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := startJournald(t)
 	var lost bytes.Buffer
 	w, err := NewJournal(server.path, "compute-agent", &lost)
@@ -152,6 +153,7 @@ func TestJournalEntries(t *testing.T) {
 
 // TestJournalIsDown: lines that journald does not accept go to the fallback.
 func TestJournalIsDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	server := startJournald(t)
 	var fallback bytes.Buffer
 	w, err := NewJournal(server.path, "compute-agent", &fallback)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // roleVariable turns the test binary into a socket-activated service.
@@ -76,6 +78,7 @@ func listeningFile(t *testing.T) (net.Addr, *os.File) {
 }
 
 func TestListenersByName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	addr, first := listeningFile(t)
 	_, second := listeningFile(t)
 	cmd := activated(t, "placement:other", first, second)
@@ -98,6 +101,7 @@ func TestListenersByName(t *testing.T) {
 }
 
 func TestListenersRejectOtherSockets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	_, good := listeningFile(t)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
@@ -122,6 +126,7 @@ func TestNoSocketActivation(t *testing.T) {
 }
 
 func TestCredentialPath(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("x"), 0o400); err != nil {
 		t.Fatal(err)

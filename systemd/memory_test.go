@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestMemoryMax(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct {
 		files map[string]string
 		want  int64

@@ -183,6 +183,7 @@ func TestLostNotification(t *testing.T) {
 }
 
 func TestLongStatusIsOneShortLine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	line := statusLine(strings.Repeat("ä", 2*maxStatus))
 	if len(line) > len("STATUS=")+maxStatus+len("…") || strings.Contains(line, "\n") {
 		t.Errorf("%d bytes", len(line))

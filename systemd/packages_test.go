@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // packaged returns the rows of packaging/files, with the sources that exist without a build.
@@ -54,6 +56,7 @@ func packaged(t *testing.T) [][]string {
 // Each unit, drop-in and configuration file is in exactly one package, and no two packages have
 // the same file.
 func TestEveryFileIsInOnePackage(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	sources, destinations := map[string]int{}, map[string]string{}
 	for _, row := range packaged(t) {
 		sources[row[5]]++
@@ -87,6 +90,7 @@ func TestEveryFileIsInOnePackage(t *testing.T) {
 
 // Each package of packaging/files has a description, and is named like its file.
 func TestPackagesAreDescribed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	files, err := filepath.Glob("../packaging/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +123,7 @@ func TestPackagesAreDescribed(t *testing.T) {
 
 // A unit runs programs of its own package or of one that its package depends on.
 func TestUnitsRunPackagedPrograms(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	programs, checked := map[string]string{"/usr/bin/compute-agent": "compute-agent-common", "/usr/libexec/compute-agent/plugins/compute-driver-libvirt": "compute-agent-driver-libvirt"}, 0
 	exec := regexp.MustCompile(`(?m)^ExecStart=(\S+)`)
 	for _, row := range packaged(t) {
@@ -149,6 +154,7 @@ func TestUnitsRunPackagedPrograms(t *testing.T) {
 }
 
 func TestPackageVersions(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for described, want := range map[string]string{
 		"v1.2.0-0-g0123456789ab":            "1.2.0",
 		"v1.2.0-rc.1-0-g0123456789ab":       "1.2.0~rc.1",

@@ -56,6 +56,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 }
 
 func TestUnitsVerify(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, _, all := installed(t)
 	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
@@ -88,6 +89,7 @@ func TestUnitsVerifyAlone(t *testing.T) {
 }
 
 func TestUnitsExposure(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)
 	for _, service := range services {
@@ -104,6 +106,7 @@ func TestUnitsExposure(t *testing.T) {
 
 // systemd takes "Key=value # remark" as the value "value # remark".
 func TestUnitsHaveNoTrailingComments(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	err := fs.WalkDir(Units, "units", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -129,6 +132,7 @@ func TestUnitsHaveNoTrailingComments(t *testing.T) {
 
 // The services need these lines, which do not affect the score.
 func TestServiceContract(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for unit, lines := range map[string][]string{
 		"compute-agent.service": {
 			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed", "OOMPolicy=continue", "User=compute-agent",
@@ -165,6 +169,7 @@ func TestServiceContract(t *testing.T) {
 // systemd's own programs read sysusers.d and tmpfiles.d, below a separate root, so that this
 // machine does not change.
 func TestUserAndDirectories(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	sysusers, tmpfiles := testproc.SystemdTool(t, "systemd-sysusers"), testproc.SystemdTool(t, "systemd-tmpfiles")
 	dir, _, _ := installed(t)
 	root := t.TempDir()
@@ -221,6 +226,7 @@ func TestUserAndDirectories(t *testing.T) {
 // The installed systemd must know the settings that the score depends on, by the names that it
 // reports.
 func TestNoCapabilitiesLeft(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)
 	for _, service := range services {
@@ -253,6 +259,7 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 // TestInstancesDropIn: what an operator copies on hosts with guests is valid, and is what lets the
 // agent write to the guests' disks.
 func TestInstancesDropIn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, _, all := installed(t)
 	content, err := fs.ReadFile(Units, "units/instances.conf")
 	if err != nil {
@@ -280,6 +287,7 @@ func TestInstancesDropIn(t *testing.T) {
 // TestCPUPowerFiles: what an operator copies on hosts with power management is valid, and opens the
 // files that the driver writes, and no others.
 func TestCPUPowerFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, _, all := installed(t)
 	read := func(name string) string {
 		t.Helper()

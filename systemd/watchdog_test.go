@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // watched is a Notifier with an interval of 30 s whose pings are counted on the
@@ -48,6 +50,7 @@ func levels(t *testing.T, log string) []string {
 }
 
 func TestWatchdogPingsWhileLoopRuns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		var fail error
@@ -67,6 +70,7 @@ func TestWatchdogPingsWhileLoopRuns(t *testing.T) {
 // The heartbeat stops at 0 s: the last ping is at 30 s, the warning at 40 s, and systemd would kill
 // at 60 s. It resumes at 55 s, which is noticed at 60 s.
 func TestWatchdogStopsWithHeartbeat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		var fail error
@@ -101,6 +105,7 @@ func TestWatchdogStopsWithHeartbeat(t *testing.T) {
 }
 
 func TestWatchdogLogsLostPings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var pings []time.Duration
 		fail := errors.New("connection refused")
@@ -115,6 +120,7 @@ func TestWatchdogLogsLostPings(t *testing.T) {
 }
 
 func TestWatchdogWithoutInterval(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var n *Notifier
 	n.Watchdog(context.Background(), func() time.Time { t.Error("lastBeat was called"); return time.Time{} }, zerolog.Nop())
 }

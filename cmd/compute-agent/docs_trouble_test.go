@@ -446,7 +446,7 @@ func serveAt(t *testing.T, address string, handler http.Handler) {
 	t.Cleanup(server.Close)
 }
 
-func TestTroubleHostDown(t *testing.T) {
+func TestRealTroubleHostDown(t *testing.T) {
 	o := newOutputs(t)
 	address := testproc.FreeAddress(t)
 	o.configure("flat", "", fmt.Sprintf("[cell_client]\nurl = \"http://%s\"", address))

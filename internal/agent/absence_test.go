@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -17,6 +19,7 @@ var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 // it is enabled again. Each letter is a minute: A the driver answered, F it is failing, and . it is
 // up and has not been asked yet.
 func TestAbsence(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		grace   time.Duration
 		kept    bool // the reason was there when the agent was started
@@ -72,6 +75,7 @@ func TestAbsence(t *testing.T) {
 // TestAbsenceNeverFlaps: whatever a driver does, between two times that its node is disabled lie an
 // answer and a whole grace.
 func TestAbsenceNeverFlaps(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		var a absence
 		grace := time.Duration(rapid.IntRange(1, 20).Draw(t, "grace")) * time.Minute

@@ -153,6 +153,7 @@ func (h *cellEnv) guests() int {
 // TestCell: an agent with a cell makes, reports and removes guests by way of its driver, survives
 // outages of the cell, the driver and itself, and touches nothing when it stops.
 func TestCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newCellEnv(t)
 	h.configureWith(h.url)
 	h.start()
@@ -217,6 +218,7 @@ func TestCell(t *testing.T) {
 // TestDisabledByTheCell: the service is disabled by way of the compute API, and the trait comes and
 // goes; what an operator said here stays, and what a cell said goes with the cell.
 func TestDisabledByTheCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newCellEnv(t)
 	h.configureWith(h.url)
 	h.start()

@@ -17,11 +17,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConditionsAreLoggedOnce: when they appear and when they are over, with fields to find them
 // by.
 func TestConditionsAreLoggedOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var log bytes.Buffer
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "agent.toml"), []byte(fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n", dir, dir)), 0o600); err != nil {
@@ -81,6 +83,7 @@ func told(message string) string {
 }
 
 func TestWritable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	if why := writable(dir); why != "" {
 		t.Error(why)

@@ -14,11 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConsumersAreWhatIsKnown: what a consumer is called follows from the drivers' lists and the
 // servers of the cell; where a list is missing, nothing is called no guest.
 func TestConsumersAreWhatIsKnown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	x := guestIndex{
 		guests: map[string]listedGuest{"here": {plugins.Guest{UUID: "here", Name: "i-1"}, "cn1"}, "there": {plugins.Guest{UUID: "there", Name: "i-2"}, "cn2"}},
 		names:  map[string]string{"here": "web", "building": "db"},
@@ -75,6 +77,7 @@ func (t *typesOf) ConsumerType(_ context.Context, uuid string) (string, error) {
 // TestConsumerTypesAreRead: once for each consumer that is no guest and holds something that is not
 // shared, at most 100 of them, and no more after an error.
 func TestConsumerTypesAreRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	of := func(uuids ...string) (list []control.Consumer) {
 		for _, uuid := range uuids {
 			list = append(list, control.Consumer{UUID: uuid, Kind: control.KindOther})

@@ -93,6 +93,7 @@ func (h *env) own(table string) (with string, away, back func()) {
 // TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one
 // write; those of another driver do not; and they lose it, by one write, when it is back.
 func TestDriverGone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "1s"`))
 	h.configure(table, h.node("other", "cn2", uuidB, `unavailable_grace = "1s"`))
@@ -133,6 +134,7 @@ func TestDriverGone(t *testing.T) {
 // the driver reported before, and one that finds them disabled enables them when the driver is
 // back. What an operator said stays.
 func TestDriverGoneAcrossARestart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
 	h.configure(table)
@@ -165,6 +167,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 // TestReasonOfAFormerDriver: the reasons about a driver end with it. The driver that is given the
 // node removes the trait.
 func TestReasonOfAFormerDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "300ms"`))
 	h.configure(table)
@@ -192,6 +195,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 
 // TestGraceOfNever, and one that a reload shortens.
 func TestGraceOfNever(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table, away, _ := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "0s"`))
 	h.configure(table)

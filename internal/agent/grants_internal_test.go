@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // contested is a consumer that another client writes so many times.
@@ -60,6 +61,7 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 // TestRemovingAllocations: what another client writes meanwhile is read again, a few times, and
 // nothing is done where there is nothing.
 func TestRemovingAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
 		c := &contested{writes: writes, held: providertree.ProviderResources{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
 		err := grants{c}.Remove(t.Context(), "u")
@@ -80,6 +82,7 @@ func TestRemovingAllocations(t *testing.T) {
 // one, the rest goes. Of a server that is on other hosts only, nothing is removed, and there is no
 // guest to build.
 func TestRemovingTheHostsPart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c := &contested{ours: []string{"p"}, held: providertree.ProviderResources{"p": {"VCPU": 1}, "other": {"VCPU": 1}}}
 	if err := (grants{c}).Remove(t.Context(), "u"); err != nil || len(c.held) != 1 || c.held["other"] == nil {
 		t.Errorf("%v, holds %v", err, c.held)
@@ -95,6 +98,7 @@ func TestRemovingTheHostsPart(t *testing.T) {
 
 // TestReasonsOfTheCell: any reason that a client gave to the compute API can be kept.
 func TestReasonsOfTheCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]string{
 		"a fan": "a fan", "": "disabled through the compute API, without a reason", " \n\t": "disabled through the compute API, without a reason",
 		"two\nlines": "two lines", "\x1b[31mred": "[31mred", "\u202eevil": "evil", strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",

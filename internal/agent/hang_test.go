@@ -47,6 +47,7 @@ const more = "total = 16"
 // that it did not answer (not that it refused), and it continues with its former configuration.
 // That it keeps no other driver waiting: TestHangingReloadIsAlive.
 func TestHangingReload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	keys := "timeouts = {configure = \"2s\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
@@ -74,6 +75,7 @@ func TestHangingReload(t *testing.T) {
 // passes of the other driver go on, also while one hangs. That the watchdog is fed meanwhile:
 // TestHangingReloadIsAlive, and for a pass that hangs the tests of the tracker.
 func TestHangingDriverIsGone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const keys = "unavailable_grace = \"1s\"\nrestart = {health_misses = 100}\n"
 	const brief = keys + "timeouts = {nodes = \"500ms\", update = \"500ms\", stop = \"500ms\"}" // only for calls that hang
@@ -106,6 +108,7 @@ func TestHangingDriverIsGone(t *testing.T) {
 // TestTimeoutsFollowAReload: the deadlines and the restart policy of a driver are changed without a
 // restart of its process.
 func TestTimeoutsFollowAReload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	file := filepath.Join(h.dir, "go")
 	config := fmt.Sprintf("update = \"wait\"\nfile = %q", file)
@@ -131,6 +134,7 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 // TestChangedExecutable: a reload takes a new executable into service, and no pass fails meanwhile,
 // of this driver or of another.
 func TestChangedExecutable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.chaos("", ""), h.node("fake", "cn2", uuidB, ""))
 	h.start()

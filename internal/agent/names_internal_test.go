@@ -8,10 +8,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPlanWarnsOfUnknownNames: of those that a plan writes, in whatever kind of operation.
 func TestPlanWarnsOfUnknownNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got := unknownNames([]reportclient.Operation{
 		{Kind: reportclient.SetInventories, Inventories: providertree.Inventories{"VCPUS": {Total: 1}, "VCPU": {Total: 1}}},
 		{Kind: reportclient.SetTraits, Traits: []string{"CUSTOM_A", "HW_CPU_X86_AVX9"}},

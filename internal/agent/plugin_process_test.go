@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // status is what the agent says of itself.
@@ -28,6 +29,7 @@ func (h *env) status() health.Status {
 // name, and not as a configuration that the driver refuses. The former process goes on, and the
 // condition goes when the takeover succeeds.
 func TestTakeoverThatFails(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
@@ -65,6 +67,10 @@ func TestTakeoverThatFails(t *testing.T) {
 		h.configure(h.node("fake", "cn1", uuidA, ""))
 		h.reload <- syscall.SIGHUP
 		h.await(mark, "resolved", "driver-takeover-failed")
+		testproc.Eventually(t, testproc.Patience, "the new process is the driver's", testproc.True(func() bool {
+			now := process()
+			return now != 0 && now != pid
+		}))
 		pid = process()
 	}
 	if p := h.status().Drivers[0].Plugin; p.Restarts != 0 || p.Replacements != 4 {
@@ -76,6 +82,7 @@ func TestTakeoverThatFails(t *testing.T) {
 // not crash. The condition has both digests and the key to correct, no start is tried meanwhile,
 // and a reload with the right digest has it run.
 func TestWrongDigestIsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	content, err := os.ReadFile(h.driver)
 	check(t, err)
@@ -100,6 +107,7 @@ func TestWrongDigestIsRefused(t *testing.T) {
 // TestRefusedByTheNewProcess: if the process that is to take over refuses the configuration, the
 // condition says that.
 func TestRefusedByTheNewProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
@@ -113,6 +121,7 @@ func TestRefusedByTheNewProcess(t *testing.T) {
 // TestPanickingDriverIsDegraded: its process is well, the log has one stack, and status says that
 // something is wrong.
 func TestPanickingDriverIsDegraded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const keys = "restart = {health_interval = \"1s\", health_misses = 100}\ntimeouts = {health = \"900ms\"}"
 	h.configure(h.chaos(keys, ""))
@@ -138,6 +147,7 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 // TestEachDriverHasADirectory: its own, below the state directory, unreadable for other users; it
 // outlives the driver.
 func TestEachDriverHasADirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	own := func(driver string) string { return filepath.Join(h.dir, "state", "drivers", driver) }
 	h.configure(h.node("fake", "cn1", uuidA, ""))
@@ -169,6 +179,7 @@ func TestEachDriverHasADirectory(t *testing.T) {
 // TestMachinesOfAFormerReleaseGoWithTheirDriver: they were in the directory that all drivers shared
 // with the agent.
 func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	shared := filepath.Join(h.dir, "state", "machines")
 	check(t, os.MkdirAll(shared, 0o700))
@@ -186,6 +197,7 @@ func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 
 // TestATraitThatIsLeftOut: a trait that was not sent to Placement is not logged as sent.
 func TestATraitThatIsLeftOut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const unknown = "HW_NO_SUCH_TRAIT"
 	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "inventories", `traits = ["`+unknown+`", "HW_CPU_X86_AVX2"], inventories`, 1))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // provide writes a provider.yaml that adds so many licences and a trait to the node.
@@ -32,6 +33,7 @@ providers:
 // TestProviderConfig: what the files say is added at the start, changed by a reload at once and
 // without one at a later pass, kept while they are invalid, and taken back when they go.
 func TestProviderConfig(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(4, "CUSTOM_RACK_7")
@@ -71,6 +73,7 @@ func TestProviderConfig(t *testing.T) {
 // TestProviderConfigInvalidAtTheStart: to go on without would take back what the files added
 // before.
 func TestProviderConfigInvalidAtTheStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(-1, "CUSTOM_RACK_7")

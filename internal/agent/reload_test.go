@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,33 +27,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// fakeDriver is the executable of the fake driver, built once; a copy for a second driver is beside
-// it.
-var fakeDriver = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "compute-driver-fake")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/compute-driver-fake")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the driver: %w\n%s", err, out)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	return path, testproc.WriteExecutable(filepath.Join(dir, "compute-driver-chaos"), content)
-})
+var binaries = testproc.Of("cmd/compute-driver-fake")
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := fakeDriver(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
 // environment is an agent in this process, with a bundled Placement.
 type env struct {
@@ -87,8 +62,6 @@ func (h *env) Write(b []byte) (int, error) {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	built, err := fakeDriver()
-	check(t, err)
 	dir := testproc.SocketDir(t)
 	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
@@ -107,8 +80,8 @@ func newEnv(t *testing.T) *env {
 	}))
 	h.url = web.URL
 	t.Cleanup(func() { web.Close(); _ = server.Close() })
-	check(t, os.Link(built, h.driver))
-	check(t, os.Link(filepath.Join(filepath.Dir(built), "compute-driver-chaos"), filepath.Join(dir, "compute-driver-chaos")))
+	binaries.Copy(t, "compute-driver-fake", h.driver)
+	binaries.Copy(t, "compute-driver-fake", filepath.Join(dir, "compute-driver-chaos"))
 	return h
 }
 
@@ -218,6 +191,7 @@ const (
 // TestReloadNeverEndsTheAgent: whatever is wrong with a driver that a reload adds, the drivers that
 // work go on.
 func TestReloadNeverEndsTheAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		added func(*env) string
 		said  []string
@@ -247,6 +221,7 @@ func TestReloadNeverEndsTheAgent(t *testing.T) {
 // TestReenabledDriverIsReported also if its first start failed: the plugin's supervisor goes on
 // trying, so must the tracker.
 func TestReenabledDriverIsReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
@@ -267,6 +242,7 @@ func TestReenabledDriverIsReported(t *testing.T) {
 // TestDriverDisabledDuringStartUp: a reload may take a driver away while the agent still waits for
 // another's first pass.
 func TestDriverDisabledDuringStartUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	release := h.hold(uuidB)
 	slow := h.node("aaa", "cn2", uuidB, "")
@@ -283,6 +259,7 @@ func TestDriverDisabledDuringStartUp(t *testing.T) {
 
 // TestNothingToRunIsNeverReady: an agent that must not start does not tell systemd that it has.
 func TestNothingToRunIsNeverReady(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure()
 	h.start()
@@ -299,6 +276,7 @@ func TestNothingToRunIsNeverReady(t *testing.T) {
 // TestTwoDriversOneNode: at the first start no driver has the node, so neither gets it, whichever
 // answers first; the agent stays up and the other nodes of both drivers are reported.
 func TestTwoDriversOneNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.start()
@@ -317,6 +295,7 @@ func TestTwoDriversOneNode(t *testing.T) {
 // TestSecondDriverForANode: one that a reload brings is held, the first goes on, and the log says
 // why, once.
 func TestSecondDriverForANode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
@@ -335,6 +314,7 @@ func TestSecondDriverForANode(t *testing.T) {
 // TestATreeThatIsBeingWrittenIsNotWell: while a pass writes, the status says how far it is, not
 // that all is well.
 func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table := h.node("fake", "cn1", uuidA, "")
 	h.configure(table)

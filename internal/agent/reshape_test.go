@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // tell makes a request to Placement beside the agent.
@@ -47,6 +48,7 @@ func (h *env) gpus(more string) string {
 
 // TestHeldNodeIsTriedAgainByAReload: what a reload fixes, a reload releases.
 func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.used()
 	hold := "[reshape]\non_failure = \"hold\"\n"
@@ -67,6 +69,7 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 
 // TestHoldIsTakenOverByAReload: on_failure itself needs no restart.
 func TestHoldIsTakenOverByAReload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.used()
 	h.configure(h.gpus(`faults.reshape = "invent"`), "[reshape]\non_failure = \"hold\"\n")
@@ -82,6 +85,7 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 
 // TestDamagedJournalDoesNotStopTheAgent: a finished entry that cannot be read is only logged.
 func TestDamagedJournalDoesNotStopTheAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	dir := filepath.Join(h.dir, "state", journal.DirName)
 	check(t, os.MkdirAll(dir, 0o700))

@@ -9,9 +9,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestUnknownStandardNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	got := agent.UnknownStandardNames([]string{"VCPUS", "VCPU", "CUSTOM_VCPUS", "ZZZ", "VCPUS"}, []string{"HW_CPU_X86_AVX9", "CUSTOM_X", "COMPUTE_NODE", "XYZZY_PLUGH"})
 	want := []string{
 		"the resource class VCPUS is not in os-resource-classes 1.1.0, and a Placement without it rejects the provider's inventory; did you mean VCPU?",

@@ -11,11 +11,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRefusal: a condition sends an operator to the configuration only if the configuration is
 // wrong.
 func TestRefusal(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const path = "/opt/compute-driver-fake"
 	takeover := func(err error) error { return &host.TakeoverError{Path: path, Err: err} }
 	for name, c := range map[string]struct {

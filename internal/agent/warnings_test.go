@@ -9,12 +9,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWarningsAreNoFailure: a driver that warns is healthy, and what it warns of is in the log
 // once, in the status and one condition. A process that is started again and warns of the same
 // changes nothing.
 func TestWarningsAreNoFailure(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const keys = "restart = {health_interval = \"1s\", health_misses = 100}\ntimeouts = {health = \"900ms\"}"
 	warning := h.node("fake", "cn1", uuidA, keys) + `warnings = {"numa-memory" = "it differs", "gpu-clock" = "GPU 0\nis slow"}` + "\n"

@@ -129,6 +129,7 @@ func TestHangingReloadIsAlive(t *testing.T) {
 
 // TestStopDuringAHangingReload: the agent ends, and does not wait for the driver.
 func TestStopDuringAHangingReload(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.deadline = "1s"
 	const keys = "timeouts = {nodes = \"300ms\", update = \"300ms\", configure = \"1h\", stop = \"500ms\"}\nrestart = {health_misses = 100}"

@@ -42,6 +42,7 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 // TestMetricsAndProbes: what a whole agent tells Prometheus and those who probe it, traced on the
 // way.
 func TestMetricsAndProbes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	address := testproc.FreeAddress(t)
 	// A collector that does not run disturbs nothing.
@@ -115,6 +116,7 @@ func compact(page string) string {
 
 // TestMetricsAddressThatIsTaken: the address is configured, so this is an error.
 func TestMetricsAddressThatIsTaken(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -140,6 +141,7 @@ func guest(uuid string) plugins.Guest {
 // TestOrphanedAllocationsAreDeleted once there is proof, and not before; each write costs one more
 // list of the guests.
 func TestOrphanedAllocationsAreDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		for _, uuid := range []string{"stays", "goes", "goes too"} {
@@ -180,6 +182,7 @@ func TestOrphanedAllocationsAreDeleted(t *testing.T) {
 // TestNothingIsWrittenUnlessAllIsKnown: each reason, before the first write or between two, and
 // what the report says of it.
 func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	crash := errors.New("the process has ended")
 	for name, c := range map[string]struct {
 		prepare func(*host, *audit.Request)
@@ -251,6 +254,7 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 // TestGuestsWithoutAllocationsGetThem, with the owner that an operator supplies where the driver
 // knows none.
 func TestGuestsWithoutAllocationsGetThem(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t)
 		unowned := guest("b")
@@ -287,6 +291,7 @@ func TestGuestsWithoutAllocationsGetThem(t *testing.T) {
 // TestUnknownNodeIsRefused, with the names that there are; without a name every node is meant, also
 // of a host without any.
 func TestUnknownNodeIsRefused(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	h := newHost(t)
 	ask := func(node string) string {
 		_, err := h.auditor.Audit(t.Context(), audit.Request{Node: node})
@@ -321,6 +326,7 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 // TestSightingsOfSeveralNodes: a guest that moved between the nodes of a host is gone since it left
 // the last one, and was first seen on the first; as long as it is on one, it is not gone.
 func TestSightingsOfSeveralNodes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the virtual clock's
 	hour := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Hour) }
 	for name, c := range map[string]struct {
@@ -376,6 +382,7 @@ func TestSightingsOfSeveralNodes(t *testing.T) {
 // TestWhatIsRemembered: the guests of every node that answered, but of no node whose uuid is new;
 // a record that cannot be written is logged, one that cannot be read is the node's error.
 func TestWhatIsRemembered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	h := newHost(t)
 	h.auditor.Seen, h.auditor.NewNode = resourcetracker.OpenSeenGuests(dir), cn2

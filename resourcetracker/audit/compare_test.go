@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Providers of the node, and others.
@@ -55,6 +56,7 @@ var hourOld = audit.Proof{MinAge: time.Hour}
 
 // TestOrphans: what is reported, and what is missing for it to be deleted.
 func TestOrphans(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	gone := map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
 	for name, tc := range map[string]struct {
 		change func(*audit.Input, *audit.Proof)
@@ -146,6 +148,7 @@ func TestOrphans(t *testing.T) {
 
 // TestUnaccountedGuests: who holds nothing, or something else.
 func TestUnaccountedGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	has := resources{root: {"VCPU": 2}, gpu: {"CUSTOM_GPU": 1}}
 	whole := plugins.Guest{UUID: "g", Name: "vm", ProjectID: "p", UserID: "u", Resources: has}
 	for name, tc := range map[string]struct {
@@ -215,6 +218,7 @@ func TestUnaccountedGuests(t *testing.T) {
 
 // TestOvercommitted: with the numbers, and without inventory too.
 func TestOvercommitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	in := node(held("a", resources{root: {"VCPU": 7, "MEMORY_MB": 1}, gpu: {"CUSTOM_GPU": 2}}), held("b", resources{root: {"VCPU": 6}}))
 	in.Guests = []plugins.Guest{{UUID: "a"}, {UUID: "b"}}
 	got := audit.Compare(in, hourOld, audit.Owner{})
@@ -233,6 +237,7 @@ func TestOvercommitted(t *testing.T) {
 // young, or was neither seen nor named, or is not named and was written after it went, or while
 // no guest is listed; and every consumer is either a guest or an orphan.
 func TestProof(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
 		var consumers []reportclient.Consumer
@@ -275,6 +280,7 @@ func TestProof(t *testing.T) {
 
 // TestOutcomes: what counts as fixed.
 func TestOutcomes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
 		outcome          audit.Outcome
 		clean, accounted bool
@@ -293,6 +299,7 @@ func TestOutcomes(t *testing.T) {
 
 // TestOrphansOfAnEmptyNode: a driver that lists no guest is no proof that a consumer is gone.
 func TestOrphansOfAnEmptyNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	in := node(held("o", resources{root: {"VCPU": 1}}))
 	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
 	if got := audit.Compare(in, hourOld, audit.Owner{}).Orphans[0].Kept; !strings.Contains(got, "lists no guests on this node") {
@@ -307,6 +314,7 @@ func TestOrphansOfAnEmptyNode(t *testing.T) {
 // TestOrphansOnASharingProvider: what a provider of the tree shares with other hosts may be held by
 // their guests, who were guests here before.
 func TestOrphansOnASharingProvider(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	in := node(held("g", resources{root: {"VCPU": 1}}),
 		held("moved", resources{share: {"DISK_GB": 5}, far: {"VCPU": 1}}),
 		held("evacuated", resources{root: {"VCPU": 1}, share: {"DISK_GB": 5}, far: {"VCPU": 1}}))
@@ -329,6 +337,7 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 // TestRequestedResources: what a guest was requested with is for guests that hold nothing. It says
 // nothing against what others hold.
 func TestRequestedResources(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	requested := resources{root: {"VCPU": 2}}
 	in := node(held("a", resources{root: {"VCPU": 4}}))
 	in.Guests = []plugins.Guest{

@@ -8,11 +8,13 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWhatComesBetweenIsNoticed: the list of guests from right before a write decides, on whichever
 // node the guest is.
 func TestWhatComesBetweenIsNoticed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const root, other, guest = "root", "other", "guest"
 	has := providertree.ProviderResources{root: {"VCPU": 1}}
 	in := Input{Node: plugins.Node{Name: "cn1", UUID: root}, Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}

@@ -38,6 +38,7 @@ func open(t *testing.T, dir string) *identity.State {
 
 // TestSettle is the table in the package's documentation.
 func TestSettle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	first := identity.Self{UUID: mine, Host: "cn1", Machine: machineA}
 	for name, c := range map[string]struct {
 		before   identity.Self // of the former start; zero: this is the first
@@ -113,6 +114,7 @@ func refused(t *testing.T, err error, parts ...string) {
 
 // TestFirstStart: only the first start may make a new identity.
 func TestFirstStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		found   string // a file in the state directory
 		refused string
@@ -161,6 +163,7 @@ func (g guests) Guests(context.Context, *providertree.Tree, string) ([]plugins.G
 }
 
 func TestAdmit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	running := guests{list: []plugins.Guest{{UUID: "cccccccc-0000-4000-8000-000000000003", Name: "own"}, {UUID: other, Name: "db1", ProjectID: "p"}, {UUID: mine, UserID: "u"}}}
 	for name, c := range map[string]struct {
 		known    bool // Placement knows the node
@@ -218,6 +221,7 @@ func TestAdmit(t *testing.T) {
 
 // TestAsNewIsForOnce: as soon as Placement has the node, it is known there again.
 func TestAsNewIsForOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
 	if err := s.AllowAsNew("cn1"); err == nil {
@@ -235,6 +239,7 @@ func TestAsNewIsForOnce(t *testing.T) {
 
 // TestReportedIsQuiet: a node that is noted costs no write.
 func TestReportedIsQuiet(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
 	if err := s.Reported(cn1, "fake"); err == nil {
@@ -254,6 +259,7 @@ func TestReportedIsQuiet(t *testing.T) {
 
 // TestRenaming: what was begun is remembered, and its end makes the host who it is now.
 func TestRenaming(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
 	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})
@@ -282,6 +288,7 @@ func TestRenaming(t *testing.T) {
 
 // TestRenamingBeforeTheFirstStart: the renamed node is this host then.
 func TestRenamingBeforeTheFirstStart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := open(t, t.TempDir())
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
 	if r, _ := s.Record(); r.UUID != mine || r.Host != "cn2" {
@@ -297,6 +304,7 @@ func TestRenamingBeforeTheFirstStart(t *testing.T) {
 
 // TestOwner: a node belongs to the driver that it was given to, until that one has reported it.
 func TestOwner(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := open(t, t.TempDir())
 	if err := s.Give(mine, "a"); err == nil {
 		t.Error("given on a host that was never started")
@@ -325,6 +333,7 @@ func TestOwner(t *testing.T) {
 
 // TestReportedNodesAreNamed: three at most.
 func TestReportedNodesAreNamed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for n, want := range map[int]string{3: "cn1 (aaaaaaaa-0000-4000-8000-000000000001), cn2 (aaaaaaaa-0000-4000-8000-000000000002), cn3 (aaaaaaaa-0000-4000-8000-000000000003)", 5: "000000000003), 2 more"} {
 		s := open(t, t.TempDir())
 		check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1", Machine: machineA}))
@@ -342,6 +351,7 @@ func TestReportedNodesAreNamed(t *testing.T) {
 
 // TestAssume: what was reported under the former identity is not this host's any more.
 func TestAssume(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := open(t, t.TempDir())
 	check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1"}))
 	check(t, s.Reported(cn1, "fake"))
@@ -381,6 +391,7 @@ func TestAssume(t *testing.T) {
 
 // TestDamagedFile: what cannot be understood is refused, and left as it is.
 func TestDamagedFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]string{
 		"empty":                                 "",
 		"cut short":                             `{"version": 1, "uuid": "aaaaaaaa-`,
@@ -405,6 +416,7 @@ func TestDamagedFile(t *testing.T) {
 // TestMachine: the hash is what `systemd-id128 machine-id
 // --app-specific=5b0c1f0e8a2d4d399d6bf1f2a6c0b7e4` prints on a machine of this id.
 func TestMachine(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		content, want string
 		fails         bool

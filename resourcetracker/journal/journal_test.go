@@ -111,6 +111,7 @@ func read(t *testing.T, stateDir string) []Entry {
 }
 
 func TestEntryIsKeptWhole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
 	j.Label(root, Label{Node: "cn1", Undoes: 4})
@@ -164,6 +165,7 @@ const version1 = `{
 // TestFileOfVersion1: what a former version of the agent left open is read, and stays whole when
 // its outcome is recorded.
 func TestFileOfVersion1(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, DirName, fileName(1, root, true)), []byte(version1), 0o600))
@@ -198,6 +200,7 @@ func (p *posted) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestTheRequestItselfIsKept: the file holds the body of the POST, byte for byte, also once its
 // outcome is known.
 func TestTheRequestItselfIsKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir, requests := t.TempDir(), &posted{}
 	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: requests}, ReshapeLog: open(t, dir)})
 	check(t, err)
@@ -223,6 +226,7 @@ func TestTheRequestItselfIsKept(t *testing.T) {
 // an entry that is open, or finished, or none; never half of one, and never one of a reshape that
 // was not allowed to be posted as finished.
 func TestCrashAtEveryStep(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, cause := range []error{syscall.ENOSPC, syscall.EACCES, syscall.EIO} {
 		for _, step := range []string{"mkdir", "write", "rename", "syncdir"} {
 			t.Run(fmt.Sprintf("begin, %s, %v", step, cause), func(t *testing.T) {
@@ -288,6 +292,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 // TestEntryThatCannotBeWithdrawnIsOpen: it may be found after a crash, so it counts as one of which
 // nothing is known.
 func TestEntryThatCannotBeWithdrawnIsOpen(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
@@ -314,6 +319,7 @@ func (stuck) Remove(string) error  { return syscall.EIO }
 // TestFinishedEntryCounts: a crash between the writing of an outcome and the removal of the open
 // file leaves both.
 func TestFinishedEntryCounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
 	check(t, j.Begin(root, sample()))
@@ -338,6 +344,7 @@ func TestFinishedEntryCounts(t *testing.T) {
 
 // TestHistoryIsOfOneNode, without what cannot be read.
 func TestHistoryIsOfOneNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
 	for _, of := range []string{root, other, root} {
@@ -367,6 +374,7 @@ func TestHistoryIsOfOneNode(t *testing.T) {
 }
 
 func TestUnknownOutcomeStaysOpen(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	j := open(t, t.TempDir())
 	check(t, j.Begin(root, sample()))
 	check(t, j.End(root, reportclient.ReshapeUnknown))
@@ -390,6 +398,7 @@ func TestUnknownOutcomeStaysOpen(t *testing.T) {
 // TestDamagedFiles: damaged files of finished reshapes are reported and stop nothing; one of an
 // open reshape is reported as unresolved for its node.
 func TestDamagedFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	damages := map[string]string{
 		"cut short":          `{"version": 1, "id": 1, "ro`,
 		"empty":              ``,
@@ -437,6 +446,7 @@ func TestDamagedFiles(t *testing.T) {
 }
 
 func TestOtherFilesAreLeftAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
 	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-not-a-uuid.json", "0-" + root + ".json", "000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
@@ -457,6 +467,7 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 // TestOldEntriesGo: a hundred finished ones are kept, those that did not happen go first, and none
 // that is open goes.
 func TestOldEntriesGo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
 	check(t, j.Begin(other, sample())) // 1, never ends

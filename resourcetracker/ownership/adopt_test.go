@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // novaTree is a node as Nova leaves it: two pGPUs (one with a type trait by hand), a PCI device, an
@@ -23,6 +24,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 CUSTOM_LICENSE=2 COMPUTE_NODE CUSTO
 nfs DISK_GB=1000 MISC_SHARES_VIA_AGGREGATE @shared`
 
 func TestAdopt(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		known, bare, want string
 	}{
@@ -96,6 +98,7 @@ cn1 VCPU=8
 // TestAdoptOfDeniedTraits: what the host does not have was set on its root by the former agent, and
 // on a child perhaps by any client.
 func TestAdoptOfDeniedTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 HW_A HW_B\n  gpu0 VGPU=1 HW_A")
 	r := Adopt(root, "cn1", "fake", known, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1"), []string{"HW_A"})
 	if diff := cmp.Diff("cn1 driver VCPU:driver HW_A:driver\ngpu0 driver VGPU:driver", owners(r)); diff != "" {
@@ -104,6 +107,7 @@ func TestAdoptOfDeniedTraits(t *testing.T) {
 }
 
 func TestAdoptOfNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, known := range []*providertree.Tree{nil, {}} {
 		if r := Adopt(root, "cn1", "fake", known, nil, nil); len(r.Providers) != 0 || r.Root != root {
 			t.Errorf("%+v", r)
@@ -117,6 +121,7 @@ func TestAdoptOfNothing(t *testing.T) {
 // TestNovasTreeIsTakenOverWithoutAWrite: a driver that finds its children by name and says what
 // Nova said changes nothing, and from then on a device that is gone goes.
 func TestNovasTreeIsTakenOverWithoutAWrite(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, novaTree)
 	bare := tree(t, `
 cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
@@ -159,6 +164,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
 // TestVGPULeavesTheRootAtTheFirstContact: the driver that comes after an upgrade has VGPU on
 // children, so what is on the root is what it reported before.
 func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, `cn1 VCPU=8 VGPU=4 CUSTOM_LICENSE=1`)
 	answer := tree(t, `
 cn1 VCPU=8

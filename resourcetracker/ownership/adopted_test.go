@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // reported makes passes in which the driver answers so, one after the other, and returns what
@@ -71,6 +72,7 @@ func flatAnswer(edit func(*providertree.Tree)) func(*providertree.Tree) {
 }
 
 func TestGiveBackRestoresTheTree(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -130,6 +132,7 @@ func TestGiveBackRestoresTheTree(t *testing.T) {
 }
 
 func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	before := tree(t, novaTree)
 	now, record, adopted := reported(t, before, nil, flatAnswer(func(tr *providertree.Tree) {
 		if !tr.Exists(uid("cell")) {
@@ -150,6 +153,7 @@ func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
 // TestGiveBackWithoutSnapshot: an earlier version adopted the node. What is certainly the agent's
 // goes, the rest is listed.
 func TestGiveBackWithoutSnapshot(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	made, err := providertree.ChildUUID(root, "gpu0")
 	if err != nil {
 		t.Fatal(err)
@@ -194,6 +198,7 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 
 // TestAdoptedFollowsARenamedHost, and what is named after it, and nothing else.
 func TestAdoptedFollowsARenamedHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := NewAdopted(root, tree(t, "cn1\n  cn1_gpu\n  cn10_gpu\n  x_cn1_gpu\n  gpu#cn1_\ncn2"))
 	a.Rename("cn1", "new")
 	var got []string
@@ -206,6 +211,7 @@ func TestAdoptedFollowsARenamedHost(t *testing.T) {
 }
 
 func TestAdoptedFileThatIsDamaged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	store := Open(t.TempDir())
 	if a, err := store.LoadAdopted(root); a != nil || err != nil {
 		t.Error(a, err)

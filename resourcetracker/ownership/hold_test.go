@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // life is a node from pass to pass, with its record on disk in between.
@@ -97,6 +98,7 @@ func keeper(t rapid.TB, total int64) func(*providertree.Tree) {
 // TestADeviceThatComesBackIsAsItWas, though it was closed while it was gone, and again when it is
 // in use no more.
 func TestADeviceThatComesBackIsAsItWas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		before string
 		used   int64
@@ -133,6 +135,7 @@ func TestADeviceThatComesBackIsAsItWas(t *testing.T) {
 
 // TestWhatIsUsedLessWhileItIsGone is remembered as it was at first.
 func TestWhatIsUsedLessWhileItIsGone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8,reserved=1")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	for i, closed := range []string{"VGPU=3,reserved=3", "VGPU=2,reserved=2", "VGPU=1,reserved=1"} {
@@ -146,6 +149,7 @@ func TestWhatIsUsedLessWhileItIsGone(t *testing.T) {
 // TestWhatIsUsedMoreWhileItIsGone, by a move that was under way, until the closed one looks like
 // the one before, which an operator had reserved.
 func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=2,reserved=2")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	for _, used := range []int64{1, 2, 1} {
@@ -162,6 +166,7 @@ func TestWhatIsUsedMoreWhileItIsGone(t *testing.T) {
 // TestNovasDeviceThatIsGoneAtFirstSight: the agent takes over from Nova while a device is
 // unavailable, so that no record has it.
 func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 OWNER_NOVA")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver")
 	used := providertree.ProviderResources{uid("gpu0"): {"VGPU": 1}}
@@ -181,6 +186,7 @@ func TestNovasDeviceThatIsGoneAtFirstSight(t *testing.T) {
 
 // TestAnotherClientsChangeOfAClosedInventoryStays: the former inventory is not restored over it.
 func TestAnotherClientsChangeOfAClosedInventoryStays(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	l := &life{t: t, known: tree(t, "cn1 VCPU=8\n  gpu0 VGPU=8")}
 	l.record = owned(t, l.known, "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver")
 	l.pass(providertree.ProviderResources{uid("gpu0"): {"VGPU": 2}}, keeper(t, 0))
@@ -191,6 +197,7 @@ func TestAnotherClientsChangeOfAClosedInventoryStays(t *testing.T) {
 }
 
 func TestHoldRemembersWhatTheAgentCloses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		known, desired, record string
 		draining               Draining
@@ -220,6 +227,7 @@ func TestHoldRemembersWhatTheAgentCloses(t *testing.T) {
 }
 
 func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VGPU=2,reserved=2 FPGA=1,reserved=1")
 	former := owned(t, known, "cn1 driver VGPU:driver FPGA:driver")
 	for class, total := range map[string]int64{"VGPU": 4, "FPGA": 3} {
@@ -237,6 +245,7 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 // TestAMissingDeviceLeavesNoTrace: whatever is used of it while it is unavailable, when it is back
 // all is as if it had stayed.
 func TestAMissingDeviceLeavesNoTrace(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 8).Draw(t, "total")
 		inv := providertree.Inventory{Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), AllocationRatio: rapid.Float64Range(0.5, 4).Draw(t, "ratio")}

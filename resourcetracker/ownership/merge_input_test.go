@@ -9,11 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestProviderYAMLOnNeutronsChildHasNoConflictWithItself: the driver does not write that provider
 // again, so what the operator added to it is there in each pass.
 func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5")
 	record := owned(t, known, "cn1 driver VCPU:driver")
 	operator := Layer{Owner: Operator, Providers: entryFor("br_eth0", providertree.Inventories{"CUSTOM_N": {Total: 2}}, "CUSTOM_X")}
@@ -37,6 +39,7 @@ func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
 }
 
 func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8")
 	for name, in := range map[string]Input{
 		"no answer":                    {Root: root, Known: known},
@@ -57,6 +60,7 @@ func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
 
 // TestFormerRecordHasTheTraitsThatMove as the driver's, also if there is none yet.
 func TestFormerRecordHasTheTraitsThatMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known, answer := tree(t, "cn1 VCPU=8 HW_A HW_B\n  gpu0 VGPU=1"), tree(t, "cn1 VCPU=8 HW_B\n  gpu0 VGPU=1 HW_A")
 	for record, want := range map[*Record]string{
 		nil: "cn1 HW_A:driver", owned(t, known, "cn1 driver VCPU:driver HW_B:agent\ngpu0 driver VGPU:driver"): "cn1 driver VCPU:driver HW_A:driver HW_B:agent\ngpu0 driver VGPU:driver",
@@ -72,6 +76,7 @@ func TestFormerRecordHasTheTraitsThatMove(t *testing.T) {
 }
 
 func TestMergeHandsOnNamedResourcesAndGenerations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8\n  pmem CUSTOM_PMEM=2\n  theirs")
 	answer := known.Clone()
 	must(t, answer.SetGeneration(root, 99)) // a driver has no say in it

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -149,6 +150,7 @@ func drawAnswer(t *rapid.T, base *providertree.Tree, place bool) *providertree.T
 
 // TestMergeAgainstModel compares a merge with the table of the package comment read item by item.
 func TestMergeAgainstModel(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		in.Answer = drawAnswer(t, in.Base, false)
@@ -343,6 +345,7 @@ func (m model) symbol(_ string, has func(*providertree.Tree) bool, recorded Owne
 
 // TestMergeKeepsItsPromises: whatever a driver does, also with names and parents.
 func TestMergeKeepsItsPromises(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	refused := 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // mergeCase is one rule: what is there, what is ours of it, what the driver and the layers say, and
@@ -509,6 +510,7 @@ cn1 VCPU=8
 }
 
 func TestMerge(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range mergeCases {
 		t.Run(name, func(t *testing.T) {
 			known := tree(t, c.known)

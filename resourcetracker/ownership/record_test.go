@@ -9,9 +9,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X\n  nic\n  pf"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator\nnic driver\npf former-driver")
 	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0\n  nic CUSTOM_Y\n  pf"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver\nnic CUSTOM_Y:operator\npf driver")
 	old.Created, old.Shape, newer.Shape = true, 2, 3
@@ -38,6 +40,7 @@ func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
 }
 
 func TestUnionWithNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := owned(t, tree(t, "cn1 VCPU=8"), "cn1 driver VCPU:driver")
 	var none *Record
 	if got := none.Union(nil); got != nil {
@@ -51,6 +54,7 @@ func TestUnionWithNothing(t *testing.T) {
 }
 
 func TestEqualSeesEveryField(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	make := func() *Record {
 		r := owned(t, tree(t, "cn1 VCPU=8,ratio=1.5 HW_A @a\n  gpu0 VGPU=1"), "cn1 driver VCPU:driver HW_A:agent @a:driver\ngpu0 driver")
 		r.Shape = 1
@@ -105,6 +109,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 }
 
 func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 COMPUTE_STATUS_DISABLED\n  br_eth0 CUSTOM_X")
 	record := owned(t, known, "cn1 driver VCPU:driver")
 	before := record.Clone()
@@ -124,6 +129,7 @@ func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
 }
 
 func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=1 COMPUTE_NODE CUSTOM_T CUSTOM_RACK HW_A @a @b\n  br_eth0 BW=5 CUSTOM_T")
 	record := owned(t, known, "cn1 driver VCPU:driver CUSTOM_A:operator COMPUTE_NODE:agent CUSTOM_T:operator HW_A:driver @a:operator @b:driver\nbr_eth0 CUSTOM_T:operator")
 	record.Providers[uid("gone")] = Provider{Name: "gone", Traits: map[string]Owner{"CUSTOM_T": Operator}}
@@ -137,6 +143,7 @@ func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
 
 // TestStripShowsWhatOthersPutOnAFormerDriversProvider, of whatever kind it is.
 func TestStripShowsWhatOthersPutOnAFormerDriversProvider(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, items := range []string{"", "CUSTOM_A=1", "HW_A", "@a", "CUSTOM_A=1 HW_A", "CUSTOM_A=1 @a", "HW_A @a", "CUSTOM_A=1 HW_A @a"} {
 		known := tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 "+items)
 		want := known.Clone()
@@ -151,6 +158,7 @@ func TestStripShowsWhatOthersPutOnAFormerDriversProvider(t *testing.T) {
 }
 
 func TestDriftListsWhatAnotherClientChanged(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	applied := tree(t, "cn1 VCPU=8 CUSTOM_A=1 HW_A HW_B @a @b\n  gpu0 VGPU=1\n  gpu1 VGPU=1\n  gpu2 VGPU=1\n  br_eth0 CUSTOM_X")
 	record := owned(t, applied, "cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent HW_B:driver @a:driver @b:driver\ngpu0 driver VGPU:driver\ngpu1 driver\ngpu2 driver\nbr_eth0 CUSTOM_X:operator")
 	if drift := record.Drift(applied); drift != nil {
@@ -205,6 +213,7 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 // TestUnionSurvivesACrash: wherever between the two trees the writes end, nothing of ours is
 // attributed to another client: the next pass comes to the same tree.
 func TestUnionSurvivesACrash(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		in.Reshape, in.Layers = false, nil

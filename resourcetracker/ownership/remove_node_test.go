@@ -101,6 +101,7 @@ func removable(t *testing.T) (*fakePlacement, *ownership.Record) {
 
 // TestRemoveNodeOnlyIfAllIsOurs lists every blocker; with one, nothing is deleted.
 func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		change func(*fakePlacement, *ownership.Record) error
 		want   []string // each a part of one blocker, and all that there are
@@ -180,6 +181,7 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 // TestRemoveNodeStopsAtAConflict: another client wrote to the first provider to delete after it was
 // checked, which no deletion explains.
 func TestRemoveNodeStopsAtAConflict(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p, record := removable(t)
 	p.meanwhile = func() { check(t, p.tree.SetGeneration(gpu, 4)) }
 	store := ownership.Open(t.TempDir())
@@ -192,6 +194,7 @@ func TestRemoveNodeStopsAtAConflict(t *testing.T) {
 // TestRemoveNodeResumesAfterFailure keeps the record of a node that is half deleted, and the next
 // call finishes it.
 func TestRemoveNodeResumesAfterFailure(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p, record := removable(t)
 	p.broken = root
 	store := ownership.Open(t.TempDir())

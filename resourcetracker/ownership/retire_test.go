@@ -12,9 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestDrain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		known, desired string
 		used           providertree.ProviderResources // by key of the provider
@@ -138,6 +140,7 @@ cn1 VCPU=8
 }
 
 func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 VGPU=2\n  gone VGPU=1\n  empty HW_A\n  same CUSTOM_A=1\n  smaller CUSTOM_A=2\n  grown CUSTOM_A=1\n  ratio CUSTOM_A=1,ratio=2\n  unborn ! CUSTOM_A=1")
 	desired := tree(t, "cn1 VCPU=8\n  same CUSTOM_A=1\n  smaller CUSTOM_A=1\n  grown CUSTOM_A=9\n  ratio CUSTOM_A=1,ratio=1")
 	if diff := cmp.Diff([]string{root, uid("gone"), uid("smaller")}, Shrinking(known, desired)); diff != "" {
@@ -151,6 +154,7 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 // TestDrainInventoryIsOursUntilItGoes follows a device that is taken out while it is allocated,
 // through the passes until it is free.
 func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 VGPU=4 CUSTOM_RACK\n  gpu0 VGPU=2 CUSTOM_BY_HAND")
 	record := owned(t, known, "cn1 driver VCPU:driver VGPU:driver\ngpu0 driver VGPU:driver")
 	// always the same, as a driver gives it that makes all again
@@ -187,6 +191,7 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 
 // TestEnoughIsTheLeastTotal compares with counting.
 func TestEnoughIsTheLeastTotal(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		inv := providertree.Inventory{Total: rapid.Int64Range(1, 40).Draw(t, "total"), AllocationRatio: rapid.Float64Range(0.1, 20).Draw(t, "ratio")}
 		inv.Reserved = rapid.Int64Range(0, inv.Total).Draw(t, "reserved")
@@ -207,6 +212,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 // TestDrainKeepsItsPromises: nothing that is used goes or lacks room, nothing that is not used is
 // kept, and it is at rest.
 func TestDrainKeepsItsPromises(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		known, desired := in.Known, drawAnswer(t, in.Known, true)

@@ -25,6 +25,7 @@ func someRecord(t testing.TB) *Record {
 }
 
 func TestSaveAndLoad(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := Open(dir)
 	if r, err := s.Load(root); r != nil || err != nil {
@@ -50,6 +51,7 @@ func TestSaveAndLoad(t *testing.T) {
 
 // TestFileFormat: people read it, and backups outlive versions.
 func TestFileFormat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := owned(t, tree(t, "cn1 VCPU=8 HW_A"), "cn1 driver VCPU:driver HW_A:agent")
 	content, err := encode(r)
 	if err != nil {
@@ -92,6 +94,7 @@ func TestFileFormat(t *testing.T) {
 // TestFileFormatOfWhatIsHeldBack: an agent that does not know of it must not take the file for its
 // own.
 func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	r := owned(t, tree(t, "cn1 VGPU=2,reserved=2"), "cn1 VGPU:driver")
 	stock := r.Providers[root].Inventories["VGPU"]
 	stock.Held = &providertree.Inventory{Total: 8}
@@ -113,6 +116,7 @@ func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
 }
 
 func TestRoundTrip(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord(t, drawWorld(t).Known)
 		r.Created, r.Pending = rapid.Bool().Draw(t, "created"), rapid.Bool().Draw(t, "pending")
@@ -132,6 +136,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	whole, err := encode(someRecord(t))
 	if err != nil {
 		t.Fatal(err)
@@ -185,6 +190,7 @@ func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
 
 // TestProblemsOfAFileAreShort: ten of them, each with the beginning of what is wrong.
 func TestProblemsOfAFileAreShort(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for n, want := range map[int]int{9: 9, 10: 10, 11: 10, 12: 10} {
 		r := someRecord(t)
 		for i := range n {
@@ -197,6 +203,7 @@ func TestProblemsOfAFileAreShort(t *testing.T) {
 }
 
 func TestSaveRefusesARecordThatCouldNotBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := Open(t.TempDir())
 	for name, change := range map[string]func(*Record){
 		"root":     func(r *Record) { r.Root = "../../etc/passwd" },
@@ -226,6 +233,7 @@ func TestSaveRefusesARecordThatCouldNotBeRead(t *testing.T) {
 }
 
 func TestListAndRemove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := Open(t.TempDir())
 	if all, err := s.List(); err != nil || all != nil {
 		t.Fatalf("%v, %v", all, err)
@@ -313,6 +321,7 @@ func (d *faultyDisk) SyncDir(dir string) error {
 // TestCrashAtEveryStepOfASave: the old record or the new one is there, whole, and a save that said
 // nothing has happened.
 func TestCrashAtEveryStepOfASave(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for steps := range 4 {
 		dir := t.TempDir()
 		old, newer := someRecord(t), someRecord(t)
@@ -334,6 +343,7 @@ func TestCrashAtEveryStepOfASave(t *testing.T) {
 
 // TestWhatASaveCosts: nothing when it is the same, unless it is not known to be on disk.
 func TestWhatASaveCosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	disk := &faultyDisk{steps: 100}
 	s := Open(t.TempDir())
 	s.disk = disk

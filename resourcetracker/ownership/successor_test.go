@@ -9,12 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSuccessorRemovesWhatTheFormerDriverLeft: a node passes from one driver to another. What only
 // the former one reported goes, on the root and below it; what is allocated stays closed until it
 // is free, and is not shown to the new driver meanwhile; what others wrote stays.
 func TestSuccessorRemovesWhatTheFormerDriverLeft(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	known := tree(t, `
 cn1 VCPU=16 PCPU=4 HW_A HW_B COMPUTE_NODE CUSTOM_ADMIN @mine
   gpu0 VGPU=4 CUSTOM_FAST

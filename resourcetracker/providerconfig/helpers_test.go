@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ignorePlaces compares entries by what they say.
@@ -19,6 +20,7 @@ var ignorePlaces = cmpopts.IgnoreFields(Entry{}, "Place", "classAt", "traitAt")
 // everything that is wrong with all of them, and what an entry of one has in common with that of
 // another.
 func TestBrokenFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("testdata/broken")
 	if !errors.Is(err, ErrInvalid) || c != nil {
 		t.Fatalf("Load: %v, %v", c, err)

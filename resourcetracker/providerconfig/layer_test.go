@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -36,6 +37,7 @@ func host(t *testing.T) *providertree.Tree {
 
 // Which entry is for which provider.
 func TestLayer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const unknown = "neither this node nor a sharing provider has a resource provider with the "
 	for name, tc := range map[string]struct {
 		entries []string // identification, trait
@@ -107,6 +109,7 @@ func TestLayer(t *testing.T) {
 
 // The layer is a copy, and a nil Config lays nothing.
 func TestLayerIsACopy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, _, err := Load("testdata/nova")
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +130,7 @@ func TestLayerIsACopy(t *testing.T) {
 // An entry with an empty inventory adds nothing and still goes before $COMPUTE_NODE, as with Nova:
 // that is how one node is exempted.
 func TestExemption(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{
 		"a.yaml": entry("{uuid: $COMPUTE_NODE}", "CUSTOM_A"),
 		"b.yaml": meta + "providers:\n  - identification: {name: cn1}\n    inventories: {additional: [{}]}\n",

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func entry(by, trait string) string {
@@ -20,6 +22,7 @@ func entry(by, trait string) string {
 }
 
 func TestWhichFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{
 		"20-b.yaml": entry("{name: b}", "CUSTOM_B"), "10-a.yaml": entry("{name: a}", "CUSTOM_A"), "30.yml": "not: read\n", ".hidden.yaml": "not: read\n",
 		"a.yaml.rpmsave": "no\n", "README": "no\n",
@@ -51,6 +54,7 @@ func TestWhichFiles(t *testing.T) {
 }
 
 func TestNoDirectory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load(filepath.Join(t.TempDir(), "absent"))
 	if err != nil || c.Len() != 0 || len(warnings) != 0 {
 		t.Errorf("Load: %v, %v, %v", c, warnings, err)
@@ -63,6 +67,7 @@ func TestNoDirectory(t *testing.T) {
 
 // What cannot be read is named, every file of it, and nothing waits for a pipe.
 func TestUnreadableFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	check := func(err error) {
 		t.Helper()
@@ -108,6 +113,7 @@ wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
 }
 
 func TestTooManyFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for i := range maxFiles + 1 {
 		put(t, dir, fmt.Sprintf("%d.yaml", i), meta)
@@ -126,6 +132,7 @@ func TestTooManyFiles(t *testing.T) {
 // One provider has one entry, over all files; Nova compares uuids as texts, and we by what they
 // are.
 func TestTwoEntries(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const id = "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f"
 	for name, tc := range map[string]struct{ a, b, at string }{
 		"$COMPUTE_NODE":   {"{uuid: $COMPUTE_NODE}", "{uuid: $COMPUTE_NODE}", `"$COMPUTE_NODE"`},
@@ -158,6 +165,7 @@ func TestTwoEntries(t *testing.T) {
 
 // What an operator is shown of a file of something else has an end.
 func TestManyProblems(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{"a.yaml": meta + "providers: [" + strings.Repeat("1, ", 50_000) + "1]\n"})
 	_, _, err := Load(dir)
 	var all Problems

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // encode writes entries as a provider.yaml with every field.
@@ -43,6 +44,7 @@ func encode(t interface{ Fatal(...any) }, entries []Entry) []byte {
 
 // What is written is read: names that look like something else included.
 func TestRoundTrip(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	symbol := rapid.StringMatching(`CUSTOM_[A-Z0-9_]{1,12}`)
 	amount := rapid.Int64Range(1, providertree.MaxUnit)
 	inventory := rapid.Custom(func(t *rapid.T) providertree.Inventory {
@@ -75,6 +77,7 @@ func TestRoundTrip(t *testing.T) {
 
 // The file that the documentation shows is one that works.
 func TestDocumentedExample(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("../../docs/examples/provider_config")
 	if err != nil || len(warnings) > 0 || c.Len() == 0 {
 		t.Fatal(c.Len(), warnings, err)

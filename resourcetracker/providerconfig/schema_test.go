@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // write makes a directory of files.
@@ -56,6 +57,7 @@ const (
 // Each rule of Nova's schema, by its place in it, and what a file that keeps or breaks it comes to.
 // Where the rule is ours and not Nova's, its name begins with +.
 func TestSchemaRules(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	inventory := func(fields string) string {
 		return meta + "providers:\n" + node + "    inventories:\n      additional:\n        - CUSTOM_A: {" + fields + "}\n"
 	}
@@ -177,6 +179,7 @@ func TestSchemaRules(t *testing.T) {
 
 // What to write instead is as near to what is there as can be known.
 func TestHints(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("a", 80)
 	for _, tc := range []struct{ file, hint string }{
 		{"providers: [{identification: {uuid: computnode}}]", "write $COMPUTE_NODE"},
@@ -217,6 +220,7 @@ func merged(n int) string {
 
 // Each bound at its value and beyond it.
 func TestBounds(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	nested := func(levels int) string { // below the mapping of the file
 		return meta + "x: " + strings.Repeat("[", levels-1) + "1" + strings.Repeat("]", levels-1) + "\n"
 	}
@@ -255,6 +259,7 @@ func TestBounds(t *testing.T) {
 
 // The line is shown, wherever it is.
 func TestTheLineIsShown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for file, want := range map[string]string{
 		"meta: 1":                  "1| meta: 1",
 		meta + "x: [\xff]\ny: 1\n": "2| x: [",
@@ -269,6 +274,7 @@ func TestTheLineIsShown(t *testing.T) {
 // The worked cases of Nova's documentation: a default for every compute node, one node by uuid and
 // one provider by name, and what each field comes to.
 func TestNovasExamples(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("testdata/nova")
 	if err != nil || len(warnings) != 0 {
 		t.Fatal(err, warnings)
@@ -305,6 +311,7 @@ func TestNovasExamples(t *testing.T) {
 
 // Whatever is wrong with YAML itself.
 func TestDocuments(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	bomb := meta + "a: &a [x, x, x, x, x, x, x, x]\n"
 	for c := 'b'; c <= 'i'; c++ {
 		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c, ", c-1), 8), ", "))

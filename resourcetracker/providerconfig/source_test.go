@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // clock is the time that a Source believes; the files have real times, so it begins there.
@@ -42,6 +44,7 @@ func poll(t *testing.T, s *Source, want bool) {
 }
 
 func TestSourceNoticesChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
 	if s.Changed() || s.trait() != "CUSTOM_A" || s.Dir() != dir {
 		t.Fatalf("at first: %v, %v", s.Changed(), s.trait())
@@ -116,6 +119,7 @@ func TestSourceNoticesChanges(t *testing.T) {
 
 // A file that is being written is left alone until its writer has been silent for a while.
 func TestSourceLetsFilesSettle(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_BB"))
 	info, err := os.Stat(filepath.Join(dir, "a.yaml"))
@@ -149,6 +153,7 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 
 // An invalid file changes nothing, and is reported once by Poll and whenever asked by Reload.
 func TestSourceKeepsTheFormer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, _, dir := watched(t)
 	former := s.Config()
 	put(t, dir, "a.yaml", "meta: {schema_ver")
@@ -178,6 +183,7 @@ func TestSourceKeepsTheFormer(t *testing.T) {
 }
 
 func TestSourceMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, _, dir := watched(t)
 	bad := write(t, map[string]string{"a.yaml": "a"})
 	if err := s.Use(bad); !errors.Is(err, ErrInvalid) || s.Dir() != dir || s.trait() != "CUSTOM_A" {
@@ -213,6 +219,7 @@ func BenchmarkPoll(b *testing.B) {
 
 // TestSourceSaysWhatIsNotInForce: as long as it is so, also when the files become what they were.
 func TestSourceSaysWhatIsNotInForce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
 	if err := s.Err(); err != nil {
 		t.Fatal(err)

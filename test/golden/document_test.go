@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCommandsAndFilesOfADocument(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "page.md")
 	err := os.WriteFile(file, []byte("Text\n\n    a# first --flag\n    shown\n\n      more\n    b# second\n\n"+
 		"Text with # in it\n\n    not# a prompt\n\n```toml\n# on a, b: /etc/x\nk = 1\n# c\n```\n\n```toml\n# a comment\n```\n"), 0o600)
@@ -27,6 +30,7 @@ func TestCommandsAndFilesOfADocument(t *testing.T) {
 
 // TestDiffers: the comparison that the document is held to finds differences.
 func TestDiffers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		shown, came string
 		same        bool

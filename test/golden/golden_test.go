@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // recorder is a test whose failure is only recorded.
@@ -18,6 +20,7 @@ func (r *recorder) Helper()               {}
 func (r *recorder) Errorf(string, ...any) { r.failed = true }
 
 func TestFilesAreComparedOrRewritten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(file, []byte("a\n<!-- b -->\nold\n<!-- e -->\nz\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,6 +47,7 @@ func TestFilesAreComparedOrRewritten(t *testing.T) {
 }
 
 func TestTheMessageNamesTheCommand(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if got := here(); got != "./test/golden" {
 		t.Errorf("the directory of this test is %s", got)
 	}

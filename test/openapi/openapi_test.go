@@ -12,6 +12,7 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/openapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // widgets is an API with one call, whose bodies have a size from 1.2 on.
@@ -50,6 +51,7 @@ func widgets(t *testing.T) *openapi.Document {
 }
 
 func TestCheckFindsDifferences(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	const fits = `{"name":"a"}`
 	for _, c := range []struct {
 		name, url, version, sent, answer string
@@ -84,6 +86,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 }
 
 func TestMissingListsWhatNoTestHas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	if got, want := widgets(t).Missing(), []string{"PUT /widgets/{name} 200"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -131,6 +134,7 @@ func switches(t *testing.T) *openapi.Document {
 }
 
 func TestCheckTellsActionsApart(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct{ name, version, sent, answer, want string }{
 		{"equal", "1.1", `{"on":{"color":"red"}}`, `{"power":1}`, ""},
 		{"the body of another microversion", "1.2", `{"on":{"color":"red"}}`, `{"power":1}`, "takes a body"},
@@ -151,6 +155,7 @@ func TestCheckTellsActionsApart(t *testing.T) {
 }
 
 func TestCheckKnowsWhichParametersAreIgnored(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	header := http.Header{"Content-Type": {"application/json; charset=UTF-8"}}
 	for _, c := range []struct{ url, version, want string }{
 		{"/switches?color=red", "1.2", ""}, {"/switches?shape=round", "1.1", ""}, {"/switches?shape=round", "1.2", "parameter shape"},

@@ -12,11 +12,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestBareServer: a bare server answers with the status, the headers and the bytes of the answers
 // that were recorded, and has each body of a write in its file before it answers.
 func TestBareServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	recorded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Openstack-Api-Version", "placement 1.37")
 		if r.Method == http.MethodPut {
@@ -84,6 +87,7 @@ func TestBareServer(t *testing.T) {
 
 // TestRecordOperations: what is recorded of our service answers all operations on a bare server.
 func TestRecordOperations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	service, data := inProcess(t, several)
 	answers := newRecording(service.http.Transport)
 	c := NewClientOver(answers, "http://placement")

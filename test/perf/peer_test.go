@@ -12,11 +12,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCost: the processor time and the memory are those of the processes that were started and of
 // their children.
 func TestCost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	p := &peer{Name: "a shell", dir: t.TempDir()}
 	if _, err := p.CPU(); err == nil {
 		t.Error("a peer without processes has used CPU time")
@@ -52,6 +55,7 @@ func TestCost(t *testing.T) {
 
 // TestRowsAsSQL: rows go to another database as they are.
 func TestRowsAsSQL(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "db"))
 	if err != nil {
 		t.Fatal(err)

@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestNestedData: the nested data set is that of Placement's performance job: 7 providers and 18
 // requests a tree, and two candidates, each with all providers of its tree in the summaries.
 func TestNestedData(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, _ := inProcess(t, 0)
 	const trees = 3
 	random := rand.New(rand.NewPCG(3, 4))
@@ -37,6 +40,7 @@ func TestNestedData(t *testing.T) {
 
 // TestFlatData: each flat host is one candidate.
 func TestFlatData(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, _ := inProcess(t, 0)
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 4 {
@@ -53,6 +57,7 @@ func TestFlatData(t *testing.T) {
 // TestOperations: each operation can be done again and again, by several workers, and leaves the
 // service fit for the next.
 func TestOperations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, data := inProcess(t, several)
 	for _, op := range append(data.operations(), data.databaseOperations()...) {
 		for worker := range max(op.workers, 1) {
@@ -77,6 +82,7 @@ func TestOperations(t *testing.T) {
 // TestContention: clients that claim the first candidate at the same time are rarely refused, and
 // leave nothing behind.
 func TestContention(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	c, _ := inProcess(t, 0)
 	const hosts = 32
 	random := rand.New(rand.NewPCG(3, 4))

@@ -105,22 +105,31 @@ func (b *Binaries) Dir() string { return b.dir }
 // once for the tests of all packages.
 const made = "TEST_BINARIES"
 
-// take links or copies a command from that directory. It is fs.ErrNotExist that there is none.
+// take copies a command from that directory. It is fs.ErrNotExist that there is none.
 func (b *Binaries) take(name string) error {
 	dir := os.Getenv(made)
 	if dir == "" {
 		return fs.ErrNotExist
 	}
-	from, to := filepath.Join(dir, name), filepath.Join(b.dir, name)
-	if os.Link(from, to) == nil {
-		return nil
-	}
+	return copyProgram(filepath.Join(dir, name), filepath.Join(b.dir, name))
+}
+
+// Copy builds the commands and copies one of them. A test that wants a driver of its own takes a
+// copy: a link changes the time of the file's status, by which agents of other tests see that their
+// driver was replaced.
+func (b *Binaries) Copy(t testing.TB, name, to string) {
+	t.Helper()
+	Check(t, b.Build(), copyProgram(filepath.Join(b.dir, name), to))
+}
+
+// copyProgram copies an executable file.
+func copyProgram(from, to string) error {
 	content, err := os.ReadFile(from) //nolint:gosec // named by who runs the tests
 	if err == nil {
 		err = WriteExecutable(to, content)
 	}
 	if err != nil {
-		return fmt.Errorf("taking a command from %s: %w", made, err)
+		return fmt.Errorf("copying a command: %w", err)
 	}
 	return nil
 }

@@ -121,6 +121,7 @@ func (a *authority) issue(t *testing.T, name, certFile, keyFile string) {
 // TestMutualTLS: a Placement that wants a certificate gets the agent's, also a renewed one without
 // a restart, and is itself believed only if the given authority vouches for it.
 func TestMutualTLS(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	ca := newAuthority(t)
 	ok(t, os.WriteFile(dir+"/ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o600))
@@ -186,6 +187,7 @@ func TestMutualTLS(t *testing.T) {
 // TestStaticToken: the token is read for each request; a file that is no secret any more is
 // refused.
 func TestStaticToken(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	a := made(t, load(t, dir, "auth = \"token\"\ntoken_file = \"DIR/token\"\n"))
 	if a.Reauthorize != nil || a.Keystone != nil {
@@ -207,6 +209,7 @@ func TestStaticToken(t *testing.T) {
 }
 
 func TestNoauth(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	a := made(t, load(t, t.TempDir(), ""))
 	h := http.Header{}
 	ok(t, a.Authorize(t.Context(), h))
@@ -246,6 +249,7 @@ func TestProxy(t *testing.T) {
 // TestKeystone: the keys of the configuration arrive at Keystone, and what Keystone says arrives at
 // the client; both are reached with the same TLS.
 func TestKeystone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	ca := newAuthority(t)
 	ok(t, os.WriteFile(dir+"/ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o600))
@@ -310,6 +314,7 @@ func TestKeystone(t *testing.T) {
 // TestIdleConnectionsAreClosedBetweenPasses: a connection is closed before the next pass, which
 // rarely needs one. Kept open, the connections of all hosts would wait in Placement's memory.
 func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
 	ok(t, err)
 	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*http.Transport)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Audit answers with what it was asked.
@@ -24,6 +25,7 @@ func (a fakeAgent) HealAllocations(_ context.Context, r audit.HealRequest) (audi
 
 // TestAuditOverTheSocket: requests and reports come through whole.
 func TestAuditOverTheSocket(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{})
 	defer stop()
 	client := control.NewClient(path)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fakeAgent answers what these tests ask; no test asks for the rest.
@@ -87,6 +88,7 @@ func serve(t *testing.T, agent control.Agent) (path string, stop func()) {
 }
 
 func TestQuestionsAndAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{})
 	client := control.NewClient(path)
 	status, err := client.Status(t.Context())
@@ -114,6 +116,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 }
 
 func TestFailureArrivesInWords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{err: errors.New("the driver is not ready: libvirtd does not answer")})
 	defer stop()
 	if _, err := control.NewClient(path).Tree(t.Context(), control.TreeOptions{}); err == nil || !strings.Contains(err.Error(), "libvirtd does not answer") {
@@ -122,6 +125,7 @@ func TestFailureArrivesInWords(t *testing.T) {
 }
 
 func TestNoAgentListens(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})

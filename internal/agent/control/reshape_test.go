@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{})
 	defer stop()
 	client := control.NewClient(path)
@@ -28,6 +30,7 @@ func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
 }
 
 func TestRefresh(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var asked int
 	path, stop := serve(t, fakeAgent{refreshed: &asked})
 	defer stop()
@@ -38,6 +41,7 @@ func TestRefresh(t *testing.T) {
 
 // TestUndoTellsRefusalFromFailure: scripts must see which of the two it is.
 func TestUndoTellsRefusalFromFailure(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{})
 	client := control.NewClient(path)
 	if err := client.UndoReshape(t.Context(), 1); err != nil {

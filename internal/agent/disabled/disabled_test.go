@@ -25,6 +25,7 @@ func open(t *testing.T, dir string) *disabled.Store {
 // TestReasonsBySource: each source takes back only its own, and a node is enabled when the last
 // reason is gone.
 func TestReasonsBySource(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
 	wants := func(node, text string) {
@@ -72,6 +73,7 @@ func TestReasonsBySource(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for text, good := range map[string]bool{
 		"a fan is broken, see ticket 4711": true, "Lüfter defekt": true, strings.Repeat("ü", 500): true,
 		"": false, "  ": false, strings.Repeat("x", 501): false, "two\nlines": false, "\x1b[31mred": false, "tab\there": false,
@@ -88,6 +90,7 @@ func TestTexts(t *testing.T) {
 
 // TestDamagedFile: a file that cannot be understood is an error that names it, and stays as it is.
 func TestDamagedFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]string{
 		"empty": "", "cut short": `{"version": 1, "rea`, "a newer version": `{"version": 2, "reasons": []}`,
 		"a text that was never kept": `{"version": 1, "reasons": [{"source": "operator", "reason": "a\nb"}]}`,

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // scene is metrics with a fake clock.
@@ -144,12 +145,14 @@ func (s *scene) failures() {
 
 // TestExposition compares the whole page, except metrics of the Go runtime and the process.
 func TestExposition(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newScene(t)
 	s.day()
 	golden.Metrics(t, "testdata/metrics.txt", s.page())
 }
 
 func TestReshapesCountByOutcome(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	refused := &resourcetracker.ReshapeError{Problem: "no"}
 	for name, c := range map[string]struct {
 		compute, guard, apply error
@@ -193,6 +196,7 @@ func TestReshapesCountByOutcome(t *testing.T) {
 
 // TestDriverCallOutsideOfPassCounts covers dry runs.
 func TestDriverCallOutsideOfPassCounts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newScene(t)
 	s.step(t.Context(), resourcetracker.StepDriver, time.Second, nil)
 	want := []string{
@@ -206,6 +210,7 @@ func TestDriverCallOutsideOfPassCounts(t *testing.T) {
 
 // TestNodeStartsAtZero: what has not happened to a node is there as 0.
 func TestNodeStartsAtZero(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newScene(t)
 	_, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
 	end(nil)
@@ -220,6 +225,7 @@ func TestNodeStartsAtZero(t *testing.T) {
 }
 
 func TestNumberOfSeriesIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newScene(t)
 	nodes := []resourcetracker.NodeStatus{}
 	for i := range 3000 {
@@ -250,6 +256,7 @@ func TestNumberOfSeriesIsBounded(t *testing.T) {
 
 // TestRetriesNeverDecrease includes requests that have started but not been sent yet.
 func TestRetriesNeverDecrease(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	s := newScene(t)
 	tries := int64(0)
 	s.Watch(func() health.Status { return health.Status{Placement: health.Placement{Requests: tries}} })

@@ -77,6 +77,7 @@ func pass(t *testing.T, all *telemetry.Telemetry, server *httptest.Server) (trac
 // TestSpansOfAPass includes the traceparent that Placement and the driver get, and that spans have
 // neither the token nor what a driver says.
 func TestSpansOfAPass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
 	var mu sync.Mutex
 	var parents, tokens []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

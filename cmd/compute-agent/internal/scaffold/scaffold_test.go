@@ -19,7 +19,7 @@ import (
 
 // TestNewModule is a module as it leaves here: formatted, vetted, with the sums of what it
 // requires, and installed so that an agent would start it. That its tests pass, and what an agent
-// makes of it, is tested by TestNewDriverFromEmptyDirectory in cmd/compute-agent.
+// makes of it, is tested by TestRealNewDriverFromEmptyDirectory in cmd/compute-agent.
 func TestNewModule(t *testing.T) {
 	p := Params{Name: "acme", Replace: repository}
 	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
