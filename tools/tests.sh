@@ -61,7 +61,7 @@ real)
   ;;&
 real | suites)
   services='go run ./test/services'
-  gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(')
+  gate -p "$(nproc)" -timeout 30m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
   ;;
 databases)
   gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers

@@ -14,9 +14,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRefusedDatabases: a service does not start on a database that is not its own or that it does
+// TestRealRefusedDatabases: a service does not start on a database that is not its own or that it does
 // not know, and systemd does not start it again: exit code 3.
-func TestRefusedDatabases(t *testing.T) {
+func TestRealRefusedDatabases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const newer = "INSERT INTO %s (number, done, needs, token, beat) VALUES (99, 1, 99, 'x', 0)"
 	run := func(t *testing.T, args ...string) (int, string) {

@@ -38,8 +38,8 @@ func orders(t *testing.T, start string, faults map[string]string) Spec {
 			HealthInterval: 20 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000,
 		},
 	}
-	// Only a driver whose health checks give no answer is to be ended by them: another one, on a busy
-	// machine, is not.
+	// Only a driver whose health checks give no answer is to be ended by them: another one, on a
+	// busy machine, is not.
 	spec.Timeouts.Health = patience / 2
 	for call, fault := range faults {
 		if call == "health" || fault == "stop" {

@@ -328,5 +328,5 @@ func (s *Sim) removeGroups() error {
 	for _, h := range mounted {
 		dirs = append(dirs, filepath.Join(h.At, groupPrefix+filepath.Base(s.dir)))
 	}
-	return clearGroups(dirs, time.Now().Add(making))
+	return clearGroups(dirs, time.Now().Add(clearing))
 }

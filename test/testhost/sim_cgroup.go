@@ -25,8 +25,11 @@ const (
 	groupPrefix = "compute-agent-sim-"
 	// dying bounds the end of a guest after SIGKILL, and the removal of its control groups.
 	dying = time.Minute
-	// making bounds the attempts to make a control group while other simulations clean up.
-	making = 5 * time.Second
+	// clearing bounds the attempts to remove a control group, which is locked meanwhile.
+	clearing = 5 * time.Second
+	// making only ends a hang. It is much longer than clearing: other simulations clean up what they
+	// take for abandoned, one after the other, also a group that is being made.
+	making = 90 * time.Second
 )
 
 // hierarchy is one of control groups. Version 2 has one for all controllers, version 1 several.

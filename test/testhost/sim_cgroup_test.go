@@ -385,7 +385,7 @@ func TestClearGroups(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(in, "cgroup.procs"), fmt.Append(nil, sleeper.Process.Pid), 0); err != nil {
 			t.Error(err)
 		}
-		if err := clearGroups([]string{dir}, time.Now().Add(making)); err != nil {
+		if err := clearGroups([]string{dir}, time.Now().Add(clearing)); err != nil {
 			t.Error(err)
 		}
 		if gone(sleeper.Process.Pid) {
@@ -394,7 +394,7 @@ func TestClearGroups(t *testing.T) {
 		if err := lock.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := clearGroups([]string{dir}, time.Now().Add(making)); err != nil {
+		if err := clearGroups([]string{dir}, time.Now().Add(clearing)); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(dir); err == nil {

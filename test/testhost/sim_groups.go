@@ -39,7 +39,7 @@ func (g ownGroup) dir(name string) string { return filepath.Join(g.Hierarchy.At,
 
 // makeGroups makes the groups, after it removed those that killed simulations left behind.
 func makeGroups(name string) (_ *ownGroups, err error) {
-	_ = sweep(time.Now().Add(making)) // a process that survives may be in a PID namespace that this one does not see
+	_ = sweep(time.Now().Add(clearing)) // a process that survives may be in a PID namespace that this one does not see
 	mounted, err := mountedHierarchies()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func makeGroups(name string) (_ *ownGroups, err error) {
 	g := &ownGroups{Name: name}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, g.remove(time.Now().Add(making)))
+			err = errors.Join(err, g.remove(time.Now().Add(clearing)))
 		}
 	}()
 	for _, h := range mounted {
@@ -143,7 +143,7 @@ func begin(settings keeperSettings, again func(keeperSettings) error) error {
 	if err = settings.Groups.enter(); err == nil {
 		err = again(settings)
 	}
-	return errors.Join(err, settings.Groups.remove(time.Now().Add(making)))
+	return errors.Join(err, settings.Groups.remove(time.Now().Add(clearing)))
 }
 
 // hold keeps the open files from the programs that this one starts: the owner is the keeper alone.

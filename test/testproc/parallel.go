@@ -27,8 +27,8 @@ const (
 
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
 // machine, as many tests run at once as their weights fit its processors, eight to each. It is
-// called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this: what
-// waits for its subtests must not keep from others what they wait for.
+// called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this:
+// what waits for its subtests must not keep from others what they wait for.
 func Parallel(t *testing.T, weight int) {
 	t.Helper()
 	t.Parallel()

@@ -52,6 +52,7 @@ def application(state, database, keystone=None, sync=True):
     if "://" in database:
         database = re.sub("^mysql:", "mysql+pymysql:", database)
         database = re.sub("^postgres:", "postgresql+psycopg2:", database)
+        database = re.sub("^sqlite://", "sqlite:///", database)  # there an absolute path has four slashes
     else:
         database = "sqlite:///" + database
     with open(os.path.join(state, "placement.conf"), "w") as conf:

@@ -158,7 +158,7 @@ func own(n int) string { return fmt.Sprintf("5e1f0001-0000-4000-8000-%08x%04x", 
 
 // threads are the processors on which each thread of a guest's emulator may run, by the thread's
 // name.
-func threads(t *testing.T, uuid string) map[string]string {
+func (r *realRig) threads(t *testing.T, uuid string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -167,8 +167,8 @@ func threads(t *testing.T, uuid string) map[string]string {
 	out := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(text), "-uuid\x00"+uuid) {
-			continue
+		if err != nil || !strings.Contains(string(text), "-uuid\x00"+uuid) || !strings.Contains(string(text), r.dir) {
+			continue // other tests have guests with the same uuid
 		}
 		tasks, err := filepath.Glob(filepath.Join(filepath.Dir(file), "task", "*", "status"))
 		if err != nil {
@@ -260,7 +260,7 @@ func TestRealInstance(t *testing.T) {
 	})
 	if pinned {
 		diff(t, "pins", [][]int{{1}}, r.domains()[0].Pins)
-		all := threads(t, spec.UUID)
+		all := r.threads(t, spec.UUID)
 		if len(all) == 0 || all["CPU 0/TCG"] != "1" {
 			t.Errorf("the threads of the guest may run on %v", all)
 		}
