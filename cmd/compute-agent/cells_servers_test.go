@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealManageOnServers: the commands work on a database of servers, say what they did, and show no
-// password.
+// TestRealManageOnServers: the commands work on a database of servers, say what they did, and show
+// no password.
 func TestRealManageOnServers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, empty func(testing.TB) string) {

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestRealRefusedDatabases: a service does not start on a database that is not its own or that it does
-// not know, and systemd does not start it again: exit code 3.
+// TestRealRefusedDatabases: a service does not start on a database that is not its own or that it
+// does not know, and systemd does not start it again: exit code 3.
 func TestRealRefusedDatabases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const newer = "INSERT INTO %s (number, done, needs, token, beat) VALUES (99, 1, 99, 'x', 0)"

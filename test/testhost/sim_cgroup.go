@@ -27,8 +27,8 @@ const (
 	dying = time.Minute
 	// clearing bounds the attempts to remove a control group, which is locked meanwhile.
 	clearing = 5 * time.Second
-	// making only ends a hang. It is much longer than clearing: other simulations clean up what they
-	// take for abandoned, one after the other, also a group that is being made.
+	// making only ends a hang. It is much longer than clearing: other simulations clean up what
+	// they take for abandoned, one after the other, also a group that is being made.
 	making = 90 * time.Second
 )
 
