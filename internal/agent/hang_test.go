@@ -125,7 +125,10 @@ func TestTimeoutsFollowAReload(t *testing.T) {
 	if h.pid("chaos") != pid {
 		t.Error("the process was restarted")
 	}
+	// A call that had begun before keeps the former limit: it ends, and another pass follows.
+	h.await(h.after(mark, "The plugin was configured again"), "Finished the pass")
 	check(t, os.Remove(file))
+	h.reload <- syscall.SIGHUP
 	h.await(mark, "no response in time (limit 150ms)", `"state":"backoff"`, "7 consecutive calls got no response")
 	check(t, os.WriteFile(file, nil, 0o600))
 	h.await(mark, "The node is reported again")

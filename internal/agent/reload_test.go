@@ -183,6 +183,13 @@ func (h *env) mark() int {
 	return h.log.Len()
 }
 
+// after is the mark of a text that was written after another mark.
+func (h *env) after(mark int, text string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return mark + strings.Index(h.log.String()[mark:], text)
+}
+
 const (
 	uuidA = "aaaaaaaa-0000-4000-8000-000000000001"
 	uuidB = "aaaaaaaa-0000-4000-8000-000000000002"
