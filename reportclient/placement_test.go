@@ -277,7 +277,6 @@ func TestTraitThatPlacementIsTooOldFor(t *testing.T) { onBundled(t, testTraitTha
 
 // TestRealTraitThatPlacementIsTooOldFor is the same with OpenStack's Placement.
 func TestRealTraitThatPlacementIsTooOldFor(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	onOpenStack(t, testTraitThatPlacementIsTooOldFor)
 }
 

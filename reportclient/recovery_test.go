@@ -39,7 +39,6 @@ func TestPlacementLosesCustomSymbols(t *testing.T) { onBundled(t, testPlacementL
 
 // TestRealPlacementLosesCustomSymbols is the same with OpenStack's Placement.
 func TestRealPlacementLosesCustomSymbols(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	onOpenStack(t, testPlacementLosesCustomSymbols)
 }
 

@@ -24,7 +24,7 @@ func TestCost(t *testing.T) {
 	if _, err := p.CPU(); err == nil {
 		t.Error("a peer without processes has used CPU time")
 	}
-	proc, err := p.start(t.Context(), "shell", nil, "/bin/sh", "-c", "sleep 600 & trap 'kill $!' TERM; touch ready; wait")
+	proc, err := p.start(t.Context(), "shell", nil, "/bin/sh", "-c", "sleep 600 & trap 'kill $!' TERM; : >ready; wait")
 	if err != nil {
 		t.Fatal(err)
 	}
