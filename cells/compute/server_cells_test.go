@@ -24,12 +24,21 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// cellTemplate is what databases of a cell begin as.
+var cellTemplate = dbservers.NewTemplates(func(dsn, name string) error {
+	store, err := celldb.Open(context.Background(), dsn, name, celldb.Options{})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+})
+
 // realCells puts cells with databases of their own, behind sockets, in the place of the cloud's.
 func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store, err := celldb.Open(context.Background(), dbservers.Fresh(c.t), name, celldb.Options{})
+		store, err := celldb.Open(context.Background(), cellTemplate(name).Fresh(c.t), name, celldb.Options{})
 		if err != nil {
 			c.t.Fatal(err)
 		}

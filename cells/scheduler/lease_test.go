@@ -69,7 +69,7 @@ func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 	dbservers.AboutServers(t)
 	for _, step := range []string{"claim", "allocate", "insert", "place", "release", "bury"} {
 		t.Run(step, func(t *testing.T) {
-			database := dbservers.Fresh(t)
+			database := apiTemplate.Fresh(t)
 			w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
 			t.Cleanup(w.close)
 			stopped := w.join(t, database, time.Hour)
@@ -150,7 +150,7 @@ func (w *world) claimedHost() *agent {
 func TestStandbyDoesWhatClientsAsk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	database := dbservers.Fresh(t)
+	database := apiTemplate.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1, 1}, nil)
 	t.Cleanup(w.close)
 	active := w.join(t, database, time.Hour) // it keeps the lease, however slow the machine is

@@ -180,7 +180,7 @@ func (g *modelledGuests) agrees() {
 // free.
 func TestGuestsOfAllSizes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := newWorld(t, files(dbservers.Memory(t)), []int{10, 10}, nil)
+	w := newWorld(t, files(t, dbservers.Memory(t)), []int{10, 10}, nil)
 	t.Cleanup(w.close)
 	g := &modelledGuests{t: t, w: w, hosts: map[string]*numaHost{}, names: map[string]string{}, held: map[string]wire.ProviderResources{}, outcome: map[string]int{}}
 	for i, a := range w.all() {

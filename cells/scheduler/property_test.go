@@ -89,7 +89,7 @@ func TestSchedulerProperties(t *testing.T) {
 		}
 		where := onEngine
 		if !onServer {
-			where = files(dir)
+			where = files(t, dir)
 		}
 		w := newWorld(t, where, []int{2, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
 			b.Workers, b.Reclaim = 1, 20*scheduler.DefaultGrace

@@ -92,7 +92,7 @@ func TestLateRequestOfStoppedScheduler(t *testing.T) {
 	dbservers.AboutServers(t)
 	for _, route := range []string{inserting, releasing} {
 		t.Run(route, func(t *testing.T) {
-			database := dbservers.Fresh(t)
+			database := apiTemplate.Fresh(t)
 			w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
 			t.Cleanup(w.close)
 			stopped := w.join(t, database, time.Hour)
@@ -124,7 +124,7 @@ func TestLateRequestOfStoppedScheduler(t *testing.T) {
 func TestLateReplacementOfStoppedScheduler(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	database := dbservers.Fresh(t)
+	database := apiTemplate.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{3}, nil)
 	t.Cleanup(w.close)
 	stopped := w.join(t, database, time.Hour)
@@ -172,7 +172,7 @@ func TestLateReplacementOfStoppedScheduler(t *testing.T) {
 func TestTermsAndOlderPeers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	database := dbservers.Fresh(t)
+	database := apiTemplate.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
 	t.Cleanup(w.close)
 	cell := w.sites[1]
@@ -215,7 +215,7 @@ func TestTermsAndOlderPeers(t *testing.T) {
 func TestTermAfterRestore(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	database := dbservers.Fresh(t)
+	database := apiTemplate.Fresh(t)
 	w := newWorldAt(t, databases(t), database, nil, []int{1}, nil)
 	t.Cleanup(w.close)
 	const seen = 1_000_000

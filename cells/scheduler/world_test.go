@@ -190,18 +190,24 @@ type world struct {
 	now time.Time
 }
 
-// place makes empty databases, and returns their DSNs.
-type place func(name string) string
+// place makes databases of a template, and returns their DSNs.
+type place func(name string, template *dbservers.Template) string
 
 // files has databases in files below a directory, each in one of its own.
-func files(dir string) place {
-	return func(name string) string { return "sqlite://" + filepath.Join(dir, name, "database.db") }
+func files(t tester, dir string) place {
+	return func(name string, template *dbservers.Template) string {
+		dsn := "sqlite://" + filepath.Join(dir, name, "database.db")
+		if err := template.Copy(dsn); err != nil {
+			t.Fatal(err)
+		}
+		return dsn
+	}
 }
 
 // databases has them on the engine of the test.
 func databases(t *testing.T) place {
 	t.Helper()
-	return func(string) string { return dbservers.Fresh(t) }
+	return func(_ string, template *dbservers.Template) string { return template.Fresh(t) }
 }
 
 // newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
@@ -213,17 +219,15 @@ func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, 
 // newWorldOn makes a world on a Placement; nil is ours.
 func newWorldOn(t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
-	return newWorldAt(t, at, at("api"), other, hosts, options)
+	return newWorldAt(t, at, at("api", apiTemplate), other, hosts, options)
 }
 
-// newWorldAt makes a world with an API database of that name.
+// newWorldAt makes a world with that API database.
 func newWorldAt(t tester, at place, database string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
 	t.Helper()
 	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
-	inventory := at("placement")
-	w.must(errors.Join(placementTemplate.Copy(inventory), apiTemplate.Copy(database)))
-	w.pl, err = newPlacement(inventory)
+	w.pl, err = newPlacement(at("placement", placementTemplate))
 	w.must(err)
 	if w.asked = other; other == nil {
 		w.asked = w.pl.Handler()
@@ -245,8 +249,7 @@ func (w *world) addCell(c apidb.Cell, hosts int) {
 	c.URL = "http://" + c.Name
 	c, err := w.store.CreateCell(ctx, c)
 	w.must(err)
-	s := &site{cell: c, database: w.place(c.Name), link: &link{counts: map[string]int{}}}
-	w.must(cellTemplate(c.Name).Copy(s.database))
+	s := &site{cell: c, database: w.place(c.Name, cellTemplate(c.Name)), link: &link{counts: map[string]int{}}}
 	w.serve(s)
 	w.sites = append(w.sites, s)
 	for i := range hosts {
@@ -278,19 +281,14 @@ var (
 		}
 		return db.Close()
 	})
-	cellTemplates sync.Map // by the cell's name
-)
-
-func cellTemplate(name string) *dbservers.Template {
-	template, _ := cellTemplates.LoadOrStore(name, dbservers.NewTemplate(func(dsn string) error {
+	cellTemplate = dbservers.NewTemplates(func(dsn, name string) error {
 		db, err := celldb.Open(ctx, dsn, name, celldb.Options{})
 		if err != nil {
 			return err
 		}
 		return db.Close()
-	}))
-	return template.(*dbservers.Template) //nolint:forcetypeassert // there is nothing else
-}
+	})
+)
 
 // serve starts the process of a cell.
 func (w *world) serve(s *site) {

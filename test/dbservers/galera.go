@@ -257,7 +257,7 @@ func (c *Cluster) WaitSynced(t testing.TB, nodes ...int) {
 	}
 	for _, s := range running {
 		testproc.Eventually(t, patience, s.i.kind.String()+" is synced", func() error {
-			db, err := s.i.kind.open(s.i)
+			db, err := s.i.kind.open(s.i, "")
 			if err != nil {
 				return err
 			}
@@ -283,7 +283,7 @@ func (c *Cluster) Bootstrap(t testing.TB, node int) {
 	if s.i.cmd != nil {
 		testproc.Check(t, s.i.statements(t.Context(), "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'"))
 		testproc.Eventually(t, patience, s.i.kind.String()+" has a quorum", func() error {
-			db, err := s.i.kind.open(s.i)
+			db, err := s.i.kind.open(s.i, "")
 			if err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// home is the directory of all servers of this process, and the user they run as.
+// home is the directory of servers of this process, and the user they run as.
 type home struct {
 	dir string
 	// as is nil if they run as the user of this process.
@@ -25,14 +25,26 @@ type home struct {
 // run as root, and this user exists on every machine.
 const unprivileged = 65534
 
-// atHome makes the directory at the first call, and starts what removes it.
-var atHome = sync.OnceValues(func() (*home, error) {
+// onDisk and inMemory make the directory at the first call, and start what removes it.
+var (
+	onDisk   = sync.OnceValues(func() (*home, error) { return newHome(os.TempDir(), "/tmp", "/var/tmp") })
+	inMemory = sync.OnceValues(func() (*home, error) {
+		const enough = 4 << 30 // for some hundred databases of PostgreSQL
+		if !hasSpace(sharedMemory, enough) {
+			return onDisk()
+		}
+		return newHome(sharedMemory)
+	})
+)
+
+// newHome makes the directory below the first of some parents that can have it.
+func newHome(parents ...string) (*home, error) {
 	h := &home{}
 	if os.Geteuid() == 0 {
 		h.as = &syscall.Credential{Uid: unprivileged, Gid: unprivileged}
 	}
 	var problems []error
-	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+	for _, parent := range parents {
 		dir, err := h.makeBelow(parent)
 		if err == nil {
 			h.dir = dir
@@ -41,7 +53,7 @@ var atHome = sync.OnceValues(func() (*home, error) {
 		problems = append(problems, err)
 	}
 	return nil, fmt.Errorf("making a directory for database servers: %w", errors.Join(problems...))
-})
+}
 
 // longest is how long the path of the directory may be: sockets below it have at most 107 bytes.
 const longest = 60

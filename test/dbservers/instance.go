@@ -28,8 +28,8 @@ type engine interface {
 	initialise(ctx context.Context, i *instance) error
 	// command returns the server's process, not started yet.
 	command(ctx context.Context, i *instance) (*exec.Cmd, error)
-	// open returns a pool of connections of the administrator.
-	open(i *instance) (*sql.DB, error)
+	// open returns a pool of connections of the administrator to a database, "" for none in particular.
+	open(i *instance, database string) (*sql.DB, error)
 	// ready returns nil when the server serves.
 	ready(ctx context.Context, db *sql.DB) error
 	// stopSignal ends the server in order, without waiting for clients.
@@ -37,6 +37,16 @@ type engine interface {
 	create(database, password string) []string
 	drop(database string) []string
 	dsn(user, password, address, database string) string
+
+	// What a pool needs: a query for table, position, name and kind of the columns and triggers of a
+	// database, an end of all its connections but one, which this is, a statement after which keys of
+	// other tables are not looked at, one after which the numbers of the rows of an empty table begin
+	// with 1, and how a statement has its n-th value.
+	columns(database string) string
+	disconnect(ctx context.Context, db *sql.DB, database string) error
+	unchecked() string
+	renumber(table string) string
+	placeholder(n int) string
 }
 
 // safety is what survives what.
@@ -70,9 +80,13 @@ type instance struct {
 	cmd *exec.Cmd // nil while it does not run
 }
 
-// newInstance makes the directories of a server.
-func newInstance(kind engine, disk string) (*instance, error) {
-	h, err := atHome()
+// newInstance makes the directories of a server: on the disk only if what is there has to stay.
+func newInstance(kind engine, keeps safety, disk string) (*instance, error) {
+	place := inMemory
+	if keeps == durable {
+		place = onDisk
+	}
+	h, err := place()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +94,7 @@ func newInstance(kind engine, disk string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text(), disk: disk}
+	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text(), safety: keeps, disk: disk}
 	return i, errors.Join(h.give(dir), i.emptyData())
 }
 
@@ -167,7 +181,7 @@ func (i *instance) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	db, err := i.kind.open(i)
+	db, err := i.kind.open(i, "")
 	if err != nil {
 		return err
 	}
@@ -259,7 +273,7 @@ func (i *instance) kill() error {
 
 // statements executes statements as the administrator.
 func (i *instance) statements(ctx context.Context, statements ...string) (err error) {
-	db, err := i.kind.open(i)
+	db, err := i.kind.open(i, "")
 	if err != nil {
 		return err
 	}

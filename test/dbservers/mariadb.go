@@ -68,8 +68,8 @@ func (m mariaDB) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 	return i.program(ctx, mariadbd, args...), err
 }
 
-func (mariaDB) open(i *instance) (*sql.DB, error) {
-	return openMariaDB(admin, i.password, i.address, "")
+func (mariaDB) open(i *instance, database string) (*sql.DB, error) {
+	return openMariaDB(admin, i.password, i.address, database)
 }
 
 func (mariaDB) ready(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) }
@@ -92,3 +92,18 @@ func (mariaDB) drop(database string) []string {
 func (mariaDB) dsn(user, password, address, database string) string {
 	return (&url.URL{Scheme: "mysql", User: url.UserPassword(user, password), Host: address, Path: "/" + database}).String()
 }
+
+func (mariaDB) columns(database string) string {
+	return "SELECT table_name, ordinal_position, column_name, column_type FROM information_schema.columns WHERE table_schema = '" + database + "'" +
+		" UNION ALL SELECT event_object_table, 0, trigger_name, 'trigger' FROM information_schema.triggers WHERE trigger_schema = '" + database + "'"
+}
+
+func (mariaDB) disconnect(ctx context.Context, db *sql.DB, database string) error {
+	return disconnect(ctx, db, "KILL USER "+database, "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '"+database+"'")
+}
+
+func (mariaDB) unchecked() string { return "SET foreign_key_checks = 0" }
+
+func (mariaDB) renumber(table string) string { return "ALTER TABLE " + table + " AUTO_INCREMENT = 1" }
+
+func (mariaDB) placeholder(int) string { return "?" }

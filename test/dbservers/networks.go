@@ -76,7 +76,7 @@ func startNetworks(t testing.TB, nodes, hosts int) *networks {
 // hold makes a network, and ends it with the test.
 func hold(t testing.TB) *network {
 	t.Helper()
-	h, err := atHome()
+	h, err := inMemory()
 	testproc.Check(t, err)
 	dir, err := os.MkdirTemp(h.dir, "network") // the reaper ends what works below
 	testproc.Check(t, err)

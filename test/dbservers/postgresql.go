@@ -3,6 +3,7 @@
 package dbservers
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -75,7 +76,7 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	}
 	switch i.safety {
 	case fast:
-		settings = append(settings, "fsync=off", "full_page_writes=off")
+		settings = append(settings, "fsync=off", "full_page_writes=off", "autovacuum=off", "jit=off")
 	case killable:
 		settings = append(settings, "fsync=off")
 	case durable:
@@ -93,8 +94,8 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	return cmd, errors.Join(err, bad)
 }
 
-func (p postgreSQL) open(i *instance) (*sql.DB, error) {
-	return i.network.openPostgreSQL(p.dsn(admin, i.password, i.address, "postgres"))
+func (p postgreSQL) open(i *instance, database string) (*sql.DB, error) {
+	return i.network.openPostgreSQL(p.dsn(admin, i.password, i.address, cmp.Or(database, "postgres")))
 }
 
 // openPostgreSQL connects to a database from inside of a network, nil for that of the tests.
@@ -127,3 +128,23 @@ func (postgreSQL) drop(database string) []string {
 func (postgreSQL) dsn(user, password, address, database string) string {
 	return (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: address, Path: "/" + database, RawQuery: "sslmode=disable"}).String()
 }
+
+func (postgreSQL) columns(string) string {
+	return `SELECT c.relname, a.attnum, a.attname, a.atttypid::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0
+		UNION ALL SELECT c.relname, 0, t.tgname, 'trigger' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal`
+}
+
+func (postgreSQL) disconnect(ctx context.Context, db *sql.DB, database string) error {
+	const others = " FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = "
+	return disconnect(ctx, db, "SELECT pg_terminate_backend(pid)"+others+"'"+database+"'", "SELECT COUNT(*)"+others+"'"+database+"'")
+}
+
+func (postgreSQL) unchecked() string { return "SET session_replication_role = replica" }
+
+func (postgreSQL) renumber(table string) string {
+	return "SELECT setval(d.objid::regclass, 1, false) FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S' WHERE d.refobjid = '" +
+		table + "'::regclass"
+}
+
+func (postgreSQL) placeholder(n int) string { return fmt.Sprintf("$%d", n) }

@@ -21,11 +21,11 @@ func NewPostgreSQL(ctx context.Context, settings ...string) (*Server, error) {
 }
 
 func newDurable(ctx context.Context, kind engine, settings []string) (*Server, error) {
-	i, err := newInstance(kind, "")
+	i, err := newInstance(kind, durable, "")
 	if err != nil {
 		return nil, err
 	}
-	i.settings, i.safety = settings, durable
+	i.settings = settings
 	s := &Server{i: i}
 	if err := i.create(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -45,7 +45,7 @@ func (s *Server) MakeDatabase(ctx context.Context, name string) (dsn string, err
 }
 
 // Admin returns a pool of connections of the user who may do everything. The program closes it.
-func (s *Server) Admin() (*sql.DB, error) { return s.i.kind.open(s.i) }
+func (s *Server) Admin() (*sql.DB, error) { return s.i.kind.open(s.i, "") }
 
 // PIDs are the processes of the server.
 func (s *Server) PIDs() (pids []int, err error) {

@@ -77,7 +77,11 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 	if o.Disk != "" {
 		needsRoot(t, "file systems of their own for database servers")
 	}
-	i, err := newInstance(kind, o.Disk)
+	keeps := killable
+	if o.Durable {
+		keeps = durable
+	}
+	i, err := newInstance(kind, keeps, o.Disk)
 	testproc.Check(t, err)
 	for name, text := range o.Files {
 		_, err := i.write(name, text)
@@ -85,10 +89,6 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 	}
 	for _, setting := range o.Settings {
 		i.settings = append(i.settings, strings.Replace(setting, "=FILES/", "="+i.dir+"/", 1))
-	}
-	i.safety = killable
-	if o.Durable {
-		i.safety = durable
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -233,7 +233,7 @@ func (s *Server) Continue(t testing.TB) {
 
 // word asks the administrator's connection for one text.
 func (s *Server) word(ctx context.Context, query string) (string, error) {
-	db, err := s.i.kind.open(s.i)
+	db, err := s.i.kind.open(s.i, "")
 	if err != nil {
 		return "", err
 	}

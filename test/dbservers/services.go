@@ -27,7 +27,7 @@ type given struct {
 // ShareDir makes a directory for the services that the processes of a run of tests share. It is
 // removed, and what works below it is ended, when this process has ended, however that was.
 func ShareDir() (string, error) {
-	h, err := atHome()
+	h, err := inMemory()
 	if err != nil {
 		return "", err
 	}

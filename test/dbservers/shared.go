@@ -52,7 +52,7 @@ func (s *shared) server(ctx context.Context) (*instance, error) {
 	if s.srv == nil && s.err == nil {
 		if dir := os.Getenv(testproc.ServicesEnv); dir != "" {
 			s.srv, s.err = askFor(ctx, s.kind, dir)
-		} else if s.srv, s.err = newInstance(s.kind, ""); s.err == nil {
+		} else if s.srv, s.err = newInstance(s.kind, fast, ""); s.err == nil {
 			s.err = s.srv.create(ctx)
 		}
 	}
@@ -66,7 +66,7 @@ func (s *shared) database(t testing.TB) string {
 	t.Helper()
 	srv, err := s.server(t.Context())
 	testproc.Check(t, err)
-	name := "test" + strings.ToLower(rand.Text()) // no other test of the run has it
+	name := newName()
 	if err := srv.statements(t.Context(), srv.kind.create(name, srv.password)...); err != nil {
 		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
 	}
@@ -80,6 +80,9 @@ func (s *shared) database(t testing.TB) string {
 	})
 	return srv.kind.dsn(name, srv.password, srv.address, name)
 }
+
+// newName is one that no other test of the run has.
+func newName() string { return "test" + strings.ToLower(rand.Text()) }
 
 // patience bounds every wait.
 const patience = testproc.Patience

@@ -16,12 +16,14 @@ import (
 // Template is a database that is made once in a process, and that tests have copies of: to run the
 // steps of a schema takes longer than most tests.
 type Template struct {
-	file func() ([]byte, error)
+	fill  func(dsn string) error
+	file  func() ([]byte, error)
+	pools []*pool
 }
 
 // NewTemplate is for databases as what fills an empty one, by its DSN, leaves it.
 func NewTemplate(fill func(dsn string) error) *Template {
-	return &Template{file: sync.OnceValues(func() (content []byte, err error) {
+	return &Template{fill: fill, pools: []*pool{{of: sharedMariaDB}, {of: sharedPostgreSQL}}, file: sync.OnceValues(func() (content []byte, err error) {
 		dir, err := memory()
 		if err != nil {
 			return nil, err
@@ -35,10 +37,24 @@ func NewTemplate(fill func(dsn string) error) *Template {
 	})}
 }
 
-// Fresh makes a database as [Fresh] does. In a file it is a copy of the template; on a server it is
-// empty, and what opens it makes its tables.
+// NewTemplates is [NewTemplate] for databases that differ by a name.
+func NewTemplates(fill func(dsn, name string) error) func(name string) *Template {
+	var made sync.Map
+	return func(name string) *Template {
+		m, _ := made.LoadOrStore(name, NewTemplate(func(dsn string) error { return fill(dsn, name) }))
+		return m.(*Template) //nolint:forcetypeassert // there is nothing else
+	}
+}
+
+// Fresh makes a database as [Fresh] does, which is as the template.
 func (m *Template) Fresh(t testing.TB) string {
 	t.Helper()
+	engine := Engine(t)
+	for _, p := range m.pools {
+		if strings.EqualFold(p.of.kind.String(), engine) {
+			return p.database(t, m.fill)
+		}
+	}
 	dsn := Fresh(t)
 	if err := m.Copy(dsn); err != nil {
 		t.Fatalf("copying the template of a database: %v", err)
@@ -81,13 +97,22 @@ func Memory(t testing.TB) string {
 }
 
 func memory() (string, error) {
-	const shared, enough = "/dev/shm", 1 << 30
-	parent := shared
-	var space unix.Statfs_t
-	if err := unix.Statfs(shared, &space); err != nil || space.Bavail*uint64(space.Bsize) < enough { //nolint:gosec // a block's size is not negative
+	const enough = 1 << 30
+	parent := sharedMemory
+	if !hasSpace(parent, enough) {
 		parent = "" // that of temporary files
 	}
 	return os.MkdirTemp(parent, "compute-agent-test-")
+}
+
+// sharedMemory is a file system in memory.
+const sharedMemory = "/dev/shm"
+
+// hasSpace reports whether a directory is there with so many bytes of space.
+func hasSpace(dir string, enough uint64) bool {
+	var space unix.Statfs_t
+	err := unix.Statfs(dir, &space)
+	return err == nil && space.Bavail*uint64(space.Bsize) >= enough //nolint:gosec // a block's size is not negative
 }
 
 // AboutServers skips a test that is about what several processes do with a database, unless the

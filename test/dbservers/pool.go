@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbservers
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// pool has databases of a template on a server. To make the tables of one takes longer than most
+// tests, and to drop them as long, so that a test gets the database that another one has left, with
+// the rows of the template. They go with the server.
+type pool struct {
+	of *shared
+
+	mu   sync.Mutex
+	free []string          // their names
+	rows map[string][]row  // those of the template, by table; nil until the first one is filled
+	made map[string]string // its tables' definitions, by table
+}
+
+type row []any
+
+// database is one as fill leaves it, which the test has until it ends.
+func (p *pool) database(t testing.TB, fill func(dsn string) error) string {
+	t.Helper()
+	srv, err := p.of.server(t.Context())
+	testproc.Check(t, err)
+	name, err := p.lease(t.Context(), srv, fill)
+	if err != nil {
+		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
+	}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, name)
+	})
+	return srv.kind.dsn(name, srv.password, srv.address, name)
+}
+
+func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) error) (string, error) {
+	for {
+		name := p.take()
+		if name == "" {
+			break
+		}
+		if err := p.reset(ctx, srv, name); err == nil {
+			return name, nil
+		}
+		// Its test has changed more than rows.
+		if err := srv.statements(ctx, srv.kind.drop(name)...); err != nil {
+			return "", err
+		}
+	}
+	name := newName()
+	if err := srv.statements(ctx, srv.kind.create(name, srv.password)...); err != nil {
+		return "", err
+	}
+	if err := fill(srv.kind.dsn(name, srv.password, srv.address, name)); err != nil {
+		return "", err
+	}
+	return name, p.note(ctx, srv, name)
+}
+
+// take is the database that has been free for longest, or "".
+func (p *pool) take() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		return ""
+	}
+	name := p.free[0]
+	p.free = p.free[1:]
+	return name
+}
+
+// note remembers what the template is, at the first database that is made.
+func (p *pool) note(ctx context.Context, srv *instance, name string) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rows != nil {
+		return nil
+	}
+	db, err := srv.kind.open(srv, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if p.made, err = definitions(ctx, srv, db, name); err != nil {
+		return err
+	}
+	rows := map[string][]row{}
+	for table := range p.made {
+		if rows[table], err = read(ctx, db, "SELECT * FROM "+table); err != nil {
+			return err
+		}
+	}
+	p.rows = rows
+	return nil
+}
+
+// reset makes a database that a test has left what the template is. It fails if there are other
+// tables or columns.
+func (p *pool) reset(ctx context.Context, srv *instance, name string) (err error) {
+	db, err := srv.kind.open(srv, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1) // settings are those of a connection
+	if err := srv.kind.disconnect(ctx, db, name); err != nil {
+		return err
+	}
+	made, err := definitions(ctx, srv, db, name)
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(made, p.made) {
+		return errors.New("its tables are others")
+	}
+	if _, err := db.ExecContext(ctx, srv.kind.unchecked()); err != nil {
+		return err
+	}
+	used, err := filled(ctx, db, slices.Sorted(maps.Keys(p.rows)))
+	if err != nil {
+		return err
+	}
+	for _, table := range used {
+		if _, err := db.ExecContext(ctx, "DELETE FROM "+table); err != nil { // TRUNCATE makes a new table
+			return err
+		}
+		if len(p.rows[table]) > 0 {
+			continue
+		}
+		if _, err := db.ExecContext(ctx, srv.kind.renumber(table)); err != nil {
+			return err
+		}
+	}
+	for table, rows := range p.rows {
+		for some := range slices.Chunk(rows, 100) {
+			if err := insert(ctx, srv, db, table, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// filled returns those of some tables that have rows.
+func filled(ctx context.Context, db *sql.DB, tables []string) ([]string, error) {
+	queries := make([]string, len(tables))
+	for i, table := range tables {
+		queries[i] = "SELECT '" + table + "' WHERE EXISTS (SELECT 1 FROM " + table + ")"
+	}
+	rows, err := read(ctx, db, strings.Join(queries, " UNION ALL "))
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = fmt.Sprintf("%s", r[0])
+	}
+	return out, err
+}
+
+// insert adds rows, which are not none.
+func insert(ctx context.Context, srv *instance, db *sql.DB, table string, rows []row) error {
+	var values []any
+	var list []string
+	for _, r := range rows {
+		marks := make([]string, len(r))
+		for i, v := range r {
+			values = append(values, v)
+			marks[i] = srv.kind.placeholder(len(values))
+		}
+		list = append(list, "("+strings.Join(marks, ", ")+")")
+	}
+	_, err := db.ExecContext(ctx, "INSERT INTO "+table+" VALUES "+strings.Join(list, ", "), values...)
+	return err
+}
+
+// read returns the rows of a query.
+func read(ctx context.Context, db *sql.DB, query string) (out []row, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	for rows.Next() {
+		r, to := make(row, len(columns)), make([]any, len(columns))
+		for i := range r {
+			to[i] = &r[i]
+		}
+		if err := rows.Scan(to...); err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// disconnect executes a statement that ends connections, and waits until a count of them is 0: an
+// open transaction would hold what a reset needs.
+func disconnect(ctx context.Context, db *sql.DB, end, count string) error {
+	if _, err := db.ExecContext(ctx, end); err != nil {
+		return err
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var n int
+		if err := db.QueryRowContext(ctx, count).Scan(&n); err != nil || n == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// definitions are the columns and triggers of the tables of a database, by table.
+func definitions(ctx context.Context, srv *instance, db *sql.DB, name string) (map[string]string, error) {
+	rows, err := read(ctx, db, srv.kind.columns(name)+" ORDER BY 1, 2, 3")
+	out := map[string]string{}
+	for _, r := range rows {
+		out[fmt.Sprintf("%s", r[0])] += fmt.Sprintf("%d %s %s\n", r[1:]...)
+	}
+	return out, err
+}
