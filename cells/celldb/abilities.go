@@ -49,5 +49,5 @@ func able(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability str
 
 // Able refuses what the host of a server cannot do.
 func (s *DB) Able(ctx context.Context, of cellwire.Server, ability string) error {
-	return s.kit.Explain(ctx, "reading the abilities of a node from", able(ctx, s.asked, &of, ability))
+	return s.kit.Explain(ctx, "reading the abilities of a node from", able(ctx, s.kit.Reader, &of, ability))
 }

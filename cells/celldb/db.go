@@ -45,8 +45,7 @@ type DB struct {
 	writing    chan struct{}
 	beating    *sql.DB // one connection for heartbeats, without fsync
 	heartbeats *heartbeats
-	asked      *sqldb.Statements // of the reader
-	checks     *sqldb.Statements // of a connection that waits for no list
+	checks     *sql.DB // a connection that waits for no list
 	whole      wholeness
 	info       Info // without the revision
 	maxNodes   int
@@ -54,10 +53,6 @@ type DB struct {
 }
 
 var _ Store = (*DB)(nil)
-
-// maxStatements is how many are kept prepared on each connection for reading. Lists have few forms,
-// and as many limits as callers come up with.
-const maxStatements = 64
 
 // Options changes how a database is opened; the zero value is right for tests and commands.
 type Options struct {
@@ -84,7 +79,7 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1), asked: sqldb.NewStatements(kit.Reader, maxStatements),
+	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1),
 		maxNodes: cmp.Or(o.MaxNodes, DefaultMaxNodes), forget: cmp.Or(o.ForgetNodes, defaultForget)}
 	s.heartbeats = newHeartbeats(s.noteHeartbeats)
 	if err := s.open(ctx, name); err != nil {
@@ -103,10 +98,7 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 	if s.beating, err = s.kit.Connect("synchronous(NORMAL)"); err != nil {
 		return err
 	}
-	checks, err := s.kit.Connect("query_only(1)")
-	if err == nil {
-		s.checks = sqldb.NewStatements(checks, maxStatements)
-	}
+	s.checks, err = s.kit.Connect("query_only(1)")
 	return err
 }
 
@@ -200,9 +192,5 @@ func (s *DB) SchemaVersion(context.Context) (has, knows int, err error) {
 
 // Close closes the database. Nothing may use it any more.
 func (s *DB) Close() error {
-	errs := []error{s.asked.Close()}
-	if s.checks != nil {
-		errs = append(errs, s.checks.Close())
-	}
-	return errors.Join(append(errs, s.kit.Close())...)
+	return s.kit.Close()
 }

@@ -14,7 +14,7 @@ const maxForgotten = 1000
 
 // ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
 func (s *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
-	list, err := sqldb.All(ctx, s.asked, sqldb.Value[string], "SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
+	list, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], "SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
 	return list, s.kit.Explain(ctx, "reading forgotten nodes from", err)
 }
 
@@ -48,11 +48,11 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 		return o, err
 	}
 	const op = "forgetting nodes in"
-	absent, err := sqldb.All(ctx, s.asked, scan, absentNodes, until, maxForgotten)
+	absent, err := sqldb.All(ctx, s.kit.Reader, scan, absentNodes, until, maxForgotten)
 	if err != nil {
 		return 0, s.kit.Explain(ctx, op, err)
 	}
-	claims, err := sqldb.All(ctx, s.asked, scanClaim, deadClaims, until, maxForgotten)
+	claims, err := sqldb.All(ctx, s.kit.Reader, scanClaim, deadClaims, until, maxForgotten)
 	if err != nil || len(absent)+len(claims) == 0 {
 		return 0, s.kit.Explain(ctx, op, err)
 	}
@@ -116,7 +116,7 @@ type NodeCounts struct {
 
 // CountNodes counts nodes for metrics.
 func (s *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
-	err = s.asked.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE present = 0), "+
+	err = s.kit.Reader.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE present = 0), "+
 		"(SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
 	return c, s.kit.Explain(ctx, "counting nodes in", err)
 }

@@ -39,7 +39,7 @@ func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service
 
 // Services are those of all hosts.
 func (s *DB) Services(ctx context.Context, m Moment) ([]cellwire.Service, error) {
-	list, err := services(ctx, s.asked, m)
+	list, err := services(ctx, s.kit.Reader, m)
 	return list, s.kit.Explain(ctx, "reading services from", err)
 }
 
@@ -79,7 +79,7 @@ func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer 
 
 // Usage is what a project has, whatever hosts there are.
 func (s *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
-	u, err := usage(ctx, s.asked, projectID)
+	u, err := usage(ctx, s.kit.Reader, projectID)
 	return u, s.kit.Explain(ctx, "reading a project's usage from", err)
 }
 
@@ -304,10 +304,10 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 // found by: its host learns of it with its next request.
 func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
 	const op = "reading changes from"
-	if err := s.asked.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil || revision <= after {
+	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil || revision <= after {
 		return nil, revision, s.kit.Explain(ctx, op, err)
 	}
-	hosts, err = sqldb.All(ctx, s.asked, sqldb.Value[string], changedHosts, after, after, after, after)
+	hosts, err = sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], changedHosts, after, after, after, after)
 	return hosts, revision, s.kit.Explain(ctx, op, err)
 }
 

@@ -215,14 +215,14 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 
 // MigrationsDue are those about which the compute API has something to do, the oldest first.
 func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
-	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
+	list, err := s.migrations(ctx, s.kit.Reader, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
 	if err == nil {
 		var requests map[string]cellwire.Origin
 		uuids := make([]string, 0, len(list))
 		for i := range list {
 			uuids = append(uuids, list[i].ServerUUID)
 		}
-		requests, err = requestsUnderWay(ctx, s.asked, uuids)
+		requests, err = requestsUnderWay(ctx, s.kit.Reader, uuids)
 		for i := range list {
 			request := requests[list[i].ServerUUID]
 			list[i].RequestID, list[i].Traceparent = request.RequestID, request.Traceparent
@@ -233,7 +233,7 @@ func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
 
 // MigrationsOf are those of a server that are open, the oldest first.
 func (s *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error) {
-	list, err := s.migrations(ctx, s.asked, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
+	list, err := s.migrations(ctx, s.kit.Reader, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
 	return list, s.kit.Explain(ctx, "reading the migrations of a server from", err)
 }
 
@@ -276,7 +276,11 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		at := m.CreatedAt.UnixMicro()
 		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))", at, at, m.ID, m.ID, storableOr(m.UUID))
 	}
-	list, err := s.migrations(ctx, s.asked, fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d", strings.Join(conditions, " AND "), q.Limit), args...)
+	list, err := s.migrations(
+		ctx,
+		s.kit.Reader,
+		fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d", strings.Join(conditions, " AND "), q.Limit),
+		args...)
 	return list, s.kit.Explain(ctx, "reading migrations from", err)
 }
 

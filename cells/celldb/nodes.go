@@ -186,7 +186,7 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 		return cellwire.Service{}, nil, err
 	}
 	const op = "noting a host's report in"
-	known, err := s.readReport(ctx, s.asked, who, r, m, true)
+	known, err := s.readReport(ctx, s.kit.Reader, who, r, m, true)
 	if err != nil {
 		return cellwire.Service{}, nil, s.kit.Explain(ctx, op, err)
 	}

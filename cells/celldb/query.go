@@ -84,7 +84,7 @@ func (s *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwi
 	var brief cellwire.Server
 	key, into := newKey(keys)
 	briefly, reader := append([]any{&brief.ID, &brief.UUID, &brief.Name}, into...), newRecordReader(into...)
-	err := sqldb.Each(ctx, s.asked, query, args, func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, s.kit.Reader, query, args, func(row sqldb.Row) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true
 			return sqldb.ErrEnough

@@ -192,7 +192,7 @@ func (s *DB) Info(ctx context.Context) (Info, error) {
 
 // Server is one server.
 func (s *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := record(ctx, s.asked, uuid)
+	r, err := record(ctx, s.kit.Reader, uuid)
 	if err != nil {
 		return cellwire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
 	}
@@ -369,7 +369,7 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 	states := []cellwire.ServerState{}
 	err := sqldb.Each(
 		ctx,
-		s.asked,
+		s.kit.Reader,
 		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+s.engine.Texts+") ORDER BY uuid",
 		[]any{sqldb.List(uuids)},
 		func(row sqldb.Row) error {

@@ -24,15 +24,18 @@ type connector struct {
 // Connect implements [driver.Connector].
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	f := c.files.Load()
-	if f == nil {
-		return c.Connector.Connect(ctx)
+	if f != nil {
+		if err := f.check(); err != nil {
+			return nil, err
+		}
 	}
-	if err := f.check(); err != nil {
-		return nil, err
-	}
-	conn, err := c.Connector.Connect(ctx)
+	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
+	}
+	conn := keeping(made, keptStatements)
+	if f == nil {
+		return conn, nil
 	}
 	if err := f.check(); err != nil {
 		_ = conn.Close() // the error above is the one that matters

@@ -7,7 +7,6 @@
 //	DB.Write    one transaction, acknowledged only if it is in the files that the path names
 //	DB.Read     one snapshot
 //	DB.Backup   a consistent copy while the database is in use
-//	Statements  keeps statements prepared
 //	Error       what is wrong with a database, and what to do about it
 //	Dialect     what differs from one database engine to the other
 //

@@ -50,7 +50,7 @@ type Schema struct {
 	OlderHint string
 }
 
-// Querier is a database handle, a connection, a transaction, or [Statements].
+// Querier is a database handle, a connection, or a transaction.
 type Querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
