@@ -8,16 +8,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -312,59 +309,6 @@ type elsewhere struct{ closed bool }
 func (*elsewhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (*elsewhere) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8778} }
 func (l *elsewhere) Close() error            { l.closed = true; return nil }
-
-// startServer starts this test program as a server process and waits until it answers.
-func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
-	t.Helper()
-	address := testproc.FreeAddress(t)
-	cmd = exec.Command(os.Args[0], stateDir)
-	cmd.Env = append(os.Environ(), "PLACEMENT_TEST_SERVE="+address, "PLACEMENT_TEST_POLICY=legacy")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	testproc.Eventually(t, testproc.Patience, "the server process answers", func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
-	return cmd, "http://" + address
-}
-
-func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	state := filepath.Join(t.TempDir(), "state")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	var want []string
-	for round := range 3 {
-		cmd, url := startServer(t, state)
-		if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("round %d: the providers are %v, want %v", round, got, want)
-		}
-		name := fmt.Sprintf("node%d", round)
-		send(t, client, "POST", url+"/resource_providers", fmt.Sprintf(`{"name":%q}`, name), 200)
-		want = append(want, name)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err == nil {
-			t.Fatal("a killed server ended well")
-		}
-	}
-	cmd, url := startServer(t, state)
-	if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("at last the providers are %v, want %v", got, want)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("a server that was asked to end: %v", err)
-	}
-}
 
 func TestDirect(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

@@ -5,7 +5,6 @@ package store_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -62,26 +61,6 @@ func TestLostCommit(t *testing.T) {
 		proxy.Faults(nil)
 		closeLedger(t, l)
 		checkStorm(t, name, acked)
-	})
-}
-
-// TestStormOfLostCommits: two servers under load whose connections are cut around COMMIT all the
-// time acknowledge each write, and each is there once.
-func TestStormOfLostCommits(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
-		name := e.fresh(t)
-		prepare(t, name)
-		var ledgers []*ledger.Ledger
-		for server := range 2 {
-			proxy := dbservers.NewProxy(t, name)
-			ledgers = append(ledgers, openPatiently(t, proxy.DSN))
-			random := rand.New(rand.NewPCG(7, uint64(server))) //nolint:gosec // a test
-			proxy.Faults(func() dbservers.Fault {
-				return []dbservers.Fault{dbservers.None, dbservers.None, dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter}[random.IntN(6)]
-			})
-		}
-		checkStorm(t, name, claimAll(t, ledgers, 15, func(error) bool { return false }))
 	})
 }
 
