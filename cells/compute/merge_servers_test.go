@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,26 +260,6 @@ func TestMergeEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
-	})
-}
-
-func TestFiftyListsDuringAHang(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1)}, &listCell{fault: hang}, &listCell{rows: rowsOf("c", 100, 0, 3)})
-		start := time.Now()
-		var lists sync.WaitGroup
-		for range 50 {
-			lists.Go(func() {
-				r, err := mergeServers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 1000, Sort: byCreation})
-				if err != nil || time.Since(start) > mergeTimeout {
-					t.Errorf("%v after %v", err, time.Since(start))
-				}
-				check(t, map[string]int{"a": 300, "c": 100}, countOf(r.Rows))
-				check(t, []string{"cell1"}, namesOf(r.Down))
-			})
-		}
-		lists.Wait()
 	})
 }
 
