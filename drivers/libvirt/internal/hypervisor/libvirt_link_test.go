@@ -138,29 +138,6 @@ func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestRealDaemonThatHangsAndIsKilled(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	l := link(t, 100*time.Millisecond)
-	if err := l.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := devices(t.Context(), l)
-	wantLost(t, err, true)
-	if err := l.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	await(t, l.up)
-	if _, err := CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c Conn) (int, error) {
-		list, err := c.NodeDevices(nil, PCIDevices)
-		return len(list), err
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
 // The revision of a domain rises with what happens to it, and with nothing else.
 func TestRealRevisionsFollowEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
