@@ -82,12 +82,8 @@ func (s story) check(t *testing.T, r assignment.MoveRequest) {
 	if want == nil {
 		want = s.before
 	}
-	if diff := cmp.Diff(want.allocations(), got.Allocations); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(s.renames, got.Renames); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want.allocations(), got.Allocations))
+	testproc.Same(t, cmp.Diff(s.renames, got.Renames))
 	checkWords(t, "notes", s.notes, got.Notes)
 }
 
