@@ -9,26 +9,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestAliases: those of nova.conf become classes and traits as devices do.
 func TestAliases(t *testing.T) {
-	got, err := extraspecs.ParseAliases([]string{
+	got := testproc.Try(extraspecs.ParseAliases([]string{
 		`{"name": "QuickAssist", "product_id": "0443", "vendor_id": "8086", "device_type": "type-PCI", "numa_policy": "legacy"}`,
 		`{"name": "A16_16A", "device_type": "type-VF", "resource_class": "GPU_VF", "traits": "blue, big,HW_GPU_API_VULKAN"}`,
 		`{"name": " fpga ", "resource_class": "fpga", "live_migratable": "no", "capability_type": "pci"}`,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	want := extraspecs.Aliases{
 		"QuickAssist": {Class: "CUSTOM_PCI_8086_0443"},
 		"A16_16A":     {Class: "CUSTOM_GPU_VF", Traits: []string{"CUSTOM_BIG", "CUSTOM_BLUE", "HW_GPU_API_VULKAN"}},
 		"fpga":        {Class: "FPGA"},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	for text, says := range map[string]string{
 		``: "Malformed", `[]`: "no JSON object", `{"name": 1}`: "not a string", `{"resource_class": "A"}`: "the name", `{"name": "a:b", "resource_class": "A"}`: "colon",
 		`{"name": "a"}`: "must have resource_class", `{"name": "a", "vendor_id": "8086"}`: "must have resource_class", `{"name": "a", "vendor_id": "x", "product_id": "0443"}`: "four hexadecimal",
@@ -48,17 +44,12 @@ func TestAliases(t *testing.T) {
 func TestExpand(t *testing.T) {
 	aliases := extraspecs.Aliases{"a1": {Class: "CUSTOM_A", Traits: []string{"CUSTOM_BIG"}}, "b": {Class: "VGPU"}}
 	specs := map[string]string{extraspecs.AliasSpec: "a1:2, b:1", "resources_PCI1:CUSTOM_X": "1", "hw:cpu_policy": "shared"}
-	got, err := aliases.Expand(specs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(aliases.Expand(specs)).Or(t)
 	want := map[string]string{
 		"resources_PCI0:CUSTOM_A": "1", "trait_PCI0:CUSTOM_BIG": "required", "resources_PCI2:CUSTOM_A": "1", "trait_PCI2:CUSTOM_BIG": "required",
 		"resources_PCI3:VGPU": "1", "resources_PCI1:CUSTOM_X": "1", "hw:cpu_policy": "shared", "group_policy": "none",
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if specs[extraspecs.AliasSpec] == "" {
 		t.Error("the flavor was changed")
 	}

@@ -109,15 +109,11 @@ func TestNonsense(t *testing.T) {
 	db, _ := counted(t)
 	s := sqldb.NewStatements(db, 2)
 	rows, err := s.QueryContext(t.Context(), "nonsense")
-	if !errors.Is(err, errNonsense) {
-		t.Errorf("rows: %v", err)
-	}
+	testproc.ErrorIs(t, err, errNonsense, "rows: %v")
 	if err == nil {
 		_ = rows.Close()
 	}
-	if err := s.QueryRowContext(t.Context(), "nonsense").Scan(new(string)); !errors.Is(err, errNonsense) {
-		t.Errorf("a row: %v", err)
-	}
+	testproc.ErrorIs(t, s.QueryRowContext(t.Context(), "nonsense").Scan(new(string)), errNonsense, "a row: %v")
 }
 
 // TestRowsOutliveTheirStatement: rows that are being read are whole although their statement was
@@ -128,10 +124,7 @@ func TestRowsOutliveTheirStatement(t *testing.T) {
 	db := sql.OpenDB(c)
 	defer func() { _ = db.Close() }()
 	s := sqldb.NewStatements(db, 1)
-	rows, err := s.QueryContext(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testproc.Try(s.QueryContext(t.Context(), "a")).Or(t)
 	ask(t, s, "b")
 	if c.closed.Load() != 0 {
 		t.Error("the statement is closed while its rows are read")
@@ -149,10 +142,7 @@ func TestRowsOutliveTheirStatement(t *testing.T) {
 // each gets its own answer.
 func TestManyAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testproc.Try(sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db"))).Or(t)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(3)
 	s := sqldb.NewStatements(db, 4)
@@ -168,7 +158,5 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, s.Close())
 }

@@ -17,9 +17,7 @@ var check = testproc.Check
 
 func open(t *testing.T, dir string) *disabled.Store {
 	t.Helper()
-	s, err := disabled.Open(dir)
-	check(t, err)
-	return s
+	return testproc.Try(disabled.Open(dir)).Or(t)
 }
 
 // TestReasonsBySource: each source takes back only its own, and a node is enabled when the last
@@ -49,8 +47,7 @@ func TestReasonsBySource(t *testing.T) {
 	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
 		t.Errorf("the same reason again changed %+v", again)
 	}
-	left, err := s.Enable(disabled.Operator, "")
-	check(t, err)
+	left := testproc.Try(s.Enable(disabled.Operator, "")).Or(t)
 	if len(left) != 1 || left[0].Source != "plugin" {
 		t.Errorf("left: %+v", left)
 	}
@@ -63,8 +60,7 @@ func TestReasonsBySource(t *testing.T) {
 	if open(t, dir).EnablingAny() {
 		t.Error("the trait would be removed at every start")
 	}
-	_, err = s.Enable("plugin", "cn1")
-	check(t, err)
+	testproc.Try(s.Enable("plugin", "cn1")).Or(t)
 	wants("cn1", "")
 	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: "cn1", Reason: "again"}))
 	if s.EnablingAny() {
