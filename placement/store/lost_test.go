@@ -45,16 +45,12 @@ func TestLostCommit(t *testing.T) {
 					for range beside {
 						n++
 						consumer := fmt.Sprint("other", n)
-						if err := claim(other, consumer); err != nil {
-							t.Error(err)
-						}
+						testproc.NoError(t, claim(other, consumer))
 						acked = append(acked, consumer+" ")
 					}
 				})
 				own := fmt.Sprintf("own-%d-%d", fault, beside)
-				if err := claim(l, own); err != nil {
-					t.Errorf("fault %d, %d others: %v", fault, beside, err)
-				}
+				testproc.NoErrorf(t, claim(l, own), "fault %d, %d others", fault, beside)
 				acked = append(acked, own+" ")
 			}
 		}
@@ -77,13 +73,9 @@ func TestVersionThatWentBack(t *testing.T) {
 		if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
 			t.Errorf("a read: %v, want ErrUnavailable", err)
 		}
-		if err := claim(l, "consumer"); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("a write: %v, want ErrUnavailable", err)
-		}
+		testproc.ErrorIs(t, claim(l, "consumer"), ledger.ErrUnavailable, "a write: %v")
 		execute(t, name, "UPDATE ledger_version SET version = version + 1")
-		if err := claim(l, "consumer"); err != nil {
-			t.Errorf("after it is back: %v", err)
-		}
+		testproc.NoErrorf(t, claim(l, "consumer"), "after it is back")
 	})
 }
 
@@ -104,9 +96,7 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 		})
 		return err
 	}
-	if err := provider("node"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, provider("node"))
 	isDuplicate := func(err error) bool { return ledger.KindOf(err) == ledger.DuplicateName }
 	isRow := func(err error) bool { return errors.Is(err, ledger.ErrRow) }
 	for range 3 { // so that some of them share commits with the others
@@ -135,9 +125,7 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 		return err
 	}
 	for _, project := range []string{"Q", "e"} {
-		if err := owned(project); err != nil {
-			t.Errorf("project %s: %v", project, err)
-		}
+		testproc.NoErrorf(t, owned(project), "project %s", project)
 	}
 	if c, ok := l.Current().Consumer("of 51"); !ok || c.Project != "q" {
 		t.Errorf("the project of a consumer of Q is %+v", c)
