@@ -58,10 +58,7 @@ func TestConsole(t *testing.T) {
 	k, ctx := keep(t, nil), t.Context()
 	open := func() io.ReadWriteCloser {
 		t.Helper()
-		c, err := k.OpenConsole(ctx, "cn1", strings.ToUpper(oneInstance))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testproc.Try(k.OpenConsole(ctx, "cn1", strings.ToUpper(oneInstance))).Or(t)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

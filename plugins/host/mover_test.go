@@ -45,9 +45,7 @@ func TestDepartAndLeave(t *testing.T) {
 	if err != nil || offer != "from cn1" {
 		t.Errorf("Depart: %q, %v", offer, err)
 	}
-	if err := k.Leave(ctx, "cn1", oneInstance); err != nil {
-		t.Errorf("Leave: %v", err)
-	}
+	testproc.NoErrorf(t, k.Leave(ctx, "cn1", oneInstance), "Leave")
 	_, err = k.Depart(ctx, "not-found", oneInstance)
 	if !errors.Is(err, plugins.ErrInstanceNotFound) || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("Depart of what is not there: %v", err)
@@ -115,9 +113,7 @@ func TestInstancesArrive(t *testing.T) {
 	if err != nil || strings.TrimSpace(is.Name) != want.Name {
 		t.Errorf("got %v, %v", is, err)
 	}
-	if diff := cmp.Diff([]string{"disk@0", "disk@30"}, source.read); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"disk@0", "disk@30"}, source.read))
 	is, err = arrive("again", &files{text: map[string]string{"disk": strings.Repeat("x", 32)}, left: 2})
 	if gone := "reading the file disk from the source: the source went away"; err != nil || strings.TrimSpace(is.Name) != "x0 x1 "+gone+" "+gone {
 		t.Errorf("a source that goes away: %v, %v", is, err)
