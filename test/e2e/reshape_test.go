@@ -159,24 +159,16 @@ func (w *world) goThrough(tc scenario, refused bool) {
 		if w.settle() == 0 {
 			t.Error("nothing was written")
 		}
-		if diff := cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)); diff != "" {
-			t.Errorf("sums: %s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)), "sums")
 	}
 	after := w.look()
 	if tc.want != nil {
-		if diff := cmp.Diff(tc.want, after.Holding); diff != "" {
-			t.Errorf("allocations: %s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(tc.want, after.Holding), "allocations")
 	}
 	w.checkShape(before, after, tc.inventory)
 
-	if n := w.settle(); n != 0 {
-		t.Errorf("%d writes at the next start", n)
-	}
-	if diff := cmp.Diff(after, w.look()); diff != "" {
-		t.Errorf("the next start changed something: %s", diff)
-	}
+	testproc.Equal(t, w.settle(), 0, "%d writes at the next start")
+	testproc.Samef(t, cmp.Diff(after, w.look()), "the next start changed something")
 }
 
 // checkShape checks that inventory is where it should be, and that the reshape left alone what does
@@ -190,23 +182,17 @@ func (w *world) checkShape(before, after picture, inventory map[string][]string)
 			for _, p := range want {
 				wanted = wanted || p == name
 			}
-			if has != wanted {
-				w.t.Errorf("%s on %s: %v, want %v", class, name, has, wanted)
-			}
+			testproc.Equal(w.t, has, wanted, "%s on %s: %v", class, name)
 		}
 	}
-	if diff := cmp.Diff(before.Owners, after.Owners); diff != "" {
-		w.t.Errorf("owners: %s", diff)
-	}
+	testproc.Samef(w.t, cmp.Diff(before.Owners, after.Owners), "owners")
 	for _, name := range []string{"cn1", "cn2", "nfs"} {
 		if diff := cmp.Diff([]any{before.Traits[name], before.Aggregates[name]}, []any{after.Traits[name], after.Aggregates[name]}); diff != "" {
 			w.t.Errorf("traits and aggregates of %s: %s", name, diff)
 		}
 	}
 	for _, name := range []string{"cn2", "nfs"} {
-		if diff := cmp.Diff(before.Inventories[name], after.Inventories[name]); diff != "" {
-			w.t.Errorf("inventory of %s: %s", name, diff)
-		}
+		testproc.Samef(w.t, cmp.Diff(before.Inventories[name], after.Inventories[name]), "inventory of %s", name)
 	}
 }
 
@@ -220,10 +206,6 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 	}
 	w.write(steps[len(steps)-1], "")
 	agent := w.run()
-	if code := agent.exit(); code != 3 {
-		w.t.Errorf("exit code %d, want 3", code)
-	}
-	if diff := cmp.Diff(before.Holding, w.look().Holding); diff != "" {
-		w.t.Errorf("allocations: %s", diff)
-	}
+	testproc.Equal(w.t, agent.exit(), 3, "exit code %d")
+	testproc.Samef(w.t, cmp.Diff(before.Holding, w.look().Holding), "allocations")
 }
