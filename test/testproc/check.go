@@ -49,6 +49,18 @@ func (r Tried[V]) Or(t T) V {
 	return r.value
 }
 
+// ErrorIs is ErrorIs of the error, whatever the value is.
+func (r Tried[V]) ErrorIs(t Running, want error, format string, args ...any) {
+	t.Helper()
+	ErrorIs(t, r.err, want, format, args...)
+}
+
+// ErrorHas is ErrorHas of the error, whatever the value is.
+func (r Tried[V]) ErrorHas(t Running, part, format string, args ...any) {
+	t.Helper()
+	ErrorHas(t, r.err, part, format, args...)
+}
+
 // Running is a test that goes on after a failure.
 type Running interface {
 	Helper()

@@ -39,6 +39,14 @@ func TestChecks(t *testing.T) {
 			func(s *said) { testproc.Try(1, broken).Or(s) },
 			func(s *said) { s.text += strings.Repeat("wrong", 1-testproc.Try(1, nil).Or(s)) }, "fatal: broken",
 		},
+		"Try and ErrorIs": {
+			func(s *said) { testproc.Try(1, broken).ErrorIs(s, io.EOF, "%v") },
+			func(s *said) { testproc.Try(1, broken).ErrorIs(s, broken, "%v") }, "error: broken, want EOF",
+		},
+		"Try and ErrorHas": {
+			func(s *said) { testproc.Try(1, broken).ErrorHas(s, "x", "%v") },
+			func(s *said) { testproc.Try(1, broken).ErrorHas(s, "bro", "%v") }, `error: broken, want one with "x"`,
+		},
 		"NoError": {
 			func(s *said) { testproc.NoError(s, broken) }, func(s *said) { testproc.NoError(s, nil) }, "error: broken",
 		},
