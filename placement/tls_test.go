@@ -221,9 +221,7 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 	cfg.TLS, cfg.Listen = tlsFiles(t), "0.0.0.0:0"
 	put(t, cfg.TLS.CertFile, certificate, 0o600)
 	put(t, cfg.TLS.KeyFile, key, 0o600)
-	if _, err := placement.New(t.Context(), cfg); !errors.Is(err, placement.ErrNotLoopback) {
-		t.Errorf("noauth for all: %v", err)
-	}
+	testproc.Try(placement.New(t.Context(), cfg)).ErrorIs(t, placement.ErrNotLoopback, "noauth for all: %v")
 }
 
 func TestCertificatesThatEnd(t *testing.T) {

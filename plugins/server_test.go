@@ -117,9 +117,7 @@ func TestAllocationsOutOfNowhereAreAnErrorOfTheDriver(t *testing.T) {
 	d := &testDriver{update: func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
 		return providertree.Allocations{}, nil
 	}}
-	if _, err := serve(t, d).update(context.Background(), oneNode(t), nil); err == nil || !strings.Contains(err.Error(), "ErrReshapeNeeded") {
-		t.Errorf("got %v", err)
-	}
+	testproc.Try(serve(t, d).update(context.Background(), oneNode(t), nil)).ErrorHas(t, "ErrReshapeNeeded", "got %v")
 }
 
 func TestErrorsBecomeStatuses(t *testing.T) {

@@ -45,9 +45,7 @@ func testLookups(t *testing.T, url string) {
 	if len(requests.since()) != 1+3*2 {
 		t.Error("reading a tree costs another number of requests")
 	}
-	if _, err := client.TreeOf(t.Context(), id(7)); !errors.Is(err, reportclient.ErrNotFound) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(client.TreeOf(t.Context(), id(7))).ErrorIs(t, reportclient.ErrNotFound, "%v")
 	consumers := testproc.Try(client.ConsumersOf(t.Context(), id(1))).Or(t)
 	if len(consumers) != 1 || consumers[id(9)]["VCPU"] != 2 {
 		t.Errorf("%v", consumers)

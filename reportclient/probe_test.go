@@ -91,7 +91,5 @@ func TestEndpointMoves(t *testing.T) {
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
 	testproc.Samef(t, cmp.Diff([]string{host(url), host(moved)}, probed), "probes")
 	where = "nonsense"
-	if _, err := client.Tree(t.Context(), id(1), "cn1"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
-		t.Errorf("an invalid endpoint: %v", err)
-	}
+	testproc.Try(client.Tree(t.Context(), id(1), "cn1")).ErrorHas(t, `"nonsense"`, "an invalid endpoint: %v")
 }

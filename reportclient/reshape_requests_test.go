@@ -170,9 +170,7 @@ func vanishedProvider(t *testing.T, url string) {
 	e.before = append(slices.Clone(e.before), child(cn1, gpu1, "cn1_old"))
 	client, _, _, _ := e.prepare(t, url)
 	asAdmin(t, "1.37", http.MethodDelete, url+"/resource_providers/"+id(gpu1), "")
-	if _, err := client.AllocationsForProviderTree(t.Context(), id(cn1)); !errors.Is(err, reportclient.ErrConflict) {
-		t.Errorf("got %v, want a conflict", err)
-	}
+	testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).ErrorIs(t, reportclient.ErrConflict, "got %v")
 }
 
 // collapse brings everything to the root, deletes the children, and what the client has noted is

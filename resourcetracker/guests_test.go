@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -134,9 +133,7 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 			testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 			s := resourcetracker.OpenSeenGuests(dir)
-			if _, err := s.Of(seenRoot); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("reading: %v", err)
-			}
+			testproc.Try(s.Of(seenRoot)).ErrorHas(t, path, "reading: %v")
 			if err := s.Note(seenRoot, named("a"), time.Now()); err == nil {
 				t.Error("it was replaced")
 			}

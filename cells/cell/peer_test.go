@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -135,10 +134,6 @@ func TestPeerElsewhere(t *testing.T) {
 	}
 	w := begin(t, func(config *cell.Config) { config.Auth = auth })
 	w.refused(401, cellwire.CodeUnauthorized, "GET", "/v1/services", nil)
-	if _, err := cell.Peer([]string{"no-such-user-here"}, nil, "h1"); err == nil || !strings.Contains(err.Error(), "api_users") {
-		t.Errorf("an unknown user: %v", err)
-	}
-	if _, err := cell.Peer(nil, []string{"-1"}, "h1"); err == nil || !strings.Contains(err.Error(), "agent_users") {
-		t.Errorf("no uid: %v", err)
-	}
+	testproc.Try(cell.Peer([]string{"no-such-user-here"}, nil, "h1")).ErrorHas(t, "api_users", "an unknown user: %v")
+	testproc.Try(cell.Peer(nil, []string{"-1"}, "h1")).ErrorHas(t, "agent_users", "no uid: %v")
 }

@@ -59,9 +59,7 @@ func TestDelete(t *testing.T) {
 		w.schedule()
 		w.restart()
 		w.must(w.delete(uuid, false))
-		if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
-			t.Errorf("the build request: %v", err)
-		}
+		testproc.Try(w.store.BuildRequest(ctx, uuid)).ErrorIs(t, apidb.ErrNotFound, "the build request: %v")
 		w.consistent(map[string]bool{uuid: false})
 	})
 	t.Run("active", func(t *testing.T) {

@@ -4,7 +4,6 @@ package scheduler_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -266,9 +265,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 		}
 		return up
 	})
-	if _, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell); !errors.Is(err, scheduler.ErrChanged) {
-		t.Errorf("it says %v", err)
-	}
+	testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).ErrorIs(t, scheduler.ErrChanged, "it says %v")
 }
 
 // TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its

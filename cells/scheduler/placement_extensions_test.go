@@ -205,9 +205,7 @@ func TestRootMemberOf(t *testing.T) {
 	ask := func(what string, r scheduler.CandidateRequest, kind error, want ...string) {
 		t.Helper()
 		got = nil
-		if _, err := client.Candidates(t.Context(), r); !errors.Is(err, kind) {
-			t.Errorf("%s: %v", what, err)
-		}
+		testproc.Try(client.Candidates(t.Context(), r)).ErrorIs(t, kind, "%s: %v", what)
 		testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 	}
 	plain := without + " roots  members " + values

@@ -3,7 +3,6 @@
 package scheduler_test
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -200,9 +199,7 @@ func TestDeletedServerGroup(t *testing.T) {
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{2}) || none != 0 {
 		t.Errorf("%v, %d", counts, none)
 	}
-	if _, err := w.create(in); !errors.Is(err, apidb.ErrGroup) {
-		t.Error(err)
-	}
+	testproc.Try(w.create(in)).ErrorIs(t, apidb.ErrGroup, "%v")
 }
 
 // TestServerGroupMembersQuota: a group has no more members of a user than the quota allows.
@@ -215,13 +212,9 @@ func TestServerGroupMembersQuota(t *testing.T) {
 	several := func(n int64) func(*scheduler.CreateRequest) {
 		return func(r *scheduler.CreateRequest) { r.Min = n }
 	}
-	if _, err := w.create(in, several(3)); !errors.Is(err, scheduler.ErrGroupFull) {
-		t.Errorf("three at once: %v", err)
-	}
+	testproc.Try(w.create(in, several(3))).ErrorIs(t, scheduler.ErrGroupFull, "three at once: %v")
 	servers := testproc.Try(w.create(in, several(2))).Or(w.t)
-	if _, err := w.create(in); !errors.Is(err, scheduler.ErrGroupFull) {
-		t.Errorf("a third one: %v", err)
-	}
+	testproc.Try(w.create(in)).ErrorIs(t, scheduler.ErrGroupFull, "a third one: %v")
 	_, err := w.create(several(3)) // in none
 	w.must(err)
 	w.must(w.delete(servers[0].UUID, false))

@@ -299,9 +299,7 @@ func TestConfiguredDenyList(t *testing.T) {
 		"no file":        {File: s.path("missing")},
 		"no such folder": {File: s.path("missing/denied"), URL: c.URL},
 	} {
-		if _, err := openDenyList(bad, zerolog.Nop()); !errors.Is(err, config.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(openDenyList(bad, zerolog.Nop())).ErrorIs(t, config.ErrInvalid, "%s: %v", name)
 	}
 }
 

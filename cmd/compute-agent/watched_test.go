@@ -33,9 +33,7 @@ func TestMetricsAddress(t *testing.T) {
 			_, port, err := net.SplitHostPort(address)
 			testproc.Check(t, err)
 			w := watch(t, ":"+port)
-			if _, err := serveWatched(t.Context(), w, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), key) {
-				t.Errorf("a taken address: %v", err)
-			}
+			testproc.Try(serveWatched(t.Context(), w, zerolog.Nop())).ErrorHas(t, key, "a taken address: %v")
 			testproc.Check(t, taken.Close())
 			stop := testproc.Try(serveWatched(t.Context(), w, zerolog.Nop())).Or(t)
 			if !strings.Contains(page(t, "tcp", address, "/metrics"), "# TYPE ") {

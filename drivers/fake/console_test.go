@@ -35,9 +35,7 @@ func TestConsole(t *testing.T) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
-	if _, err := d.OpenConsole(ctx, "cn1", guestA); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("no machine: %v", err)
-	}
+	testproc.Try(d.OpenConsole(ctx, "cn1", guestA)).ErrorIs(t, plugins.ErrInstanceNotFound, "no machine: %v")
 	testproc.Try(d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw))).Or(t)
 	var last io.ReadWriteCloser
 	for range 2 {

@@ -159,9 +159,7 @@ func TestMistakesAreNamedByTheirKey(t *testing.T) {
 
 func TestNotReadyAndHealth(t *testing.T) {
 	d := configured(t, `{"not_ready":"asleep","health":"tired"}`)
-	if _, err := d.AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
-		t.Errorf("nodes: %v", err)
-	}
+	testproc.Try(d.AvailableNodes(context.Background())).ErrorIs(t, plugins.ErrNotReady, "nodes: %v")
 	if _, err := d.UpdateProviderTree(context.Background(), newTree(t, "x"), "x", nil); !errors.Is(err, plugins.ErrNotReady) {
 		t.Errorf("tree: %v", err)
 	}

@@ -169,9 +169,7 @@ func TestWhatIsRefused(t *testing.T) {
 		raw string
 		is  error
 	}{{shaped("flat", ""), plugins.ErrUnsupported}, {shaped("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
-		if _, err := configured(t, c.raw).Instances(ctx, "cn1"); !errors.Is(err, c.is) {
-			t.Errorf("%s: %v", c.raw, err)
-		}
+		testproc.Try(configured(t, c.raw).Instances(ctx, "cn1")).ErrorIs(t, c.is, "%s: %v", c.raw)
 	}
 	if _, err := d.Instances(ctx, "cn9"); err == nil {
 		t.Error("a node that is not configured: no error")
@@ -310,9 +308,7 @@ func TestAListIsAllOrAnError(t *testing.T) {
 	testproc.Try(d.Spawn(context.Background(), "cn1", wanted(nil), reported(t, managed("flat", "{}")))).Or(t)
 	write(t, filepath.Join(dir, "machines", share+".json"), "{}")
 	write(t, filepath.Join(dir, "machines", ".tmp-x.json"), "half of")
-	if _, err := d.Instances(context.Background(), "cn1"); err == nil || !strings.Contains(err.Error(), share) {
-		t.Error(err)
-	}
+	testproc.Try(d.Instances(context.Background(), "cn1")).ErrorHas(t, share, "%v")
 	if _, err := d.Guests(context.Background(), reported(t, managed("flat", "{}")), "cn1"); err == nil {
 		t.Error("guests: no error")
 	}

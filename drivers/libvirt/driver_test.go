@@ -179,9 +179,7 @@ func TestWrongNodes(t *testing.T) {
 	testproc.Check(t, tree.AddRoot("3f4e1c2a-0000-4000-8000-000000000009", "other"))
 	testproc.Check(t, tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"))
 	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `reports only node "cn1"`} {
-		if _, err := r.UpdateProviderTree(t.Context(), tree, node, nil); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("node %q: %v, want %q", node, err, says)
-		}
+		testproc.Try(r.UpdateProviderTree(t.Context(), tree, node, nil)).ErrorHas(t, says, "node %q: %v", node)
 	}
 }
 
@@ -213,9 +211,7 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 	}
 	t.Run("not configured", func(t *testing.T) {
 		d := newDriver(nil)
-		if _, err := d.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(d.AvailableNodes(t.Context())).ErrorIs(t, plugins.ErrNotReady, "%v")
 		testproc.NoError(t, d.Shutdown(t.Context()))
 		testproc.ErrorIs(t, d.Health(t.Context()), plugins.ErrNotReady, "%v")
 	})

@@ -199,9 +199,7 @@ func TestRealDaemonRestartsOnAHostWithDevices(t *testing.T) {
 	drain(eventLog)
 	testproc.Check(t, s.Kill(t.Context()))
 	notReady("killed", "start the daemon")
-	if _, err := r.Guests(t.Context(), tree, nodeName); !errors.Is(err, plugins.ErrNotReady) {
-		t.Errorf("guests: %v", err)
-	}
+	testproc.Try(r.Guests(t.Context(), tree, nodeName)).ErrorIs(t, plugins.ErrNotReady, "guests: %v")
 	testproc.Check(t, s.Launch(t.Context()))
 	back("launched")
 }

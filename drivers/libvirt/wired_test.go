@@ -236,9 +236,7 @@ func TestTimeoutsReachTheConnection(t *testing.T) {
 			raw := testproc.Try(json.Marshal(config)).Or(t)
 			testproc.Check(t, d.Configure(t.Context(), raw, plugins.HostInfo{}))
 			start := time.Now()
-			if _, err := d.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
-				t.Error(err)
-			}
+			testproc.Try(d.AvailableNodes(t.Context())).ErrorIs(t, plugins.ErrNotReady, "%v")
 			took = time.Since(start)
 			close(end)
 			testproc.NoError(t, d.Shutdown(context.Background()))

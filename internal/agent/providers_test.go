@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,7 +77,5 @@ func TestProviderConfigInvalidAtTheStart(t *testing.T) {
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(-1, "CUSTOM_RACK_7")
 	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})).Or(t)
-	if _, err := agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()}); !errors.Is(err, config.ErrInvalid) {
-		t.Errorf("New: %v", err)
-	}
+	testproc.Try(agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})).ErrorIs(t, config.ErrInvalid, "New: %v")
 }

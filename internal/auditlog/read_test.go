@@ -49,9 +49,7 @@ func TestFollow(t *testing.T) {
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit[1].log")
-	if _, err := Files(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
+	testproc.Try(Files(path)).ErrorIs(t, os.ErrNotExist, "no file: %v")
 	for _, name := range []string{"audit[1].log", "audit[1].log.1", "audit[1].log.2", "audit[1].log.10", "audit[1].log.01", "audit[1].log.gz", "audit1.log.3"} {
 		testproc.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}

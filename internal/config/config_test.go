@@ -274,9 +274,7 @@ func TestCredentials(t *testing.T) {
 	if text := secret.String(); strings.Contains(text, "s3cr3t") {
 		t.Error("a secret prints itself")
 	}
-	if _, err := Load(machine(main)); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a credential that systemd did not pass: %v", err)
-	}
+	testproc.Try(Load(machine(main))).ErrorIs(t, ErrInvalid, "a credential that systemd did not pass: %v")
 }
 
 func TestReadSecretRefuses(t *testing.T) {
@@ -295,9 +293,7 @@ func TestReadSecretRefuses(t *testing.T) {
 		_ = os.Remove(path)
 		testproc.Check(t, os.WriteFile(path, []byte(tc.content), tc.mode))
 		testproc.Check(t, os.Chmod(path, tc.mode))
-		if _, err := ReadSecret(path); !errors.Is(err, ErrSecret) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(ReadSecret(path)).ErrorIs(t, ErrSecret, "%s: %v", name)
 	}
 }
 

@@ -231,9 +231,7 @@ func (c *cloud) testCredentials(t *testing.T) {
 		},
 		"a domain that does not exist": func(cfg *keystone.Config) { cfg.UserDomainName = "none" },
 	} {
-		if _, err := identify(change); !errors.Is(err, keystone.ErrCredentials) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(identify(change)).ErrorIs(t, keystone.ErrCredentials, "%s: %v", name)
 	}
 	if _, err := identify(func(cfg *keystone.Config) { cfg.AuthURL = strings.TrimSuffix(cfg.AuthURL, "v3") + "nowhere" }); err == nil || !strings.Contains(err.Error(), "placement_client.auth_url") {
 		t.Errorf("a wrong address: %v", err)

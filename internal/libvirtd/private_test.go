@@ -123,9 +123,7 @@ func TestRealPrivateDaemonLivesAndEnds(t *testing.T) {
 	if group, err := syscall.Getpgid(d.PID()); err != nil || group != d.PID() {
 		t.Errorf("process group %d (%v), want its own: Ctrl-C must not reach it before us", group, err)
 	}
-	if _, err := StartPrivate(t.Context(), o); !errors.Is(err, ErrInUse) {
-		t.Errorf("a second daemon on the same directory: %v, want ErrInUse", err)
-	}
+	testproc.Try(StartPrivate(t.Context(), o)).ErrorIs(t, ErrInUse, "a second daemon on the same directory: %v")
 	second := start(t, func() Options { p := place(t); p.SearchPath = noEmulators; return p }())
 	testproc.NoError(t, Probe(t.Context(), second.Socket()))
 	stop(t, d)
@@ -285,21 +283,15 @@ func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	t.Run("a path too long for sockets", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/" + strings.Repeat("x", 100)
-		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "too long") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "too long", "%v")
 	})
 	t.Run("a path that a URI cannot hold", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/a?b"
-		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "cannot express") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "cannot express", "%v")
 	})
 	t.Run("a relative path", func(t *testing.T) {
-		if _, err := StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"}); err == nil || !strings.Contains(err.Error(), "Dir") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"})).ErrorHas(t, "Dir", "%v")
 	})
 	t.Run("a daemon that does not start", func(t *testing.T) {
 		bin := t.TempDir()

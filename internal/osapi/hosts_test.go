@@ -173,8 +173,6 @@ func TestHosts(t *testing.T) {
 func TestTokensOfHosts(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	for _, bad := range []string{sum + " host,service h1", sum + " host h1 project"} {
-		if _, err := osapi.ReadTokens(strings.NewReader(bad), "tokens"); err == nil || !strings.Contains(err.Error(), "tokens line 1") {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(osapi.ReadTokens(strings.NewReader(bad), "tokens")).ErrorHas(t, "tokens line 1", "%q: %v", bad)
 	}
 }

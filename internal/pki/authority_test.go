@@ -74,15 +74,11 @@ func TestAuthorityIsMadeOnceAndOpenedAgain(t *testing.T) {
 		t.Errorf("the certificate of the CA: %+v", c)
 	}
 	before := testproc.Try(os.ReadFile(key)).Or(t)
-	if _, err := pki.InitAuthority(dir, "other", time.Now()); !errors.Is(err, os.ErrExist) {
-		t.Errorf("made again: %v", err)
-	}
+	testproc.Try(pki.InitAuthority(dir, "other", time.Now())).ErrorIs(t, os.ErrExist, "made again: %v")
 	if err := os.Remove(certificate); err != nil { // as after a crash between the two files
 		t.Fatal(err)
 	}
-	if _, err := pki.InitAuthority(dir, "other", time.Now()); !errors.Is(err, os.ErrExist) {
-		t.Errorf("made again beside a key: %v", err)
-	}
+	testproc.Try(pki.InitAuthority(dir, "other", time.Now())).ErrorIs(t, os.ErrExist, "made again beside a key: %v")
 	if after, err := os.ReadFile(key); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the key was written over: %v", err)
 	}
@@ -116,15 +112,11 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 		dir := t.TempDir()
 		testproc.Try(pki.InitAuthority(dir, "ca", now)).Or(t)
 		testproc.Check(t, c.spoil(dir))
-		if _, err := pki.OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.OpenAuthority(dir)).ErrorHas(t, c.want, "%s: %v", name)
 	}
 	old := t.TempDir()
 	testproc.Try(pki.InitAuthority(old, "ca", now.Add(-11*365*24*time.Hour))).Or(t)
-	if _, err := pki.OpenAuthority(old); err == nil || !strings.Contains(err.Error(), "not now") {
-		t.Errorf("an expired one: %v", err)
-	}
+	testproc.Try(pki.OpenAuthority(old)).ErrorHas(t, "not now", "an expired one: %v")
 }
 
 func TestSignedCertificates(t *testing.T) {
@@ -271,9 +263,7 @@ func TestKeysAreReadBack(t *testing.T) {
 	for name, bad := range map[string][]byte{
 		"nothing": nil, "a certificate": newAuthority(t, time.Now()).PEM(), "no key in it": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}),
 	} {
-		if _, err := pki.ParseKey(bad); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.ParseKey(bad)).ErrorIs(t, pki.ErrInvalid, "%s: %v", name)
 	}
 }
 
@@ -293,9 +283,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"two requests":      append(slices.Clone(good), good...),
 		"too long":          append(slices.Clone(good), bytes.Repeat([]byte("\n"), 1<<20)...),
 	} {
-		if _, err := pki.ParseRequest(text); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.ParseRequest(text)).ErrorIs(t, pki.ErrInvalid, "%s: %v", name)
 	}
 }
 

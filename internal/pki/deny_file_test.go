@@ -60,9 +60,7 @@ func TestEditDenyFilePlantedLinks(t *testing.T) {
 
 func TestDenyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
-	if _, err := pki.OpenDenyFile(path, zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).ErrorIs(t, os.ErrNotExist, "%v")
 	revoke(t, path, "h417")
 	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 	if file.Get().Check("h417", time.Time{}) == nil {

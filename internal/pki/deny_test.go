@@ -52,14 +52,10 @@ func TestDenyList(t *testing.T) {
 		t.Error("no list refuses a host")
 	}
 	for _, bad := range []string{"h417\n", "h417 yesterday\n"} {
-		if _, err := pki.ParseDenyList([]byte(bad), "denied"); err == nil || !strings.Contains(err.Error(), "denied line 1") {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(pki.ParseDenyList([]byte(bad), "denied")).ErrorHas(t, "denied line 1", "%q: %v", bad)
 	}
 	for _, bad := range []string{"", "a b", "a\nb", "#a"} {
-		if _, err := pki.NewDenyList([]pki.Denial{{Host: bad}}); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(pki.NewDenyList([]pki.Denial{{Host: bad}})).ErrorIs(t, pki.ErrInvalid, "%q: %v", bad)
 	}
 }
 
@@ -106,9 +102,7 @@ func TestDenyListFitsAFile(t *testing.T) {
 	for i := range cap(denials) {
 		denials = append(denials, pki.Denial{Host: fmt.Sprintf("h%d", i)})
 	}
-	if _, err := pki.NewDenyList(denials); !errors.Is(err, pki.ErrInvalid) {
-		t.Errorf("%d hosts: %v", len(denials), err)
-	}
+	testproc.Try(pki.NewDenyList(denials)).ErrorIs(t, pki.ErrInvalid, "%d hosts: %v", len(denials))
 	if l, err := pki.NewDenyList(denials[:20_000]); err != nil || len(l.Denials()) != 20_000 {
 		t.Errorf("20,000 hosts: %v", err)
 	}

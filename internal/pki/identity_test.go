@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"net/url"
 	"slices"
 	"testing"
@@ -113,13 +112,9 @@ func TestPeer(t *testing.T) {
 		t.Errorf("%+v, %v", id, err)
 	}
 	for _, at := range []int64{999, 2001} {
-		if _, err := pki.Peer(state, time.Unix(at, 0)); !errors.Is(err, pki.ErrExpired) {
-			t.Errorf("at %d: %v", at, err)
-		}
+		testproc.Try(pki.Peer(state, time.Unix(at, 0))).ErrorIs(t, pki.ErrExpired, "at %d: %v", at)
 	}
 	for _, unverified := range []*tls.ConnectionState{nil, {}, {PeerCertificates: []*x509.Certificate{c}}} {
-		if _, err := pki.Peer(unverified, time.Unix(1500, 0)); !errors.Is(err, pki.ErrNoCertificate) {
-			t.Errorf("%+v: %v", unverified, err)
-		}
+		testproc.Try(pki.Peer(unverified, time.Unix(1500, 0))).ErrorIs(t, pki.ErrNoCertificate, "%+v: %v", unverified)
 	}
 }

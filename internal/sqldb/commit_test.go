@@ -169,9 +169,7 @@ func TestRealCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	_, err := add(t.Context(), other, 1) // which waits for the standby as long as that needs
 	must(t, err)
 	p.Standby.Pause(t)
-	if _, err := add(t.Context(), db, 2); !errors.Is(err, sqldb.ErrOutcomeUnknown) {
-		t.Errorf("without a standby: %v", err)
-	}
+	testproc.Try(add(t.Context(), db, 2)).ErrorIs(t, sqldb.ErrOutcomeUnknown, "without a standby: %v")
 	testproc.EqualList(t, parts(t, other), []int64{1}, "the primary shows %v, and the standby has [1]")
 	p.Standby.Continue(t)
 	p.WaitSynchronous(t)

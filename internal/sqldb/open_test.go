@@ -243,9 +243,7 @@ func TestBackup(t *testing.T) {
 	if err := sqldb.FetchBackup(t.Context(), socket, missing); err == nil {
 		t.Error("a backup of a process that does not answer")
 	}
-	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a failed backup left %v", err)
-	}
+	testproc.Try(os.Stat(missing)).ErrorIs(t, fs.ErrNotExist, "a failed backup left %v")
 	must(t, db.Close())
 	check("BackUpFile", func(file string) error { return sqldb.BackUpFile(t.Context(), path, file) })
 }

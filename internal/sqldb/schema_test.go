@@ -51,9 +51,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	must(t, reopen(1))
 	// A file that was emptied while a version is noted is no new database, also without the marker.
 	must(t, errors.Join(os.Remove(sqldb.Marker(path)), os.Truncate(path, 0)))
-	if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrLost) {
-		t.Errorf("an empty one: %v", err)
-	}
+	testproc.Try(sqldb.Open(t.Context(), path, options())).ErrorIs(t, sqldb.ErrLost, "an empty one: %v")
 }
 
 // kept are options for a schema whose steps are rows of a table.
@@ -117,9 +115,7 @@ func TestStepsInATable(t *testing.T) {
 			if adopt != "" {
 				o = kept(func(context.Context, *sqldb.Dialect, sqldb.Querier) (int, error) { return 0, other })
 			}
-			if _, err := sqldb.Open(t.Context(), path, o); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %s", err, want)
-			}
+			testproc.Try(sqldb.Open(t.Context(), path, o)).ErrorHas(t, want, "%v")
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the refused file was changed, %v", err)

@@ -82,9 +82,7 @@ func TestATokenFileOfOthers(t *testing.T) {
 	testproc.Check(t, os.Chmod(path, 0o600))
 	if os.Geteuid() == 0 {
 		testproc.Check(t, os.Chown(path, 65534, -1))
-		if _, err := osapi.OpenTokens(path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
-			t.Errorf("another user's: %v", err)
-		}
+		testproc.Try(osapi.OpenTokens(path, zerolog.Nop())).ErrorHas(t, "belongs to user 65534", "another user's: %v")
 		testproc.Check(t, os.Chown(path, 0, -1))
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -177,9 +175,7 @@ func TestPolicyFilesThatAreNotRight(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.file, err, c.says)
 		}
 	}
-	if _, err := api.OpenPolicy("strict", path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "strict") {
-		t.Errorf("defaults that do not exist: %v", err)
-	}
+	testproc.Try(api.OpenPolicy("strict", path, zerolog.Nop())).ErrorHas(t, "strict", "defaults that do not exist: %v")
 	if _, err := api.OpenPolicy(api.Secure, path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}

@@ -163,9 +163,7 @@ func TestExplainStops(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := candidates.Explain(ended, s, r, candidates.Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v, want that of the context", err)
-	}
+	testproc.Try(candidates.Explain(ended, s, r, candidates.Options{})).ErrorIs(t, context.Canceled, "the error is %v")
 }
 
 // inLines is an explanation as text.

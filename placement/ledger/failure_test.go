@@ -98,9 +98,7 @@ func TestUnknownOutcomeIsReadBack(t *testing.T) {
 	if _, err := l.Update(t.Context(), create); !errors.Is(err, ledger.ErrOutcomeUnknown) {
 		t.Fatalf("got %v, want ErrOutcomeUnknown", err)
 	}
-	if _, err := l.Snapshot(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("reading after an unknown outcome: got %v, want ErrUnavailable", err)
-	}
+	testproc.Try(l.Snapshot(t.Context())).ErrorIs(t, ledger.ErrUnavailable, "reading after an unknown outcome: got %v")
 	if _, err := l.Update(t.Context(), create); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("writing after an unknown outcome: got %v, want ErrUnavailable", err)
 	}

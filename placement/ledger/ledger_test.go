@@ -262,9 +262,7 @@ func TestPauseBeforeRetry(t *testing.T) {
 			tries = append(tries, time.Now()) // virtual
 			return ledger.ErrVersionConflict
 		}
-		if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrBusy) {
-			t.Errorf("got %v, want ErrBusy", err)
-		}
+		testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, ledger.ErrBusy, "got %v")
 		for i, mean := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 128, 128} {
 			mean *= time.Millisecond
 			if pause := tries[i+1].Sub(tries[i]); pause < mean/2 || pause >= mean*3/2 {
@@ -312,9 +310,7 @@ func TestClose(t *testing.T) {
 	for range 2 {
 		testproc.Check(t, l.Close())
 	}
-	if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
+	testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, ledger.ErrClosed, "got %v")
 }
 
 func TestBadState(t *testing.T) {

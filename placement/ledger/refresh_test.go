@@ -216,9 +216,7 @@ func TestRefreshFails(t *testing.T) {
 	if s, err := l.Snapshot(ctx); !errors.Is(err, disk) || s != nil {
 		t.Errorf("got %v, %v", s, err)
 	}
-	if _, err := l.Update(ctx, create("b")); !errors.Is(err, disk) {
-		t.Errorf("a write: %v", err)
-	}
+	testproc.Try(l.Update(ctx, create("b"))).ErrorIs(t, disk, "a write: %v")
 }
 
 // TestReserve: after another server committed first, a store that can reserve the next commit is
@@ -249,9 +247,7 @@ func TestReserve(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := l.Update(ctx, create("p")); !errors.Is(err, tc.fails) {
-				t.Errorf("got %v, want %v", err, tc.fails)
-			}
+			testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, tc.fails, "got %v")
 			if err := l.Close(); err != nil { // the writer releases after the answer
 				t.Error(err)
 			}

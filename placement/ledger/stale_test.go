@@ -77,12 +77,8 @@ func TestStaleReadsAreBounded(t *testing.T) {
 		db.version = unreachable
 		time.Sleep(2 * time.Second)
 		read(2 * time.Second)
-		if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("Snapshot: %v", err)
-		}
-		if _, err := l.Update(ctx, create("q")); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("Update: %v", err)
-		}
+		testproc.Try(l.Snapshot(ctx)).ErrorIs(t, ledger.ErrUnavailable, "Snapshot: %v")
+		testproc.Try(l.Update(ctx, create("q"))).ErrorIs(t, ledger.ErrUnavailable, "Update: %v")
 		time.Sleep(3*time.Second - 1)
 		read(5*time.Second - 1)
 		time.Sleep(time.Nanosecond)

@@ -142,9 +142,7 @@ func TestLost(t *testing.T) {
 	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err })).Or(t)
 	closeLedger(t, l)
 	testproc.Check(t, os.Truncate(path, 0))
-	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
-		t.Errorf("an emptied file: got %v, want ErrLost", err)
-	}
+	testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrLost, "an emptied file: got %v")
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Errorf("the refused file was written to: %v, %v", info, err)
 	}

@@ -245,9 +245,7 @@ func TestBadFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		text := []byte("# this is a letter, not a database\n")
 		testproc.Check(t, os.WriteFile(path, text, 0o600))
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrNotDatabase) {
-			t.Errorf("got %v, want ErrNotDatabase", err)
-		}
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrNotDatabase, "got %v")
 		if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, text) {
 			t.Errorf("the file was changed: %q, %v", after, err)
 		}
@@ -271,9 +269,7 @@ func TestBadFiles(t *testing.T) {
 		testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
 	})
 	t.Run("directory in the way", func(t *testing.T) {
-		if _, err := store.Open(ctx, t.TempDir(), store.Options{}); !errors.Is(err, sqldb.ErrUnreachable) {
-			t.Errorf("got %v, want ErrUnreachable", err)
-		}
+		testproc.Try(store.Open(ctx, t.TempDir(), store.Options{})).ErrorIs(t, sqldb.ErrUnreachable, "got %v")
 	})
 	t.Run("no right to write", func(t *testing.T) {
 		if os.Geteuid() == 0 {
@@ -295,9 +291,7 @@ func TestBadFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		closeLedger(t, open(t, path))
 		execute(t, path, "INSERT INTO ledger_migrations (number) VALUES (999)")
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
-			t.Errorf("got %v, want ErrSchema", err)
-		}
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
 	})
 	t.Run("the database of another program", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "keystone.db")
@@ -324,9 +318,7 @@ func TestBadFiles(t *testing.T) {
 		if schema, err := store.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
 			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
 		}
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
-			t.Errorf("got %v, want ErrSchema", err)
-		}
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
 	})
 }
 

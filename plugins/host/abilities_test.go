@@ -44,9 +44,7 @@ func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 		}
 	}
 	testproc.Check(t, p.Stop(context.Background()))
-	if _, err := p.LayoutVersion(context.Background()); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("of a plugin that is down: %v", err)
-	}
+	testproc.Try(p.LayoutVersion(context.Background())).ErrorIs(t, ErrUnavailable, "of a plugin that is down: %v")
 }
 
 func TestSteps(t *testing.T) {

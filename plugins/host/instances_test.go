@@ -298,9 +298,7 @@ func TestCrashInASpawn(t *testing.T) {
 	if _, err := k.spawn(ctx, oneInstance, ""); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("of a plugin that is down: %v", err)
 	}
-	if _, err := k.Instances(ctx, "cn1"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("list of a plugin that is down: %v", err)
-	}
+	testproc.Try(k.Instances(ctx, "cn1")).ErrorIs(t, ErrUnavailable, "list of a plugin that is down: %v")
 }
 
 // TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process,

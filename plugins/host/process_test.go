@@ -115,9 +115,7 @@ func TestPanicFailsTheCallOnly(t *testing.T) {
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "panic"}))
 	pid := p.Status().PID
 	for range 2 {
-		if _, err := r.update(p, nil); err == nil || !strings.Contains(err.Error(), "panicked") {
-			t.Errorf("want the panic as an error, got %v", err)
-		}
+		testproc.Try(r.update(p, nil)).ErrorHas(t, "panicked", "want the panic as an error, got %v")
 	}
 	if s := p.Status(); s.PID != pid || s.State != Healthy {
 		t.Errorf("status: %+v", s)
@@ -146,9 +144,7 @@ func TestCrashDuringACall(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "crash"}))
-	if _, err := r.update(p, nil); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("want ErrUnavailable, got %v", err)
-	}
+	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "want ErrUnavailable, got %v")
 	down, _ := r.await(0, "the end", is(Backoff))
 	if !strings.Contains(down.LastError, "exit status 7") || !strings.Contains(down.LastError, "panic: not a real one") {
 		t.Errorf("reason: %q", down.LastError)
@@ -327,9 +323,7 @@ func TestStopDrainsAndTidiesUp(t *testing.T) {
 	if got, _ := os.ReadFile(scratch); string(got) != "tidied up" {
 		t.Errorf("the driver's Shutdown did not run: %q", got)
 	}
-	if _, err := r.update(p, nil); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("after the stop: %v", err)
-	}
+	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "after the stop: %v")
 }
 
 func TestStopOfAStoppedProcessEnds(t *testing.T) {

@@ -202,15 +202,11 @@ func unrelatedAreLeftAlone(t *testing.T) {
 
 	spec := chaosOrders(t, mark, "handshake="+strings.TrimSpace(handshake), nil)
 	spec.Restart.FailureLimit = 1
-	if _, err := r.start(spec); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("a plugin with another's address: %v", err)
-	}
+	testproc.Try(r.start(spec)).ErrorIs(t, ErrUnavailable, "a plugin with another's address: %v")
 	lives("after a plugin gave its address as its own")
 
 	h := testproc.Try(New(Options{RuntimeDir: other, Logger: zerolog.Nop()})).Or(t)
-	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket of a former agent is still there: %v", err)
-	}
+	testproc.Try(os.Lstat(left)).ErrorIs(t, os.ErrNotExist, "the socket of a former agent is still there: %v")
 	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err == nil {
 		t.Error("a configuration may say where a plugin's socket is")
 	}
@@ -332,9 +328,7 @@ func checkedOneRuns(t *testing.T) {
 			break
 		}
 	}
-	if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUntrusted) {
-		t.Errorf("want ErrUntrusted, got %v", err)
-	}
+	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, ErrUntrusted, "want ErrUntrusted, got %v")
 	if s.evilRan() {
 		t.Error("the swapped executable was run")
 	}

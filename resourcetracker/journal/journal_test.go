@@ -134,9 +134,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	if _, err := Find(dir, 2); !errors.Is(err, ErrUnknownEntry) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(Find(dir, 2)).ErrorIs(t, ErrUnknownEntry, "%v")
 }
 
 // version1 is a file of the first format: the whole reshape, and no request.
@@ -411,9 +409,7 @@ func TestDamagedFiles(t *testing.T) {
 			if len(entries) != 2 || entries[0].Damage == "" || entries[1].ID != 2 {
 				t.Errorf("%+v", entries)
 			}
-			if _, err := Find(dir, 1); !errors.Is(err, ErrUnreadable) {
-				t.Errorf("%v", err)
-			}
+			testproc.Try(Find(dir, 1)).ErrorIs(t, ErrUnreadable, "%v")
 			write(fileName(3, other, true))
 			j = open(t, dir)
 			if damaged, err := j.Load(); err != nil || len(damaged) != 1 {

@@ -187,12 +187,8 @@ func TestAdoptedFileThatIsDamaged(t *testing.T) {
 	}
 	for content, want := range map[string]error{"{": ErrDamaged, `{"version": 99}`: ErrNewer, `{"version": 1, "root": "x"}`: ErrDamaged} {
 		testproc.Check(t, os.WriteFile(store.AdoptedPath(root), []byte(content), 0o600))
-		if _, err := store.LoadAdopted(root); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", content, err, want)
-		}
+		testproc.Try(store.LoadAdopted(root)).ErrorIs(t, want, "%s: %v", content)
 	}
 	testproc.Check(t, store.Remove(root))
-	if _, err := os.Stat(store.AdoptedPath(root)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the snapshot outlives the node: %v", err)
-	}
+	testproc.Try(os.Stat(store.AdoptedPath(root))).ErrorIs(t, os.ErrNotExist, "the snapshot outlives the node: %v")
 }

@@ -3,7 +3,6 @@
 package ownership
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,9 +47,7 @@ func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
 			Root: root, Known: tree(t, "cn1 VCPU=8\n  a#1"), Answer: tree(t, "cn1 VCPU=8\n  a#2 !"), Reshape: true,
 		},
 	} {
-		if _, err := Merge(in); !errors.Is(err, ErrMerge) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(Merge(in)).ErrorIs(t, ErrMerge, "%s: %v", name)
 	}
 }
 

@@ -136,9 +136,7 @@ func TestSourceKeepsTheFormer(t *testing.T) {
 	s, _, dir := watched(t)
 	former := s.Config()
 	put(t, dir, "a.yaml", "meta: {schema_ver")
-	if _, err := s.Poll(); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Poll: %v", err)
-	}
+	testproc.Try(s.Poll()).ErrorIs(t, ErrInvalid, "Poll: %v")
 	poll(t, s, false)
 	testproc.ErrorIs(t, s.Reload(), ErrInvalid, "Reload: %v")
 	if s.Changed() || s.Config() != former || !errors.Is(s.Err(), ErrInvalid) {
@@ -172,9 +170,7 @@ func TestSourceMoves(t *testing.T) {
 		t.Errorf("Use: %v, now %s", err, s.Dir())
 	}
 	poll(t, s, false)
-	if _, err := Open(bad); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Open of an invalid directory: %v", err)
-	}
+	testproc.Try(Open(bad)).ErrorIs(t, ErrInvalid, "Open of an invalid directory: %v")
 	if s, err := Open(good); err != nil || s.Config().Len() != 1 {
 		t.Errorf("Open: %v", err)
 	}

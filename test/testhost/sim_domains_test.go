@@ -97,9 +97,7 @@ func TestRealWhatDomainsNeed(t *testing.T) {
 		t.Errorf("booted: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := s.Virsh(t.Context(), "list"); !errors.Is(err, libvirtd.ErrNoVirsh) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(s.Virsh(t.Context(), "list")).ErrorIs(t, libvirtd.ErrNoVirsh, "%v")
 }
 
 // The emulator in front passes all arguments on, without made-up devices, and reserves no memory.

@@ -4,7 +4,6 @@ package testhost
 
 import (
 	"encoding/xml"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -81,19 +80,13 @@ func TestMediatedDevicesComeAndGo(t *testing.T) {
 	if err != nil || at != "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/"+id || available() != "15" {
 		t.Errorf("%s, %v, %s", at, err, available())
 	}
-	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("made twice: %v", err)
-	}
+	testproc.Try(tree.AddMdev(gpu, "nvidia-222", id, 7)).ErrorIs(t, fs.ErrExist, "made twice: %v")
 	if removed, err := tree.RemoveMdev(id); err != nil || removed != at || available() != "16" {
 		t.Errorf("%s, %v, %s", removed, err, available())
 	}
-	if _, err := tree.RemoveMdev(id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("removed twice: %v", err)
-	}
+	testproc.Try(tree.RemoveMdev(id)).ErrorIs(t, fs.ErrNotExist, "removed twice: %v")
 	testproc.Check(t, tree.Write("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
-	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, ErrNoInstance) {
-		t.Errorf("made without instance: %v", err)
-	}
+	testproc.Try(tree.AddMdev(gpu, "nvidia-222", id, 7)).ErrorIs(t, ErrNoInstance, "made without instance: %v")
 }
 
 func TestXMLIsWellFormed(t *testing.T) {

@@ -167,9 +167,7 @@ func TestMutualTLS(t *testing.T) {
 		"has no certificates in PEM":              section + "ca_file = \"DIR/empty.pem\"\n",
 		"placement_client.cert_file and key_file": section + "cert_file = \"DIR/client.pem\"\nkey_file = \"DIR/server.key\"\n",
 	} {
-		if _, err := access.New(load(t, dir, bad), nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("want %q: %v", says, err)
-		}
+		testproc.Try(access.New(load(t, dir, bad), nil, zerolog.Nop())).ErrorHas(t, says, "want %q: %v", says)
 	}
 }
 

@@ -127,14 +127,10 @@ func TestNoAgentListens(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	for _, path := range []string{filepath.Join(dir, "none.sock"), stale} {
-		if _, err := control.NewClient(path).Status(t.Context()); !errors.Is(err, control.ErrNotRunning) {
-			t.Errorf("%s: %v", path, err)
-		}
+		testproc.Try(control.NewClient(path).Status(t.Context())).ErrorIs(t, control.ErrNotRunning, "%s: %v", path)
 	}
 	again, err := control.Listen(t.Context(), stale)
 	testproc.Checkf(t, err, "the socket of a dead agent is in the way")
 	defer func() { _ = again.Close() }()
-	if _, err := control.Listen(t.Context(), stale); err == nil || !strings.Contains(err.Error(), "another agent") {
-		t.Errorf("two agents on one socket: %v", err)
-	}
+	testproc.Try(control.Listen(t.Context(), stale)).ErrorHas(t, "another agent", "two agents on one socket: %v")
 }

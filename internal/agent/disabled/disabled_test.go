@@ -39,9 +39,7 @@ func TestReasonsBySource(t *testing.T) {
 	check(t, s.Disable(disabled.Reason{Source: "plugin", Node: "cn1", Reason: "the driver is gone"}))
 	wants("cn1", "new memory; plugin: the driver is gone")
 	wants("cn2", "new memory")
-	if _, err := s.Enable(disabled.Operator, "cn1"); !errors.Is(err, disabled.ErrWhole) {
-		t.Errorf("one of all was enabled: %v", err)
-	}
+	testproc.Try(s.Enable(disabled.Operator, "cn1")).ErrorIs(t, disabled.ErrWhole, "one of all was enabled: %v")
 	since := s.Reasons("cn2")[0].Since
 	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "another user"}))
 	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
@@ -94,9 +92,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), disabled.FileName)
 			check(t, os.WriteFile(path, []byte(content), 0o600))
-			if _, err := disabled.Open(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%v", err)
-			}
+			testproc.Try(disabled.Open(filepath.Dir(path))).ErrorHas(t, path, "%v")
 			if after, _ := os.ReadFile(path); string(after) != content {
 				t.Errorf("it was changed to %q", after)
 			}

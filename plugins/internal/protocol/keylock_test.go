@@ -53,9 +53,7 @@ func TestLockEndsWithContext(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(gone)
-	if _, err := m.Lock(ctx, "a"); !errors.Is(err, gone) {
-		t.Errorf("got %v", err)
-	}
+	testproc.Try(m.Lock(ctx, "a")).ErrorIs(t, gone, "got %v")
 	unlock()
 	testproc.Equal(t, m.Len(), 0, "%d keys left")
 }

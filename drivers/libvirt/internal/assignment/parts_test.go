@@ -111,9 +111,7 @@ func TestDeviceAffinity(t *testing.T) {
 	r := nested()
 	r.Instance.Allocations, r.Instance.Flavor.VCPUs = allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}}, 4
 	r.Instance.Flavor.ExtraSpecs = map[string]string{"hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1", "hw:numa_cpus.1": "2-3", "hw:numa_mem.0": "512", "hw:numa_mem.1": "512"}
-	if _, err := assignment.Decide(r); err == nil || !strings.Contains(err.Error(), "are not those of hw:numa_cpus and hw:numa_mem") {
-		t.Error(err)
-	}
+	testproc.Try(assignment.Decide(r)).ErrorHas(t, "are not those of hw:numa_cpus and hw:numa_mem", "%v")
 }
 
 // However a flavor divides a guest, and whichever cells Placement grants it: each of its cells has

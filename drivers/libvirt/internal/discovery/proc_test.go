@@ -110,9 +110,7 @@ func TestFilesystem(t *testing.T) {
 	if err != nil || fs.Bytes == 0 || fs.Path != dir {
 		t.Errorf("%+v, %v", fs, err)
 	}
-	if _, err := StatFilesystem(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(StatFilesystem(filepath.Join(dir, "none"))).ErrorHas(t, "none", "%v")
 	testproc.Equal(t, NearestDir(filepath.Join(dir, "a", "b")), dir, "nearest to a missing directory is %s")
 }
 

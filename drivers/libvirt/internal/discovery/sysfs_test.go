@@ -123,12 +123,8 @@ func TestAnUnreadableFile(t *testing.T) {
 
 func TestReadWithoutSys(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("%v", err)
-	}
-	if _, err := Read(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "sys/devices/system/cpu") {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(Read(filepath.Join(t.TempDir(), "none"), nil)).ErrorHas(t, "none", "%v")
+	testproc.Try(Read(t.TempDir(), nil)).ErrorHas(t, "sys/devices/system/cpu", "%v")
 }
 
 // Only types that a caller asks for are read.
@@ -173,9 +169,7 @@ func TestDescriptions(t *testing.T) {
 	said := h.Device("0000:82:00.0").Types
 	testproc.Same(t, cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got))
 	testproc.Check(t, testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", maxFile+1)).Apply(tree))
-	if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), types+"nvidia-231/description") {
-		t.Errorf("endless: %v", err)
-	}
+	testproc.Try(Read(string(tree), nil)).ErrorHas(t, types+"nvidia-231/description", "endless: %v")
 }
 
 // The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.

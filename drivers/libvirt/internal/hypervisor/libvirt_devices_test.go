@@ -55,9 +55,7 @@ func TestRealDevicesOfTheTestDriver(t *testing.T) {
 	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil || !strings.Contains(text, "<type id='nvidia-222'>") {
 		t.Errorf("%s, %v", text, err)
 	}
-	if _, err := c.NodeDeviceXML("pci_ffff_00_00_0"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a device that is not there: %v", err)
-	}
+	testproc.Try(c.NodeDeviceXML("pci_ffff_00_00_0")).ErrorIs(t, ErrNotFound, "a device that is not there: %v")
 }
 
 func TestRealCallsForAListOfDevices(t *testing.T) {
@@ -115,9 +113,7 @@ func TestRealLifeOfAMediatedDevice(t *testing.T) {
 	if _, err := c.CreateDevice(strings.Replace(mdevXML(uuid(6)), "nvidia-222", "nonsense", 1)); err == nil {
 		t.Error("a device of a type that is not there was made")
 	}
-	if _, err := c.CreateDevice("<device>"); !errors.Is(err, ErrRefused) {
-		t.Errorf("nonsense: %v", err)
-	}
+	testproc.Try(c.CreateDevice("<device>")).ErrorIs(t, ErrRefused, "nonsense: %v")
 	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they
 	// are elsewhere, and read when it starts.
 	testproc.Check(t, s.Restart(t.Context()))

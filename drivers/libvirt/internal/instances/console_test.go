@@ -42,9 +42,7 @@ func TestConsoleLog(t *testing.T) {
 			t.Errorf("of no instance: %v", err)
 		}
 		testproc.Check(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
-		if _, err := r.ConsoleLog(t.Context(), node, id(1), 10); err == nil || !strings.Contains(err.Error(), "no regular file") {
-			t.Errorf("of something else: %v", err)
-		}
+		testproc.Try(r.ConsoleLog(t.Context(), node, id(1), 10)).ErrorHas(t, "no regular file", "of something else: %v")
 		r.world.domains[id(1)].XML = strings.Replace(r.world.domains[id(1)].XML, "<log ", "<gone ", 1)
 		r.world.domains[id(1)].XML = strings.Replace(r.world.domains[id(1)].XML, "</log>", "</gone>", 1)
 		var fault *plugins.InstanceFault

@@ -90,9 +90,7 @@ func TestUnusableImages(t *testing.T) {
 		r := newRig(t, Config{ImagesPath: "/nonexistent/images"})
 		spec := request(1)
 		spec.Image = "cirros"
-		if _, err := r.spawn(spec); !errors.Is(err, plugins.ErrNotReady) {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(r.spawn(spec)).ErrorIs(t, plugins.ErrNotReady, "%v")
 		spec.Image = "" // needs none
 		r.mustSpawn(spec)
 	})

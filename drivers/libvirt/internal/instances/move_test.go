@@ -302,9 +302,7 @@ func TestWhatDoesNotDepart(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, Config{})
 	var fault *plugins.InstanceFault
-	if _, err := r.Depart(t.Context(), node, id(1)); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("what is not there: %v", err)
-	}
+	testproc.Try(r.Depart(t.Context(), node, id(1))).ErrorIs(t, plugins.ErrInstanceNotFound, "what is not there: %v")
 	r.unmanaged(2)
 	if _, err := r.Depart(t.Context(), node, id(2)); !errors.As(err, &fault) {
 		t.Errorf("another tool's: %v", err)

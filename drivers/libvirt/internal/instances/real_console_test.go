@@ -69,9 +69,7 @@ func TestRealConsole(t *testing.T) {
 		})
 		testproc.NoError(t, errors.Join(c.Close(), c.Close()))
 		testproc.ErrorIs(t, <-ended, io.ErrClosedPipe, "a console that is closed: %v")
-		if _, err := io.WriteString(c, "x"); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("a console that was closed: %v", err)
-		}
+		testproc.Try(io.WriteString(c, "x")).ErrorIs(t, io.ErrClosedPipe, "a console that was closed: %v")
 	}
 	c := testproc.Try(r.OpenConsole(ctx, node, spec.UUID)).Or(t)
 	testproc.Try(r.SetPower(ctx, node, spec.UUID, plugins.PowerShutdown, true)).Or(t)
