@@ -99,12 +99,10 @@ func TestAuditOfCells(t *testing.T) {
 	w.call(t, "PUT", "/os-quota-sets/p1", `{"quota_set":{"cores":80}}`, 200)
 	w.call(t, "GET", "/flavors", "", 200)
 	w.call(t, "DELETE", "/flavors/none", "", 404)
-	known, err := store.Cells(ctx)
-	testproc.Check(t, err)
+	known := testproc.Try(store.Cells(ctx)).Or(t)
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: auditedNode, Name: "n1"}}}
 	for range 3 { // a registration and two heartbeats
-		_, err := w.cell.Report(ctx, "h1", report)
-		testproc.Check(t, err)
+		testproc.Try(w.cell.Report(ctx, "h1", report)).Or(t)
 	}
 	testproc.Check(t, store.MapNodes(ctx, []apidb.Node{{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}}))
 	testproc.Check(t, store.RemapNode(ctx, apidb.Node{UUID: auditedNode, Name: "n1", Host: "h2", CellUUID: known[0].UUID}, "h1"))
@@ -114,19 +112,16 @@ func TestAuditOfCells(t *testing.T) {
 		CreatedAt: time.Now(), UserData: canary, KeyName: "key1", KeyData: "ssh-ed25519 " + publicKey, Metadata: map[string]string{"password": canary},
 	}
 	testproc.Check(t, store.CreateServers(ctx, []apidb.RequestSpec{{Server: server}}, nil))
-	_, err = w.cell.Insert(ctx, server)
-	testproc.Check(t, err)
+	testproc.Try(w.cell.Insert(ctx, server)).Or(t)
 	testproc.Check(t, store.Place(ctx, auditedServer, known[0].UUID))
-	_, err = w.cell.Release(ctx, auditedServer)
-	testproc.Check(t, err)
+	testproc.Try(w.cell.Release(ctx, auditedServer)).Or(t)
 	testproc.Check(t, store.Built(ctx, auditedServer))
-	_, err = w.cell.Reports(ctx, "h1", []cellwire.Report{{UUID: auditedServer, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}})
+	_, err := w.cell.Reports(ctx, "h1", []cellwire.Report{{UUID: auditedServer, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}})
 	testproc.Check(t, err)
 	stop := w.call(t, "POST", "/servers/"+auditedServer+"/action", `{"os-stop":null}`, 202)
 	marked := w.call(t, "POST", "/servers/"+auditedServer+"/metadata", `{"metadata":{"role":"`+canary+`"}}`, 200)
 	w.call(t, "DELETE", "/servers/"+auditedServer, "", 204)
-	services, err := w.cell.Services(ctx)
-	testproc.Check(t, err)
+	services := testproc.Try(w.cell.Services(ctx)).Or(t)
 	w.call(t, "PUT", "/os-services/"+services[0].UUID, `{"status":"disabled","disabled_reason":"stolen"}`, 200)
 
 	var got []string
@@ -168,9 +163,7 @@ func TestAuditOfCells(t *testing.T) {
 			registrations++
 		}
 	}
-	if registrations != 1 {
-		t.Errorf("%d records of the reports of the host, want one", registrations)
-	}
+	testproc.Equal(t, registrations, 1, "%d records of the reports of the host")
 	for _, id := range []string{stop, marked} { // one search finds what both services did
 		filter, found := auditlog.Filter{RequestID: id}, map[string]bool{}
 		for _, r := range w.records(t) {
@@ -185,8 +178,7 @@ func TestAuditOfCells(t *testing.T) {
 	if t.Failed() {
 		t.Log(strings.Join(got, "\n"))
 	}
-	text, err := os.ReadFile(w.file)
-	testproc.Check(t, err)
+	text := testproc.Try(os.ReadFile(w.file)).Or(t)
 	for _, secret := range []string{canary, publicKey} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the audit log has %s", secret)
@@ -207,12 +199,9 @@ func TestRequiredAuditOfCells(t *testing.T) {
 	testproc.Check(t, err)
 	w.call(t, "POST", "/flavors", `{"flavor":{"id":"1","name":"m1.small","vcpus":1,"ram":512,"disk":1}}`, 503)
 	w.call(t, "GET", "/flavors", "", 200)
-	if _, err := w.cell.Insert(ctx, cellwire.Server{UUID: auditedServer}); err == nil || !strings.Contains(err.Error(), "audit log") {
-		t.Errorf("an insert: %v", err)
-	}
+	testproc.Try(w.cell.Insert(ctx, cellwire.Server{UUID: auditedServer})).ErrorHas(t, "audit log", "an insert: %v")
 	if _, err := w.cell.Servers(ctx, cellwire.ServerQuery{Limit: 1}); err != nil {
 		t.Errorf("a list: %v", err)
 	}
-	_, err = w.cell.Report(ctx, "h2", cellwire.HostReport{Version: "1"})
-	testproc.Check(t, err)
+	testproc.Try(w.cell.Report(ctx, "h2", cellwire.HostReport{Version: "1"})).Or(t)
 }

@@ -26,8 +26,7 @@ func (l leftovers) more(than leftovers) bool {
 func count(t *testing.T) leftovers {
 	t.Helper()
 	const dir = "/proc/self/fd/"
-	files, err := os.ReadDir(dir)
-	check(t, err)
+	files := testproc.Try(os.ReadDir(dir)).Or(t)
 	l := leftovers{goroutines: runtime.NumGoroutine()}
 	for _, f := range files {
 		if what, err := os.Readlink(dir + f.Name()); err == nil && strings.HasPrefix(what, "socket:") { // it may be closed by now

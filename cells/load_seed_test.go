@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // born is when the server before the first was created; each came a second after the one before.
@@ -150,13 +151,11 @@ func direct(ctx context.Context, path string, do func(*sql.Tx) error) (err error
 func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	t.Helper()
 	ctx := t.Context()
-	store, err := apidb.Open(ctx, path, apidb.Options{})
-	check(t, err)
+	store := testproc.Try(apidb.Open(ctx, path, apidb.Options{})).Or(t)
 	var nodes []apidb.Node
 	for c := range m.cells {
 		cell := apidb.Cell{UUID: cellUUID(c), Name: cellName(c), URL: url(c)}
-		_, err := store.CreateCell(ctx, cell)
-		check(t, err)
+		testproc.Try(store.CreateCell(ctx, cell)).Or(t)
 		for h := range hostsPerCell {
 			nodes = append(nodes, apidb.Node{UUID: fmt.Sprintf("%08x-0000-4000-8000-%012x", c, h), Name: hostName(c, h), Host: hostName(c, h), CellUUID: cell.UUID})
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // usage is what the processes have used so far.
@@ -34,25 +36,21 @@ func (w *world) usage() usage {
 
 // cpuOf reads /proc/PID/stat, whose clock ticks a hundred times a second.
 func (w *world) cpuOf(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	check(w.t, err)
+	text := testproc.Try(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))).Or(w.t)
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] { // utime and stime, the 14th and 15th of all
-		n, err := strconv.ParseInt(field, 10, 64)
-		check(w.t, err)
+		n := testproc.Try(strconv.ParseInt(field, 10, 64)).Or(w.t)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 func (w *world) peakRSS(pid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	check(w.t, err)
+	text := testproc.Try(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))).Or(w.t)
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
 	line, _, _ := strings.Cut(rest, "\n")
-	kib, err := strconv.Atoi(strings.Fields(line)[0])
-	check(w.t, err)
+	kib := testproc.Try(strconv.Atoi(strings.Fields(line)[0])).Or(w.t)
 	return fmt.Sprintf("%d MiB", kib>>10)
 }
 

@@ -112,15 +112,12 @@ func (c *child) resume() {
 // again runs this test binary once more, with something in its environment that TestMain looks at.
 func (w *world) again(env ...string) *child {
 	w.t.Helper()
-	self, err := os.Executable()
-	check(w.t, err)
+	self := testproc.Try(os.Executable()).Or(w.t)
 	cmd := exec.Command(self) //nolint:noctx // it ends when its standard input does
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	check(w.t, err)
-	out, err := cmd.StdoutPipe()
-	check(w.t, err)
+	in := testproc.Try(cmd.StdinPipe()).Or(w.t)
+	out := testproc.Try(cmd.StdoutPipe()).Or(w.t)
 	check(w.t, cmd.Start())
 	c := &child{t: w.t, cmd: cmd, in: in, out: bufio.NewReader(out)}
 	w.t.Cleanup(c.end)
@@ -172,17 +169,15 @@ func openCell(ctx context.Context, dir, name string) (*cells.Cell, net.Listener,
 // function that it returns is called.
 func (w *world) startAPI(timeout, pingInterval time.Duration) (stop func()) {
 	w.t.Helper()
-	api, err := cells.NewAPI(w.t.Context(), cells.APIConfig{
+	api := testproc.Try(cells.NewAPI(w.t.Context(), cells.APIConfig{
 		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
 		CellClient: w.cellClient, CellTimeout: timeout, CellPingInterval: pingInterval, CellDownTime: *cellDownTime,
 		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
 		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
 		Logger:    zerolog.Nop(),
-	})
-	check(w.t, err)
-	l, err := osapi.Listen(w.t.Context(), "127.0.0.1:0")
-	check(w.t, err)
+	})).Or(w.t)
+	l := testproc.Try(osapi.Listen(w.t.Context(), "127.0.0.1:0")).Or(w.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- api.Serve(ctx, l) }()

@@ -167,9 +167,7 @@ func cellDay(t *testing.T) *cellMetrics {
 	counts := 0
 	m.Watch(cellSources(&counts, nil))
 	store := m.timed(servers{clock: c})
-	if _, err := store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{})).Or(t)
 	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{}, celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,15 +184,10 @@ func TestExposition(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		audit := testproc.Try(auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})).Or(t)
 		defer func() { _ = audit.Close() }()
 		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		api, cell := apiDay(), cellDay(t)
 		api.MustRegister(audit.Collector())
 		cell.MustRegister(audit.Collector())
@@ -225,12 +218,8 @@ func TestAPIDatabaseAway(t *testing.T) {
 	}
 	want = append(want, cells...)
 	want = append(want, "compute_agent_api_claims_open 2", "compute_agent_api_database_up 1")
-	if d := cmp.Diff(want, before); d != "" {
-		t.Errorf("with it (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff(append(cells, "compute_agent_api_database_up 0"), after); d != "" {
-		t.Errorf("without it (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(want, before), "with it")
+	testproc.Samef(t, cmp.Diff(append(cells, "compute_agent_api_database_up 0"), after), "without it")
 }
 
 // TestCellRemoved: one that was deleted is not shown forever.
@@ -271,9 +260,7 @@ func TestCellDatabaseAway(t *testing.T) {
 	counts := 0
 	m.Watch(cellSources(&counts, celldb.ErrUnavailable))
 	want := []string{"compute_agent_cell_database_up 0", "compute_agent_cell_long_polls 3"}
-	if d := cmp.Diff(want, samples(t, m, "compute_agent_cell_database_up", "compute_agent_cell_hosts", "compute_agent_cell_instances", "compute_agent_cell_long")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, samples(t, m, "compute_agent_cell_database_up", "compute_agent_cell_hosts", "compute_agent_cell_instances", "compute_agent_cell_long")))
 }
 
 // BenchmarkAnswered is what metrics add to a request.

@@ -53,9 +53,7 @@ func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text str
 	}
 	_ = client.Close()
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-ended)
 	return status, body, err
 }
 

@@ -28,8 +28,7 @@ func process(t *testing.T, database string) (url string, stop func()) {
 	c, err := NewCell(t.Context(), CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	url = "unix://" + filepath.Join(t.TempDir(), "cell.sock") // a port may be another program's after the process stopped
-	l, err := osapi.Listen(t.Context(), url)
-	testproc.Check(t, err)
+	l := testproc.Try(osapi.Listen(t.Context(), url)).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Serve(ctx, l) }()
@@ -62,28 +61,22 @@ func TestTwoProcessesOfACell(t *testing.T) {
 	second, _ := process(t, database)
 	client := func(urls ...string) *cellclient.Client {
 		t.Helper()
-		c, err := cellclient.New(cellclient.Config{URL: strings.Join(urls, ","), Cell: "cell1"})
-		testproc.Check(t, err)
+		c := testproc.Try(cellclient.New(cellclient.Config{URL: strings.Join(urls, ","), Cell: "cell1"})).Or(t)
 		t.Cleanup(c.CloseIdle)
 		return c
 	}
 	api, agent := client(first, second), client(second, first)
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
-	_, err := agent.Report(ctx, "h1", report)
-	testproc.Check(t, err)
-	work, err := agent.Work(ctx, "h1", 0, "", 0)
-	testproc.Check(t, err)
-	before, err := api.Cell(ctx)
-	testproc.Check(t, err)
+	testproc.Try(agent.Report(ctx, "h1", report)).Or(t)
+	work := testproc.Try(agent.Work(ctx, "h1", 0, "", 0)).Or(t)
+	before := testproc.Try(api.Cell(ctx)).Or(t)
 	build := func(id string) {
 		t.Helper()
 		server := cellwire.Server{
 			UUID: id, ProjectID: "p", Name: "one", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 		}
-		_, err := api.Insert(ctx, server)
-		testproc.Check(t, err)
-		_, err = api.Release(ctx, id)
-		testproc.Check(t, err)
+		testproc.Try(api.Insert(ctx, server)).Or(t)
+		testproc.Try(api.Release(ctx, id)).Or(t)
 	}
 	await := func(id string) error {
 		for {
@@ -106,8 +99,7 @@ func TestTwoProcessesOfACell(t *testing.T) {
 	stopFirst()
 	build("5e000000-0000-4000-8000-000000000002")
 	testproc.Check(t, await("5e000000-0000-4000-8000-000000000002"))
-	after, err := api.Cell(ctx)
-	testproc.Check(t, err)
+	after := testproc.Try(api.Cell(ctx)).Or(t)
 	if after.Epoch != before.Epoch || after.Revision != before.Revision+4 {
 		t.Errorf("it was %+v and is %+v", before, after)
 	}
@@ -128,8 +120,7 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 	var clients []*cellclient.Client
 	for range 2 {
 		url, _ := process(t, database)
-		c, err := cellclient.New(cellclient.Config{URL: url, Cell: "cell1"})
-		testproc.Check(t, err)
+		c := testproc.Try(cellclient.New(cellclient.Config{URL: url, Cell: "cell1"})).Or(t)
 		t.Cleanup(c.CloseIdle)
 		clients = append(clients, c)
 	}
@@ -147,14 +138,12 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 		if len(reports) == 0 {
 			return
 		}
-		_, err := either().Reports(ctx, "h1", reports)
-		testproc.Check(t, err)
+		testproc.Try(either().Reports(ctx, "h1", reports)).Or(t)
 	}
 	beat := func() {
 		t.Helper()
 		nodes := []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}
-		_, err := either().Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: nodes})
-		testproc.Check(t, err)
+		testproc.Try(either().Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: nodes})).Or(t)
 	}
 	// act does what is new for the host, and says whether there was anything.
 	act := func() bool {
@@ -194,17 +183,14 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 				VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 			}
 			for range 1 + r.IntN(2) { // once more, as after a lost answer
-				_, err := either().Insert(ctx, s)
-				testproc.Check(t, err)
+				testproc.Try(either().Insert(ctx, s)).Or(t)
 			}
-			_, err := either().Release(ctx, s.UUID)
-			testproc.Check(t, err)
+			testproc.Try(either().Release(ctx, s.UUID)).Or(t)
 			uuids, lives[s.UUID] = append(uuids, s.UUID), true
 		case 1:
 			if len(uuids) > 0 {
 				uuid := uuids[r.IntN(len(uuids))]
-				_, err := either().Delete(ctx, uuid, cellwire.DeleteNormal)
-				testproc.Check(t, err)
+				testproc.Try(either().Delete(ctx, uuid, cellwire.DeleteNormal)).Or(t)
 				lives[uuid] = false
 			}
 		case 2:
@@ -226,8 +212,7 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 	}
 	for _, uuid := range uuids {
 		for _, c := range clients {
-			s, err := c.Server(ctx, uuid)
-			testproc.Check(t, err)
+			s := testproc.Try(c.Server(ctx, uuid)).Or(t)
 			if s.Deleted == lives[uuid] || lives[uuid] && s.VMState != cellwire.VMActive {
 				t.Errorf("server %s lives: %v, and is %s (%s), deleted: %v", uuid, lives[uuid], s.VMState, s.TaskState, s.Deleted)
 			}

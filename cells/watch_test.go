@@ -45,11 +45,7 @@ var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
 // listen opens a socket in a directory.
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := osapi.Listen(t.Context(), "unix://"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return testproc.Try(osapi.Listen(t.Context(), "unix://"+path)).Or(t)
 }
 
 // during runs serve until stop is called, which reports its error.
@@ -65,9 +61,7 @@ func during(t *testing.T, serve func(context.Context, net.Listener) error, l net
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-ended)
 	}
 	t.Cleanup(stop)
 	return stop
@@ -80,10 +74,7 @@ func newCell(t *testing.T, name string, change ...func(*cells.CellConfig)) *cell
 	for _, c := range change {
 		c(&cfg)
 	}
-	c, err := cells.NewCell(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(cells.NewCell(t.Context(), cfg)).Or(t)
 	t.Cleanup(func() { _ = c.Close() }) // once more, perhaps
 	return c
 }
@@ -102,10 +93,7 @@ func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 	for _, c := range change {
 		c(&cfg)
 	}
-	api, err := cells.NewAPI(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := testproc.Try(cells.NewAPI(t.Context(), cfg)).Or(t)
 	t.Cleanup(func() { _ = api.Close() }) // once more, perhaps
 	return api
 }
@@ -116,14 +104,8 @@ func get(t *testing.T, socket, path string) (status int, body string) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://process"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://process"+path, nil)).Or(t)
+	resp := testproc.Try(client.Do(req)).Or(t)
 	text, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		t.Fatal(err)
@@ -160,9 +142,7 @@ func TestReadinessOfTheAPI(t *testing.T) {
 		if i == 0 {
 			c.UUID = apidb.Cell0UUID
 		}
-		if _, err := api.Store().CreateCell(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(api.Store().CreateCell(t.Context(), c)).Or(t)
 	}
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up\ncell2: up, disabled\n")
 	stops["cell1"]()
@@ -180,18 +160,11 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	ready(t, socket, 503, "not ready: no cell that has hosts is up\ncell0: up\ncell1: failed\ncell2: failed, disabled\n")
 	during(t, newCell(t, "cell1").Serve, listen(t, filepath.Join(dir, "cell1.sock")))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up\ncell2: failed, disabled\n")
-	known, err := api.Store().Cells(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := api.Store().AcceptCell(t.Context(), known[1].UUID, apidb.CellMark{Epoch: "of before", Revision: 7}); err != nil {
-		t.Fatal(err)
-	}
+	known := testproc.Try(api.Store().Cells(t.Context())).Or(t)
+	testproc.Check(t, api.Store().AcceptCell(t.Context(), known[1].UUID, apidb.CellMark{Epoch: "of before", Revision: 7}))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up, other database\ncell2: failed, disabled\n")
 
-	if err := api.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, api.Close())
 	ready(t, socket, 503, "not ready: the API database cannot be read\n")
 	if status, body := get(t, socket, "/healthz"); status != 200 || body != "alive\n" {
 		t.Errorf("healthz is %d %q without a database", status, body)
@@ -209,9 +182,7 @@ func TestReadinessIsCached(t *testing.T) {
 	socket, at := filepath.Join(dir, "compute-api.sock"), filepath.Join(dir, "cell1.sock")
 	during(t, api.ServeMetrics, listen(t, socket))
 	during(t, newCell(t, "cell1").Serve, listen(t, at))
-	if _, err := api.Store().CreateCell(t.Context(), apidb.Cell{Name: "cell1", URL: "unix://" + at}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(api.Store().CreateCell(t.Context(), apidb.Cell{Name: "cell1", URL: "unix://" + at})).Or(t)
 	begun := time.Now()
 	for range 50 {
 		if status, body := get(t, socket, "/readyz"); status != 200 {
@@ -238,16 +209,11 @@ func TestCellIsWatched(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://cell/v1/hosts/h1", strings.NewReader(`{"version":"1","nodes":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", at)
 	}}}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testproc.Try(client.Do(req)).Or(t)
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status, err)
 	}
@@ -263,9 +229,7 @@ func TestCellIsWatched(t *testing.T) {
 		}
 	}
 	stop()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.Close())
 	ready(t, socket, 503, "not ready: the database of cell1 cannot be read\n")
 	if status, body := get(t, socket, "/healthz"); status != 200 || body != "alive\n" {
 		t.Errorf("healthz is %d %q without a database", status, body)
@@ -286,7 +250,5 @@ func TestUnknownPathsAre404(t *testing.T) {
 		status, _ := get(t, socket, path)
 		got = append(got, fmt.Sprint(status))
 	}
-	if got := strings.Join(got, " "); got != "404 404 404 404 200" {
-		t.Error(got)
-	}
+	testproc.Equal(t, strings.Join(got, " "), "404 404 404 404 200", "%v")
 }

@@ -60,13 +60,9 @@ func dashboards(t *testing.T) map[string]dashboard {
 	all := map[string]dashboard{}
 	for _, name := range names {
 		content, err := os.ReadFile(name) //nolint:gosec // a file of the repository
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		var d dashboard
-		if err := json.Unmarshal(content, &d); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		testproc.Checkf(t, json.Unmarshal(content, &d), "%s", name)
 		all[name] = d
 	}
 	return all
@@ -104,9 +100,7 @@ func TestDashboards(t *testing.T) {
 				runbooks += strings.Count(page, "runbooks/")
 			}
 		}
-		if runbooks != 1 {
-			t.Errorf("%s has %d links to runbooks", name, runbooks)
-		}
+		testproc.Equal(t, runbooks, 1, "%s has %d links to runbooks", name)
 		checkPanels(t, name, d.Panels)
 	}
 }
@@ -169,12 +163,8 @@ func TestDashboardsUseExistingMetrics(t *testing.T) {
 		}
 	}
 	content, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": queries}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	file := filepath.Join(t.TempDir(), "queries.yaml")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, content, 0o600))
 	promtool(t, "check", "rules", file)
 }

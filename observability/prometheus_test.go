@@ -125,8 +125,7 @@ func (m *monitored) ask(method, path, body string, out any) int {
 // answer sends a request, and reads the answer.
 func answer(t *testing.T, r *http.Request, out any) int {
 	t.Helper()
-	resp, err := http.DefaultClient.Do(r)
-	testproc.Check(t, err)
+	resp := testproc.Try(http.DefaultClient.Do(r)).Or(t)
 	defer func() { _ = resp.Body.Close() }()
 	if out != nil && resp.StatusCode < 300 {
 		testproc.Check(t, json.NewDecoder(resp.Body).Decode(out))
@@ -173,8 +172,7 @@ func (m *monitored) newPrometheus() *prometheus {
 	}
 	var config map[string]any
 	testproc.Check(m.t, yaml.Unmarshal([]byte(scrapeConfiguration(m.t)), &config))
-	here, err := os.Getwd()
-	testproc.Check(m.t, err)
+	here := testproc.Try(os.Getwd()).Or(m.t)
 	config["global"] = map[string]string{"scrape_interval": "1s", "evaluation_interval": "1s"}
 	config["rule_files"] = []string{filepath.Join(here, "prometheus", "*.yaml")}
 	for _, scraped := range config["scrape_configs"].([]any) {
@@ -326,8 +324,7 @@ func (p *prometheus) rules(n int) error {
 // scrapeConfiguration is the configuration in docs/metrics.md.
 func scrapeConfiguration(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/metrics.md")
-	testproc.Check(t, err)
+	page := testproc.Try(os.ReadFile("../docs/metrics.md")).Or(t)
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```\n").FindSubmatch(page)
 	if found == nil {
 		t.Fatal("docs/metrics.md has no configuration")

@@ -97,10 +97,7 @@ func reference(t *testing.T) map[string]*metric {
 	t.Helper()
 	all := map[string]*metric{}
 	for _, service := range services {
-		content, err := os.ReadFile(service.page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(service.page)).Or(t)
 		page := string(content)
 		help := map[string]string{}
 		for _, m := range helpLine.FindAllStringSubmatch(page, -1) {
@@ -200,10 +197,7 @@ func TestDocsNameExistingMetrics(t *testing.T) {
 	name := regexp.MustCompile("`((?:compute_agent|placement)_\\w+)(?:\\{([^}]*)\\})?`")
 	label := regexp.MustCompile(`(\w+)(?:=~?"([^"]*)")?`)
 	for _, page := range append(pages, more...) {
-		content, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(page)).Or(t)
 		for _, m := range name.FindAllStringSubmatch(string(content), -1) {
 			known := find(all, m[1])
 			if known == nil {

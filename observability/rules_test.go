@@ -41,9 +41,7 @@ func (r rule) name() string { return r.Alert + r.Record }
 func rules(t *testing.T, file string) (all []rule) {
 	t.Helper()
 	content, err := os.ReadFile(file) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var parsed struct {
 		Groups []struct {
 			Name  string
@@ -52,9 +50,7 @@ func rules(t *testing.T, file string) (all []rule) {
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	dec.KnownFields(true)
-	if err := dec.Decode(&parsed); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	testproc.Checkf(t, dec.Decode(&parsed), "%s", file)
 	for _, g := range parsed.Groups {
 		all = append(all, g.Rules...)
 	}
@@ -96,9 +92,7 @@ func TestScrapeConfiguration(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	config := scrapeConfiguration(t)
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(config), 0o600))
 	promtool(t, "check", "config", "--syntax-only", file)
 	for _, r := range allRules(t) {
 		for _, s := range selectors(r.Expr) {
@@ -264,13 +258,8 @@ func TestAlertsFire(t *testing.T) {
 
 func writeYAML(t *testing.T, file string, v any) {
 	t.Helper()
-	content, err := yaml.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(yaml.Marshal(v)).Or(t)
+	testproc.Check(t, os.WriteFile(file, content, 0o600))
 }
 
 // suite is a case as promtool reads it.

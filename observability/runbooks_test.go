@@ -5,7 +5,6 @@ package observability_test
 import (
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -28,9 +27,7 @@ var (
 func sections(t *testing.T, page string) map[string]string {
 	t.Helper()
 	content, err := os.ReadFile("../docs/runbooks/" + page) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	all := map[string]string{}
 	found := heading.FindAllSubmatchIndex(content, -1)
 	for i, at := range found {
@@ -59,9 +56,7 @@ func TestRunbooks(t *testing.T) {
 			for _, m := range part.FindAllStringSubmatch(text, -1) {
 				got = append(got, m[1])
 			}
-			if !slices.Equal(got, parts) {
-				t.Errorf("%s: %s says %q, not %q", page, name, got, parts)
-			}
+			testproc.EqualList(t, got, parts, "%s: %s says %q", page, name)
 		}
 	}
 	wanted := map[string]int{"conditions.md": len(health.Definitions())}
@@ -69,9 +64,7 @@ func TestRunbooks(t *testing.T) {
 		if pages["conditions.md"][string(d.Code)] == "" {
 			t.Errorf("conditions.md has no section %s", d.Code)
 		}
-		if d.Runbook() != docs+"runbooks/conditions.md#"+string(d.Code) {
-			t.Errorf("the runbook of %s is %s", d.Code, d.Runbook())
-		}
+		testproc.Equal(t, d.Runbook(), docs+"runbooks/conditions.md#"+string(d.Code), "the runbook of %s is %s", d.Code)
 	}
 	for _, r := range allRules(t) {
 		if r.Alert == "" {

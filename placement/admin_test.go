@@ -22,15 +22,9 @@ import (
 // get sends a GET through a client and returns status and body.
 func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)).Or(t)
 	req.Header.Set("X-Auth-Token", "admin")
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testproc.Try(client.Do(req)).Or(t)
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		t.Fatal(err)
@@ -50,15 +44,9 @@ func through(l net.Addr) *http.Client {
 func TestWhatIsAnsweredWhere(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
-	server, err := placement.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 	var socket net.ListenConfig
-	admin, err := socket.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "admin.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := testproc.Try(socket.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "admin.sock"))).Or(t)
 	main, _ := listen(t)
 	scraped, _ := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -80,16 +68,12 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 			status, _ := get(t, through(where), url+path)
 			got = append(got, fmt.Sprint(status))
 		}
-		if got := strings.Join(got, " "); got != want {
-			t.Errorf("%s: %v answers %s, want %s", where, paths, got, want)
-		}
+		testproc.Equal(t, strings.Join(got, " "), want, "%s: %v answers %s", where, paths)
 	}
 
 	_, body := get(t, through(admin.Addr()), url+"/status")
 	var status placement.Status
-	if err := json.Unmarshal([]byte(body), &status); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal([]byte(body), &status))
 	if status.ResourceProviders != 1 || status.SnapshotVersion != 2 || status.Database != filepath.Join(cfg.StateDir, "placement.db") || status.Uptime < 0 || status.PID == 0 {
 		t.Errorf("the status is %+v", status)
 	}
@@ -101,19 +85,13 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 		"placement_snapshot_version 2", "placement_resource_providers 1", "placement_http_requests_in_flight 0", "placement_consumers_missing 0",
 		"placement_build_info{", "go_goroutines ", "process_open_fds ",
 	} {
-		if !strings.Contains(text, line) {
-			t.Errorf("the metrics lack %q:\n%s", line, text)
-		}
+		testproc.Contains(t, text, line, "the metrics lack %q:\n%s", line)
 	}
 	stop()
 	for range 3 {
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-served)
 	}
-	if err := server.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, server.Close())
 }
 
 // memory is a listener whose connections are in this process and take no descriptors.
@@ -144,10 +122,7 @@ func (m memory) dial() net.Conn {
 // finish one do not delay other clients.
 func TestIdleConnections(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	server, err := placement.New(t.Context(), config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), config(t))).Or(t)
 	ctx, stop := context.WithCancel(t.Context())
 	closed, closeIt := context.WithCancel(t.Context())
 	l := memory{make(chan net.Conn), closed, closeIt}
@@ -160,13 +135,9 @@ func TestIdleConnections(t *testing.T) {
 		conns = append(conns, conn)
 		switch i % 3 {
 		case 1: // half a head
-			if _, err := io.WriteString(conn, line); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(io.WriteString(conn, line)).Or(t)
 		case 2: // answered, and kept
-			if _, err := io.WriteString(conn, line+"\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(io.WriteString(conn, line+"\r\n")).Or(t)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Fatal(resp, err)
@@ -178,14 +149,10 @@ func TestIdleConnections(t *testing.T) {
 	if got := providers(t, client, "http://placement"); len(got) != 1 {
 		t.Errorf("the providers are %v", got)
 	}
-	if load := server.Status().RequestsInFlight; load != 0 {
-		t.Errorf("%d idle connections count as requests", load)
-	}
+	testproc.Equal(t, server.Status().RequestsInFlight, 0, "%d idle connections count as requests")
 	for _, c := range conns {
 		_ = c.Close()
 	}
 	stop()
-	if err := errors.Join(<-served, server.Close()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, errors.Join(<-served, server.Close()))
 }

@@ -66,9 +66,7 @@ func TestAdoptionFindings(t *testing.T) {
 		if f := findings[c.id]; f.Verdict != c.verdict || f.Count < 1 || f.Meaning == "" {
 			t.Errorf("%s: %+v of %+v", c.id, f, found)
 		}
-		if found.MustRepair() != (c.verdict == store.MustRepair) {
-			t.Errorf("%s: must be repaired is %v", c.id, found.MustRepair())
-		}
+		testproc.Equal(t, found.MustRepair(), c.verdict == store.MustRepair, "%s: must be repaired is %v", c.id)
 		_, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{})
 		if (err == nil) != (c.verdict != store.MustRepair) || err != nil && !errors.Is(err, store.ErrRefused) {
 			t.Errorf("%s: adopting gave %v", c.id, err)
@@ -98,9 +96,7 @@ func TestRealAdoptionOfNothing(t *testing.T) {
 	if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
 		t.Errorf("empty: %v", err)
 	}
-	if err := onServer(t, dsn, "CREATE TABLE instances (id INTEGER)"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, onServer(t, dsn, "CREATE TABLE instances (id INTEGER)"))
 	if _, err := placement.CheckAdoption(t.Context(), placement.Config{Database: dsn}); err == nil || !strings.Contains(err.Error(), "another program") {
 		t.Errorf("another program's: %v", err)
 	}
@@ -139,9 +135,7 @@ func TestAdoptionOfNova(t *testing.T) {
 func TestRealNamesByCase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dsn := theirDatabase(t, dbservers.MariaDB)
-	if err := onServer(t, dsn, "ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, onServer(t, dsn, "ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"))
 	adoptDatabase(t, dsn)
 	if _, findings := checkDatabase(t, dsn); findings["case"].Count != 1 {
 		t.Errorf("%+v", findings)

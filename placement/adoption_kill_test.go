@@ -42,14 +42,8 @@ type cut struct {
 // cutAfter is the DSN by which the database is reached through a cut.
 func cutAfter(t *testing.T, dsn string, statements int) (through string, c *cut) {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testproc.Try(url.Parse(dsn)).Or(t)
+	listener := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	c = &cut{listener: listener, to: u.Host, left: statements}
 	go func() {
 		for {
@@ -185,9 +179,7 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 	k.alone(t)
 	found, _ := checkDatabase(t, k.dsn)
 	if direct, err := placement.Direct(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()}); err == nil {
-		if err := direct.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, direct.Close())
 		// A start makes what is left of the last step.
 		if again, _ := checkDatabase(t, k.dsn); again.State != store.StateAdopted {
 			t.Errorf("%s, killed at statement %d: served in state %s", do, n, found.State)
@@ -227,12 +219,8 @@ func (k *killing) adopt(t *testing.T, n int) {
 		t.Fatalf("statement %d: adopted: %+v, %v", n, done, err)
 	}
 	direct, err := placement.Direct(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatalf("statement %d: adopted, and not served: %v", n, err)
-	}
-	if err := direct.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.Checkf(t, err, "statement %d: adopted, and not served", n)
+	testproc.NoError(t, direct.Close())
 }
 
 // handBack hands back what is left of statement n, and looks whether others can write to it.
@@ -249,9 +237,7 @@ func (k *killing) handBack(t *testing.T, n int) {
 		if table == "alembic_version" {
 			continue
 		}
-		if err := onServer(t, k.dsn, statement); err != nil {
-			t.Fatalf("statement %d: %s is not to be written to: %v", n, table, err)
-		}
+		testproc.Checkf(t, onServer(t, k.dsn, statement), "statement %d: %s is not to be written to", n, table)
 	}
 	if diff := cmp.Diff(k.rows, dump(t, k.dsn)); diff != "" {
 		t.Fatalf("statement %d: rows of OpenStack's Placement are altered:\n%s", n, diff)

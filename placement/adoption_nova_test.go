@@ -51,10 +51,8 @@ func startNova(t *testing.T, address string) *nova {
 	needNova(t)
 	// It ends in order, by its standard input.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_client.py", address)
-	in, err := cmd.StdinPipe()
-	testproc.Check(t, err)
-	out, err := cmd.StdoutPipe()
-	testproc.Check(t, err)
+	in := testproc.Try(cmd.StdinPipe()).Or(t)
+	out := testproc.Try(cmd.StdoutPipe()).Or(t)
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	testproc.Check(t, cmd.Start())
@@ -70,32 +68,19 @@ func startNova(t *testing.T, address string) *nova {
 // step has Nova's client make a step of testdata/nova_client.py, and returns its answer.
 func (n *nova) step(t *testing.T, name string) (answer any) {
 	t.Helper()
-	if _, err := fmt.Fprintln(n.in, name); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(fmt.Fprintln(n.in, name)).Or(t)
 	line, err := n.out.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &answer)
 	}
-	if err != nil {
-		t.Fatalf("the step %q of Nova's client: %v", name, err)
-	}
+	testproc.Checkf(t, err, "the step %q of Nova's client", name)
 	return unordered(answer)
 }
 
 // read reads what a Placement has at a path.
 func read(t *testing.T, address, path string) (body map[string]any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, http.NoBody)
-	testproc.Check(t, err)
-	req.Header.Set("OpenStack-API-Version", "placement 1.39")
-	req.Header.Set("X-Auth-Token", "admin")
-	resp, err := http.DefaultClient.Do(req)
-	testproc.Check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %s %v, %v", path, resp.Status, body, err)
-	}
+	testproc.Send(t, nil, http.MethodGet, address+path, "placement 1.39", nil).Good(t).Into(t, &body)
 	return body
 }
 
@@ -194,8 +179,7 @@ func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths
 		t.Errorf("%+v", done)
 	}
 	same(t, "the rows, adopted", rows, dump(t, dsn))
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
-	testproc.Check(t, err)
+	direct := testproc.Try(placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})).Or(t)
 	f.point(direct, "http://placement")
 	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
 	return direct
@@ -212,9 +196,7 @@ func handBackWhole(t *testing.T, dsn string) {
 // same expects that something did not change.
 func same(t *testing.T, when string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s: before -, after +\n%s", when, diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "%s: before -, after +", when)
 }
 
 // TestDatabasesAdoptUnderNova: Nova's own client fills OpenStack's Placement, and works on without

@@ -26,9 +26,7 @@ func unchanged(t *testing.T, when, dsn string, rows map[string][]string) {
 	if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 {
 		t.Errorf("%s: %+v", when, found)
 	}
-	if diff := cmp.Diff(rows, dump(t, dsn)); diff != "" {
-		t.Errorf("%s: rows are altered:\n%s", when, diff)
-	}
+	testproc.Samef(t, cmp.Diff(rows, dump(t, dsn)), "%s: rows are altered", when)
 }
 
 // refusesTriggers expects that a command was refused as the user may not make or remove triggers.

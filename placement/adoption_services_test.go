@@ -3,7 +3,6 @@
 package placement_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -68,15 +67,13 @@ func startNovaServices(t *testing.T, placementURL string) *novaServices {
 	others := httptest.NewServer(http.HandlerFunc(otherServices))
 	t.Cleanup(others.Close)
 	address, cell := testproc.FreeAddress(t), dbservers.MariaDB(t)
-	settings, err := json.Marshal(object{
+	settings := testproc.Try(json.Marshal(object{
 		"directory": t.TempDir(), "port": address[strings.LastIndexByte(address, ':')+1:], "placement": placementURL, "others": others.URL, "transport": transport,
 		"api": dbservers.MariaDB(t), "cell0": dbservers.MariaDB(t), "cell": cell, "computes": []string{"compute1", "compute2"},
-	})
-	testproc.Check(t, err)
+	})).Or(t)
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_services.py", string(settings))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	commands, err := cmd.StdinPipe()
-	testproc.Check(t, err)
+	commands := testproc.Try(cmd.StdinPipe()).Or(t)
 	n := &novaServices{Process: testproc.Start(t, "Nova", cmd), commands: commands, api: "http://" + address + "/v2.1", cell: dbservers.Open(t, cell), nodes: map[string]string{}}
 	t.Cleanup(func() {
 		_ = commands.Close() // they kill each other
@@ -123,8 +120,7 @@ func startNovaServices(t *testing.T, placementURL string) *novaServices {
 func (n *novaServices) command(t *testing.T, command string) (code int, output string) {
 	t.Helper()
 	mark := n.Mark()
-	_, err := fmt.Fprintln(n.commands, command)
-	testproc.Check(t, err)
+	testproc.Try(fmt.Fprintln(n.commands, command)).Or(t)
 	var answer struct {
 		Code   int
 		Output string
@@ -137,27 +133,7 @@ func (n *novaServices) command(t *testing.T, command string) (code int, output s
 // ask makes a request to Nova's API, which must succeed.
 func (n *novaServices) ask(t *testing.T, method, path string, body, into any) {
 	t.Helper()
-	var text []byte
-	if body != nil {
-		var err error
-		text, err = json.Marshal(body)
-		testproc.Check(t, err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, n.api+path, bytes.NewReader(text))
-	testproc.Check(t, err)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("OpenStack-API-Version", "compute 2.87")
-	resp, err := http.DefaultClient.Do(req)
-	testproc.Check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	content, err := io.ReadAll(resp.Body)
-	testproc.Check(t, err)
-	if resp.StatusCode >= 300 {
-		t.Fatalf("Nova: %s %s: %s %s", method, path, resp.Status, content)
-	}
-	if into != nil {
-		testproc.Check(t, json.Unmarshal(content, into))
-	}
+	testproc.Send(t, nil, method, n.api+path, "compute 2.87", body, "X-Auth-Token", "").Good(t).Into(t, into)
 }
 
 // boot makes a server on a host.

@@ -161,37 +161,24 @@ func compareReplies(t *testing.T, when string, calls []upstreamCall, want, got [
 		if want[i].Status == http.StatusInternalServerError && strings.HasPrefix(c.path, "/usages") {
 			continue // OpenStack's Placement 8.0.0 fails to answer this on PostgreSQL
 		}
-		if diff := cmp.Diff(want[i], got[i]); diff != "" {
-			t.Errorf("%s: %s: Placement -, ours +\n%s", when, c.path, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want[i], got[i]), "%s: %s: Placement -, ours +", when, c.path)
 	}
 }
 
 func adoptDatabase(t *testing.T, dsn string) store.Adopted {
 	t.Helper()
-	done, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return done
+	return testproc.Try(placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{})).Or(t)
 }
 
 func handDatabaseBack(t *testing.T, dsn string) store.Adopted {
 	t.Helper()
-	done, err := placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return done
+	return testproc.Try(placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{})).Or(t)
 }
 
 // checkDatabase is what --check finds, by the names of the findings.
 func checkDatabase(t *testing.T, dsn string) (store.Adoption, map[string]store.Finding) {
 	t.Helper()
-	found, err := placement.CheckAdoption(t.Context(), placement.Config{Database: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := testproc.Try(placement.CheckAdoption(t.Context(), placement.Config{Database: dsn})).Or(t)
 	byID := map[string]store.Finding{}
 	for _, f := range found.Findings {
 		byID[f.ID] = f
@@ -243,9 +230,7 @@ func TestRealAdoptServers(t *testing.T) {
 		if again := adoptDatabase(t, dsn); again.Before != store.StateAdopted || again.Rows != 0 {
 			t.Errorf("adopted again: %+v", again)
 		}
-		if diff := cmp.Diff(rows, dump(t, dsn)); diff != "" {
-			t.Errorf("rows of OpenStack's Placement are altered:\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(rows, dump(t, dsn)), "rows of OpenStack's Placement are altered")
 		compareReplies(t, "adopted", look(), before, unorderedAll(ours(t, dsn, look())))
 
 		changed := ours(t, dsn, change())
@@ -303,9 +288,7 @@ func dump(t *testing.T, dsn string) map[string][]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return out
 }
 
@@ -329,25 +312,14 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 		dsn := theirDatabase(t, fresh)
 		adoptDatabase(t, dsn)
 		direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := direct.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		testproc.Check(t, err)
+		defer func() { testproc.NoError(t, direct.Close()) }()
 		ask := func(method, path string) int {
 			t.Helper()
 			req, err := http.NewRequestWithContext(t.Context(), method, "http://placement"+path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			req.Header.Set("OpenStack-API-Version", "placement 1.39")
-			resp, err := direct.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := testproc.Try(direct.RoundTrip(req)).Or(t)
 			return resp.StatusCode
 		}
 		if got := ask("PUT", "/traits/CUSTOM_OURS"); got != http.StatusCreated {
@@ -357,9 +329,7 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 		if !errors.Is(err, store.ErrRefused) {
 			t.Fatalf("handed back beside a server: %v", err)
 		}
-		if _, err := placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).Or(t)
 		unavailable := func(when string) {
 			t.Helper()
 			for _, request := range [][2]string{{"GET", "/traits"}, {"PUT", "/traits/CUSTOM_MORE"}, {"DELETE", "/allocations/" + guest(1)}} {
@@ -372,9 +342,7 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack {
 			t.Errorf("the server made its tables again: %+v", found)
 		}
-		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).Or(t)
 		unavailable("adopted again")
 	})
 }
@@ -394,9 +362,7 @@ func TestRealAdoptRefusesSessions(t *testing.T) {
 			_, err := placement.Adopt(ctx, placement.Config{Database: dsn}, store.AdoptOptions{})
 			return err
 		})
-		if !errors.Is(err, store.ErrRefused) {
-			t.Errorf("adopted beside another session: %v", err)
-		}
+		testproc.ErrorIs(t, err, store.ErrRefused, "adopted beside another session: %v")
 		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 {
 			t.Errorf("a refused adoption changed something: %+v", found)
 		}
@@ -415,13 +381,9 @@ func TestRealGuard(t *testing.T) {
 			"UPDATE placement_aggregates SET uuid = uuid", "DELETE FROM resource_provider_aggregates", "INSERT INTO projects (external_id) VALUES ('x')",
 			"INSERT INTO users (external_id) VALUES ('x')", "INSERT INTO consumer_types (name) VALUES ('X')",
 		} {
-			if err := onServer(t, dsn, statement); err == nil || !strings.Contains(err.Error(), "adopt --hand-back") {
-				t.Errorf("%s: %v", statement, err)
-			}
+			testproc.ErrorHas(t, onServer(t, dsn, statement), "adopt --hand-back", "%s: %v", statement)
 		}
 		handDatabaseBack(t, dsn)
-		if err := onServer(t, dsn, "UPDATE inventories SET total = total + 1"); err != nil {
-			t.Errorf("handed back: %v", err)
-		}
+		testproc.NoErrorf(t, onServer(t, dsn, "UPDATE inventories SET total = total + 1"), "handed back")
 	})
 }

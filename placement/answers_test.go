@@ -87,9 +87,7 @@ func TestRealTraitsComeInOrderOfIDs(t *testing.T) {
 	// Ours adds the standard traits of later releases of os-traits; they have the largest IDs.
 	all := mine[3].Body.(map[string]any)
 	all["traits"] = all["traits"].([]any)[:len(theirs[3].Body.(map[string]any)["traits"].([]any))]
-	if diff := cmp.Diff(theirs, mine); diff != "" {
-		t.Errorf("on a database of OpenStack's: Placement -, ours +\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(theirs, mine), "on a database of OpenStack's: Placement -, ours +")
 }
 
 // TestTraitsComeInOrderOfIDs: what this Placement numbers itself, before and after it has read the
@@ -105,12 +103,8 @@ func TestTraitsComeInOrderOfIDs(t *testing.T) {
 		"as loaded":  ours(t, own, look),
 	} {
 		summary := replies[0].Body.(map[string]any)["provider_summaries"].(map[string]any)[theHost].(map[string]any)
-		if diff := cmp.Diff(want, summary["traits"]); diff != "" {
-			t.Errorf("%s, in summaries: %s", name, diff)
-		}
-		if diff := cmp.Diff(want, replies[2].Body.(map[string]any)["traits"]); diff != "" {
-			t.Errorf("%s, of the provider: %s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, summary["traits"]), "%s, in summaries", name)
+		testproc.Samef(t, cmp.Diff(want, replies[2].Body.(map[string]any)["traits"]), "%s, of the provider", name)
 		if diff := cmp.Diff([]any{"CUSTOM_Z", "CUSTOM_B", "CUSTOM_A", "CUSTOM_UNUSED"}, replies[4].Body.(map[string]any)["traits"]); diff != "" {
 			t.Errorf("%s, of all: %s", name, diff)
 		}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -85,8 +84,7 @@ func upstreamAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 		}
 		requests = append(requests, []any{c.method, c.path, body, c.version})
 	}
-	raw, err := testproc.AskPlacement(t.Context(), file, requests)
-	testproc.Check(t, err)
+	raw := testproc.Try(testproc.AskPlacement(t.Context(), file, requests)).Or(t)
 	var answers []answer
 	for _, r := range raw {
 		var body any
@@ -101,41 +99,17 @@ func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	if !strings.Contains(file, "://") {
 		file = "sqlite://" + file
 	}
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: file, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := direct.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	direct := testproc.Try(placement.Direct(t.Context(), placement.Config{Database: file, Logger: zerolog.Nop()})).Or(t)
+	defer func() { testproc.NoError(t, direct.Close()) }()
+	client := &http.Client{Transport: direct}
 	var answers []answer
 	for _, c := range calls {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://placement"+c.path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Accept", "application/json")
-		req.Header.Set("OpenStack-API-Version", "placement "+c.version)
-		if c.body != "" {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		resp, err := direct.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testproc.Send(t, client, c.method, "http://placement"+c.path, "placement "+c.version, c.body, "Accept", "application/json")
 		var body any
-		if len(text) > 0 {
-			if err := json.Unmarshal(text, &body); err != nil {
-				t.Fatalf("%v in %s", err, text)
-			}
+		if len(r.Body) > 0 {
+			r.Into(t, &body)
 		}
-		answers = append(answers, answer{resp.StatusCode, body})
+		answers = append(answers, answer{r.Code, body})
 	}
 	return answers
 }
@@ -180,11 +154,8 @@ func oldDatabase(t *testing.T, n int) string {
 
 func execute(t *testing.T, file, statement string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = db.ExecContext(t.Context(), statement)
+	db := testproc.Try(sql.Open("sqlite", file)).Or(t)
+	_, err := db.ExecContext(t.Context(), statement)
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -192,14 +163,9 @@ func execute(t *testing.T, file, statement string) {
 
 func copyFile(t *testing.T, from string) string {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile(from)).Or(t)
 	to := filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(to, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(to, content, 0o600))
 	return to
 }
 
@@ -262,12 +228,8 @@ func TestRealMigrateConsumers(t *testing.T) {
 	theirs, owned := copyFile(t, file), copyFile(t, file)
 	cfg := placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()}
 	beside, err := placement.New(t.Context(), placement.Config{Database: cfg.Database, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if missing := beside.Status().ConsumersMissing; missing != 5 {
-		t.Errorf("a server counts %d missing records, want 5", missing)
-	}
+	testproc.Check(t, err)
+	testproc.Equal(t, beside.Status().ConsumersMissing, 5, "a server counts %d missing records")
 	step := func(how func(context.Context, int) (int, int, error), step [3]int) {
 		t.Helper()
 		missing, made, err := how(t.Context(), step[0])
@@ -283,12 +245,8 @@ func TestRealMigrateConsumers(t *testing.T) {
 	if _, _, err := alone(t.Context(), 0); !errors.Is(err, sqldb.ErrLocked) {
 		t.Errorf("beside a server: %v", err)
 	}
-	if missing := beside.Status().ConsumersMissing; missing != 3 {
-		t.Errorf("the server still counts %d missing records, want 3", missing)
-	}
-	if err := beside.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.Equal(t, beside.Status().ConsumersMissing, 3, "the server still counts %d missing records")
+	testproc.NoError(t, beside.Close())
 	for _, s := range [][3]int{{3, 3, 3}, {2, 0, 0}, {0, 0, 0}} {
 		step(alone, s)
 	}
@@ -315,9 +273,7 @@ func TestRealMigrateConsumers(t *testing.T) {
 		{"PUT", "/allocations/" + guest(3), strings.Replace(claimOf(5, "1.39"), "null", "0", 1), "1.39"},
 		{"GET", "/allocations/" + guest(3), "", "1.39"},
 	}
-	if diff := cmp.Diff(upstream(t, theirs, calls), ours(t, file, calls)); diff != "" {
-		t.Errorf("afterwards: Placement -, ours +\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(upstream(t, theirs, calls), ours(t, file, calls)), "afterwards: Placement -, ours +")
 }
 
 // manageOnline is placement-manage db online_data_migrations on an SQLite file.
@@ -333,26 +289,16 @@ with tempfile.NamedTemporaryFile('w', suffix='.conf') as f:
 
 func column(t *testing.T, file, query string) (out []string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testproc.Try(sql.Open("sqlite", file)).Or(t)
 	defer func() { _ = db.Close() }()
-	rows, err := db.QueryContext(context.Background(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := testproc.Try(db.QueryContext(context.Background(), query)).Or(t)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var s string
-		if err := rows.Scan(&s); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, rows.Scan(&s))
 		out = append(out, s)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, rows.Err())
 	return out
 }
 
@@ -381,9 +327,7 @@ func TestUpgradeDatabase(t *testing.T) {
 		t.Errorf("no database: %v", err)
 	}
 	letter := filepath.Join(t.TempDir(), "letter")
-	if err := os.WriteFile(letter, []byte("Dear Sir, this is no database, and it is long enough to look like one to those who do not look.\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(letter, []byte("Dear Sir, this is no database, and it is long enough to look like one to those who do not look.\n"), 0o600))
 	if _, err := placement.ReadDatabase(t.Context(), placement.Config{Database: "sqlite://" + letter}); err == nil {
 		t.Error("a letter is taken for a database")
 	}

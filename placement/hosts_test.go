@@ -32,25 +32,12 @@ func TestHostsByCertificate(t *testing.T) {
 	put(t, files.ClientCAFile, append(ca.pem(), other.pem()...), 0o644)
 	denied := filepath.Join(dir, "denied")
 	put(t, denied, []byte("stolen 2100-01-01T00:00:00Z it was stolen\n"), 0o644)
-	list, err := pki.OpenDenyFile(denied, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := placement.New(t.Context(), placement.Config{
+	list := testproc.Try(pki.OpenDenyFile(denied, zerolog.Nop())).Or(t)
+	s := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, TLS: files, Denied: list, Logger: zerolog.Nop(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	config, err := files.Config(zerolog.Nop(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
+	defer func() { testproc.NoError(t, s.Close()) }()
+	config := testproc.Try(files.Config(zerolog.Nop(), nil)).Or(t)
 	web := httptest.NewUnstartedServer(s.Handler())
 	web.TLS = config
 	web.StartTLS()
@@ -68,22 +55,14 @@ func TestHostsByCertificate(t *testing.T) {
 		{"cn1", "/resource_providers?name=cn1", "", other, http.StatusUnauthorized},
 	} {
 		certificate, key := c.by.sign(t, c.name, 1)
-		pair, err := tls.X509KeyPair(certificate, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+c.path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := testproc.Try(tls.X509KeyPair(certificate, key)).Or(t)
+		req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+c.path, http.NoBody)).Or(t)
 		req.Header.Set("Openstack-Api-Version", "placement 1.37")
 		if c.token != "" {
 			req.Header.Set("X-Auth-Token", c.token)
 		}
 		resp, err := client(ca, pair).Do(req)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
+		testproc.Checkf(t, err, "%s", c.name)
 		if err := resp.Body.Close(); err != nil || resp.StatusCode != c.want {
 			t.Errorf("%s %s with the token %q: %s, want %d", c.name, c.path, c.token, resp.Status, c.want)
 		}

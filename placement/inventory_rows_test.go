@@ -75,13 +75,9 @@ func TestRealInventoryRowsOutOfRange(t *testing.T) {
 			failed++
 			want = reply{Status: http.StatusConflict, Code: "placement.undefined_code"}
 		}
-		if diff := gocmp.Diff(want, mine[i]); diff != "" {
-			t.Errorf("%s %s %s: Placement -, ours +\n%s", c.method, c.path, c.body, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(want, mine[i]), "%s %s %s: Placement -, ours +", c.method, c.path, c.body)
 	}
-	if failed != 2 {
-		t.Errorf("OpenStack's answered 500 to %d requests, want to the 2 claims with a step_size of 0", failed)
-	}
+	testproc.Equal(t, failed, 2, "OpenStack's answered 500 to %d requests")
 	for _, r := range ours(t, file, []upstreamCall{
 		{"GET", "/allocation_candidates/explain?resources=VCPU:1&in_tree=" + oddHost(0), "", "1.39"},
 		{"GET", "/allocation_candidates/explain?resources=VCPU:1", "", "1.39"},

@@ -113,21 +113,13 @@ func TestExposition(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		audit, err := auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		audit := testproc.Try(auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})).Or(t)
 		defer func() { _ = audit.Close() }()
 		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(t.Context(), Config{
+		testproc.Check(t, err)
+		s := testproc.Try(New(t.Context(), Config{
 			Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: Auth{Strategy: NoAuth}, Audit: audit, Denied: denied, Logger: zerolog.Nop(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 		defer func() { _ = s.Close() }()
 		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
 		s.metrics.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Changes: 10, Duration: time.Second})

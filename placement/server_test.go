@@ -8,16 +8,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,35 +41,17 @@ func config(t *testing.T) placement.Config {
 // send sends a request as the admin, at 1.39, and checks the status.
 func send(t *testing.T, client *http.Client, method, url, body string, status int) []byte {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	r := testproc.Send(t, client, method, url, "placement latest", body)
+	if r.Code != status {
+		t.Fatalf("%s, want %d", r, status)
 	}
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement latest")
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != status {
-		t.Fatalf("%s %s: status %d, want %d: %s", method, url, resp.StatusCode, status, answer)
-	}
-	return answer
+	return r.Body
 }
 
 func providers(t *testing.T, client *http.Client, url string) []string {
 	t.Helper()
 	var list wire.ResourceProviders
-	if err := json.Unmarshal(send(t, client, "GET", url+"/resource_providers", "", 200), &list); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(send(t, client, "GET", url+"/resource_providers", "", 200), &list))
 	var names []string
 	for _, p := range list.ResourceProviders {
 		names = append(names, p.Name)
@@ -82,19 +61,13 @@ func providers(t *testing.T, client *http.Client, url string) []string {
 
 func listen(t *testing.T) (l net.Listener, url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l = testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	return l, "http://" + l.Addr().String()
 }
 
 func TestServeUntilTheContextEnds(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	server, err := placement.New(t.Context(), config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), config(t))).Or(t)
 	l, url := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -106,15 +79,11 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	stop()
-	if err := <-served; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
+	testproc.NoErrorf(t, <-served, "Serve")
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("the listener is still open")
 	}
-	if err := server.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	testproc.NoErrorf(t, server.Close(), "Close")
 }
 
 // TestLogOfStopping: what the log says of a stop is what happens.
@@ -124,16 +93,11 @@ func TestLogOfStopping(t *testing.T) {
 		var log bytes.Buffer
 		cfg := config(t)
 		cfg.ShutdownDelay, cfg.Logger = delay, zerolog.New(zerolog.SyncWriter(&log))
-		server, err := placement.New(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 		l, _ := listen(t)
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if err := errors.Join(server.Serve(ctx, l), server.Close()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, errors.Join(server.Serve(ctx, l), server.Close()))
 		if text := log.String(); strings.Count(text, "Stopping: ") != 1 || !strings.Contains(text, says) {
 			t.Errorf("with a delay of %v, the log has %s", delay, text)
 		}
@@ -145,10 +109,7 @@ func TestARequestUnderWayIsFinished(t *testing.T) {
 	held := &holding{entered: make(chan struct{}), leave: make(chan struct{})}
 	cfg := config(t)
 	cfg.Auth, cfg.ShutdownGrace = placement.Auth{Authenticator: held}, testproc.Patience
-	server, err := placement.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 	t.Cleanup(func() { _ = server.Close() })
 	l, url := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -176,12 +137,8 @@ func TestARequestUnderWayIsFinished(t *testing.T) {
 		_ = c.Close()
 	}
 	close(held.leave)
-	if got := <-status; got != 200 {
-		t.Errorf("the request under way: status %d", got)
-	}
-	if err := <-served; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
+	testproc.Equal(t, <-status, 200, "the request under way: status %d")
+	testproc.NoErrorf(t, <-served, "Serve")
 }
 
 // holding keeps a request until it may leave.
@@ -220,10 +177,7 @@ func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	cfg.ShutdownGrace = testproc.Patience
-	server, err := placement.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 	t.Cleanup(func() { _ = server.Close() })
 	tcp, _ := listen(t)
 	l := &steps{Listener: tcp, accepting: make(chan struct{}, 10), closed: make(chan struct{})}
@@ -231,36 +185,23 @@ func TestARequestOfANewConnectionIsAnswered(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()
 	<-l.accepting
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(net.Dial("tcp", l.Addr().String())).Or(t)
 	defer func() { _ = c.Close() }()
 	<-l.accepting // the connection is the server's, which waits for the next one
 	stop()
 	<-l.closed
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: placement\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(c, "GET / HTTP/1.1\r\nHost: placement\r\n\r\n")).Or(t)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatalf("the request was not answered: %v", err)
-	}
+	testproc.Checkf(t, err, "the request was not answered")
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-	if err := <-served; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
+	testproc.Equal(t, resp.StatusCode, http.StatusOK, "status %d")
+	testproc.NoErrorf(t, <-served, "Serve")
 }
 
 func TestConfigurationsThatCannotWork(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("not a token file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(tokens, []byte("not a token file\n"), 0o600))
 	for name, c := range map[string]struct {
 		change func(*placement.Config)
 		says   string
@@ -295,10 +236,7 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 
 func TestNoAuthServesLoopbackOnly(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	server, err := placement.New(t.Context(), config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), config(t))).Or(t)
 	t.Cleanup(func() { _ = server.Close() })
 	l := &elsewhere{}
 	if err := server.Serve(t.Context(), l); !errors.Is(err, placement.ErrNotLoopback) || !l.closed {
@@ -313,68 +251,12 @@ func (*elsewhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (*elsewhere) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8778} }
 func (l *elsewhere) Close() error            { l.closed = true; return nil }
 
-// startServer starts this test program as a server process and waits until it answers.
-func startServer(t *testing.T, stateDir string) (cmd *exec.Cmd, url string) {
-	t.Helper()
-	address := testproc.FreeAddress(t)
-	cmd = exec.Command(os.Args[0], stateDir)
-	cmd.Env = append(os.Environ(), "PLACEMENT_TEST_SERVE="+address, "PLACEMENT_TEST_POLICY=legacy")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	testproc.Eventually(t, testproc.Patience, "the server process answers", func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
-	return cmd, "http://" + address
-}
-
-func TestWhatIsAcknowledgedSurvivesAKill(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	state := filepath.Join(t.TempDir(), "state")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	var want []string
-	for round := range 3 {
-		cmd, url := startServer(t, state)
-		if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("round %d: the providers are %v, want %v", round, got, want)
-		}
-		name := fmt.Sprintf("node%d", round)
-		send(t, client, "POST", url+"/resource_providers", fmt.Sprintf(`{"name":%q}`, name), 200)
-		want = append(want, name)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err == nil {
-			t.Fatal("a killed server ended well")
-		}
-	}
-	cmd, url := startServer(t, state)
-	if got := providers(t, client, url); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("at last the providers are %v, want %v", got, want)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("a server that was asked to end: %v", err)
-	}
-}
-
 func TestDirect(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	cfg.Auth, cfg.Policy = placement.Auth{}, api.Secure
 	cfg.Database = "sqlite://" + filepath.Join(t.TempDir(), "placement.db")
-	direct, err := placement.Direct(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct := testproc.Try(placement.Direct(t.Context(), cfg)).Or(t)
 	client := &http.Client{Transport: direct}
 	const url = "http://placement.invalid"
 	send(t, client, "GET", url, "", 200)
@@ -387,25 +269,17 @@ func TestDirect(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	req, err := http.NewRequestWithContext(ended, http.MethodGet, url+"/traits", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testproc.Try(http.NewRequestWithContext(ended, http.MethodGet, url+"/traits", nil)).Or(t)
 	if resp, err := direct.RoundTrip(req); !errors.Is(err, context.Canceled) {
 		t.Errorf("a request that was given up: %v, %v", resp, err)
 	}
-	if err := direct.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, direct.Close())
 	if resp, err := direct.RoundTrip(req.WithContext(t.Context())); err == nil {
 		t.Errorf("a closed service answers %v", resp)
 	}
 	// A server on the same database shows what was written now that it is closed.
 	cfg.Auth, cfg.Policy = placement.Auth{Strategy: placement.NoAuth}, api.Legacy
-	server, err := placement.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 	l, beside := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -415,7 +289,5 @@ func TestDirect(t *testing.T) {
 		t.Errorf("the server's providers are %v", got)
 	}
 	stop()
-	if err := errors.Join(<-served, server.Close()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, errors.Join(<-served, server.Close()))
 }

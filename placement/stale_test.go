@@ -27,20 +27,14 @@ func TestRealStaleReads(t *testing.T) {
 			cfg := config(t)
 			cfg.Database, cfg.StaleReads = proxy.DSN, stale
 			cfg.Now = func() time.Time { return began.Add(passed) }
-			server, err := placement.New(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 			t.Cleanup(func() { _ = server.Close() }) // it cannot say goodbye to its database
 			return server.Handler()
 		}
 		lenient, strict := start(5*time.Second), start(0)
 		cfg := config(t)
 		cfg.Database, cfg.StaleReads = proxy.DSN, time.Hour
-		direct, err := placement.Direct(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		direct := testproc.Try(placement.Direct(t.Context(), cfg)).Or(t)
 		t.Cleanup(func() { _ = direct.Close() })
 		ask := func(h http.Handler, method, path, body string, status int, stale string) {
 			t.Helper()
@@ -64,15 +58,9 @@ func TestRealStaleReads(t *testing.T) {
 		ask(lenient, "GET", "/resource_providers/"+theHost, "", 200, "3")
 		ask(lenient, "POST", "/resource_providers", `{"name":"m"}`, 503, "")
 		ask(strict, "GET", "/resource_providers/"+theHost, "", 503, "")
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://placement/traits", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://placement/traits", nil)).Or(t)
 		r.Header.Set("OpenStack-API-Version", "placement 1.39")
-		w, err := direct.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testproc.Try(direct.RoundTrip(r)).Or(t)
 		if _ = w.Body.Close(); w.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("in process: %d", w.StatusCode)
 		}

@@ -40,19 +40,14 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a := &authority{key: key}
 	a.certificate = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, a.certificate, a.certificate, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if a.certificate, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
@@ -67,24 +62,15 @@ func (a *authority) pem() []byte {
 // days ago, and its key.
 func (a *authority) sign(t *testing.T, name string, days int) (certificate, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a.serial++
 	end := time.Now().Add(time.Duration(days) * 24 * time.Hour)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1 + a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-1000 * 24 * time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)).Or(t)
+	keyDER := testproc.Try(x509.MarshalPKCS8PrivateKey(private)).Or(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -97,9 +83,7 @@ func tlsFiles(t *testing.T) osapi.TLSFiles {
 
 func put(t *testing.T, path string, data []byte, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(path, data, mode), os.Chmod(path, mode)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.WriteFile(path, data, mode), os.Chmod(path, mode)))
 }
 
 // client trusts one authority, and makes a new connection for each request.
@@ -115,9 +99,7 @@ func client(ca *authority, certificates ...tls.Certificate) *http.Client {
 func ask(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/resource_providers", strings.NewReader(`{"name":"`+t.Name()+time.Now().String()+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.Do(req)
@@ -141,10 +123,7 @@ func TestTLS(t *testing.T) {
 	put(t, cfg.TLS.CertFile, certificate, 0o644)
 	put(t, cfg.TLS.KeyFile, key, 0o600)
 	put(t, cfg.TLS.ClientCAFile, clients.pem(), 0o644)
-	service, err := placement.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
 	l, _ := listen(t)
 	url := "https://" + l.Addr().String()
 	ctx, stop := context.WithCancel(t.Context())
@@ -152,25 +131,16 @@ func TestTLS(t *testing.T) {
 	go func() { served <- service.Serve(ctx, l) }()
 	defer func() {
 		stop()
-		if err := errors.Join(<-served, service.Close()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, errors.Join(<-served, service.Close()))
 	}()
 
 	pair := func(a *authority) tls.Certificate {
-		p, err := tls.X509KeyPair(a.sign(t, "agent", 10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return testproc.Try(tls.X509KeyPair(a.sign(t, "agent", 10))).Or(t)
 	}
 	agent, nextAgent := client(server, pair(clients)), client(server, pair(nextClients))
 	served1 := func(name string) {
 		t.Helper()
-		resp, err := ask(t, agent, url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := testproc.Try(ask(t, agent, url)).Or(t)
 		if got := resp.TLS.PeerCertificates[0].Subject.CommonName; got != name || resp.StatusCode != http.StatusCreated {
 			t.Errorf("the server is %q, want %q; status %d", got, name, resp.StatusCode)
 		}
@@ -251,9 +221,7 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 	cfg.TLS, cfg.Listen = tlsFiles(t), "0.0.0.0:0"
 	put(t, cfg.TLS.CertFile, certificate, 0o600)
 	put(t, cfg.TLS.KeyFile, key, 0o600)
-	if _, err := placement.New(t.Context(), cfg); !errors.Is(err, placement.ErrNotLoopback) {
-		t.Errorf("noauth for all: %v", err)
-	}
+	testproc.Try(placement.New(t.Context(), cfg)).ErrorIs(t, placement.ErrNotLoopback, "noauth for all: %v")
 }
 
 func TestCertificatesThatEnd(t *testing.T) {
@@ -272,9 +240,7 @@ func TestCertificatesThatEnd(t *testing.T) {
 			t.Errorf("%d days: %v", days, err)
 			continue
 		}
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, server.Close())
 		said := log.String()
 		if !strings.Contains(said, want) || strings.Contains(said, "certificate") != (want != "") {
 			t.Errorf("%d days: the log says %q", days, said)

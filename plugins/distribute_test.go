@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -29,9 +30,7 @@ func gpus(t testing.TB, inventories ...providertree.Inventory) *providertree.Tre
 		_, problem := tree.SetInventory(uuid, "VGPU", inv)
 		err = errors.Join(err, problem)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return tree
 }
 
@@ -129,14 +128,10 @@ func TestDistribute(t *testing.T) {
 				if !errors.As(err, &failed) {
 					t.Fatalf("%v, %v", got, err)
 				}
-				if diff := cmp.Diff(tc.fails, failed.Violations); diff != "" {
-					t.Error(diff)
-				}
+				testproc.Same(t, cmp.Diff(tc.fails, failed.Violations))
 				return
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(tc.want, got))
 		})
 	}
 }
@@ -162,10 +157,7 @@ func TestDistributeFits(t *testing.T) {
 		if err != nil {
 			return
 		}
-		after, err := moves.Apply(before)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		after := testproc.Try(moves.Apply(before)).Or(rt)
 		checkConserved(rt, before, after)
 		for _, at := range d.To {
 			p, _ := tree.Provider(at.Provider)

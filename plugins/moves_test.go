@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // held is the allocations of consumers, without their owners.
@@ -61,16 +62,9 @@ func TestMoves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := tc.before.allocations()
-			after, err := tc.moves.Apply(before)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want.allocations(), after); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(tc.before.allocations(), before); diff != "" {
-				t.Errorf("the allocations given were changed: %s", diff)
-			}
+			after := testproc.Try(tc.moves.Apply(before)).Or(t)
+			testproc.Same(t, cmp.Diff(tc.want.allocations(), after))
+			testproc.Samef(t, cmp.Diff(tc.before.allocations(), before), "the allocations given were changed")
 		})
 	}
 	if after, err := (Moves{}).Apply(nil); after != nil || err != nil {
@@ -104,9 +98,7 @@ func TestEveryMoveThatCannotBeMadeIsListed(t *testing.T) {
 		{"nobody", "a", "X", "1 move to X on d, and the consumer has no allocations in this tree", ""},
 		{"c", "a", "Y", "1 move to X on a, and 0 are allocated", ""},
 	}
-	if diff := cmp.Diff(want, failed.Violations); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, failed.Violations))
 }
 
 func TestMoveAllAndRenameClass(t *testing.T) {
@@ -115,10 +107,7 @@ func TestMoveAllAndRenameClass(t *testing.T) {
 		"b": {"child": {"CUSTOM_X": 2}},
 		"c": {"here": {"VCPU": 1}},
 	}.allocations()
-	after, err := RenameClass(before, "CUSTOM_X", "X", "here", "child").Apply(before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := testproc.Try(RenameClass(before, "CUSTOM_X", "X", "here", "child").Apply(before)).Or(t)
 	if diff := cmp.Diff(held{
 		"a": {"here": {"X": 1, "VCPU": 1}, "there": {"CUSTOM_X": 7}},
 		"b": {"child": {"X": 2}},
@@ -148,9 +137,7 @@ func TestClassRenames(t *testing.T) {
 		}
 	}
 	got := ClassRenames{"CUSTOM_A": "A"}.Totals(map[string]int64{"CUSTOM_A": 1, "A": 2, "B": 3})
-	if diff := cmp.Diff(providertree.Resources{"A": 3, "B": 3}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(providertree.Resources{"A": 3, "B": 3}, got))
 }
 
 var (
@@ -226,10 +213,7 @@ func TestMovesConserve(t *testing.T) {
 			if !ok {
 				continue
 			}
-			next, err := Moves{m}.Apply(after)
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := testproc.Try(Moves{m}.Apply(after)).Or(t)
 			moves, after = append(moves, m), next
 		}
 		checkConserved(t, before, after)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // renamingDriver declares renames.
@@ -30,13 +31,8 @@ func TestRenamesAreSentWithAReshape(t *testing.T) {
 		given providertree.Allocations
 		want  map[string]string
 	}{{nil, nil}, {providertree.Allocations{}, d.renames}} {
-		reply, err := c.update(context.Background(), oneNode(t), tc.given)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(tc.want, reply.GetClassRenames()); diff != "" {
-			t.Errorf("given %v: %s", tc.given, diff)
-		}
+		reply := testproc.Try(c.update(context.Background(), oneNode(t), tc.given)).Or(t)
+		testproc.Samef(t, cmp.Diff(tc.want, reply.GetClassRenames()), "given %v", tc.given)
 	}
 	d.renames = map[string]string{"CUSTOM_A": "CUSTOM_A"}
 	if _, err := c.update(context.Background(), oneNode(t), providertree.Allocations{}); err == nil || !strings.Contains(err.Error(), "renamed to itself") {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestStartedByHandItExplainsItself(t *testing.T) {
@@ -31,10 +33,7 @@ func TestStartedByHandItExplainsItself(t *testing.T) {
 func TestInfoOption(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "--info")
 	cmd.Env = append(os.Environ(), partKey+"=driver")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(cmd.Output()).Or(t)
 	var got description
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -47,29 +46,13 @@ func TestInfoOption(t *testing.T) {
 func TestDriverLeavesWhenItsParentDies(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), partKey+"=starter")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(cmd.StdoutPipe()).Or(t)
+	testproc.Check(t, cmd.Start())
+	line := testproc.Try(bufio.NewReader(out).ReadString('\n')).Or(t)
+	pid := testproc.Try(strconv.Atoi(strings.TrimSpace(line))).Or(t)
+	fd := testproc.Try(unix.PidfdOpen(pid, 0)).Or(t)
 	defer func() { _ = unix.Close(fd) }()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	n, err := 0, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) { // by a signal of the runtime
@@ -142,9 +125,7 @@ func TestErrorsInWords(t *testing.T) {
 			"reshape failed; consumer c, resource provider p, resource class VGPU: x"},
 		{many, "reshape failed: no capacity; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
 	} {
-		if got := c.err.Error(); got != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
-		}
+		testproc.Equal(t, c.err.Error(), c.want, "got %q")
 	}
 	if !errors.Is(&ReshapeNeeded{}, ErrReshapeNeeded) || !errors.Is(&NotReady{}, ErrNotReady) || errors.Is(&NotReady{}, ErrReshapeNeeded) {
 		t.Error("errors.Is")

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // ableDriver has the optional abilities that are about nodes.
@@ -77,11 +78,8 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 	c := serve(t, d)
 	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{oneNode(t).Roots()[0]: {"VCPU": 1}}}}
 	for _, given := range []providertree.Allocations{in, nil} {
-		reply, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{
-			Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: protocol.FromAllocations(given)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := testproc.Try(c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{
+			Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: protocol.FromAllocations(given)})).Or(t)
 		tree, err := protocol.ToTree(reply.GetTree())
 		if err != nil || !tree.HasTraits(tree.Roots()[0], "CUSTOM_NEW") {
 			t.Errorf("tree: %v", err)
@@ -91,9 +89,7 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 			t.Errorf("allocations: %v, %v", after, err)
 		}
 	}
-	if diff := cmp.Diff([]int{2, 2}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]int{2, 2}, got))
 }
 
 func TestStepsThatAreRefused(t *testing.T) {
@@ -126,13 +122,8 @@ func TestCapabilitiesComeWithTheTree(t *testing.T) {
 	d.update = func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
 		return nil, nil
 	}
-	reply, err := serve(t, d).update(context.Background(), oneNode(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]bool{"CUSTOM_CN1": true, "CUSTOM_NOT": false}, reply.GetCapabilityTraits()); diff != "" {
-		t.Error(diff)
-	}
+	reply := testproc.Try(serve(t, d).update(context.Background(), oneNode(t), nil)).Or(t)
+	testproc.Same(t, cmp.Diff(map[string]bool{"CUSTOM_CN1": true, "CUSTOM_NOT": false}, reply.GetCapabilityTraits()))
 }
 
 func TestGuestsAreSent(t *testing.T) {
@@ -146,18 +137,13 @@ func TestGuestsAreSent(t *testing.T) {
 	ask := func() (*driverv1.GuestsResponse, error) {
 		return c.Guests(context.Background(), &driverv1.GuestsRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1"})
 	}
-	reply, err := ask()
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := testproc.Try(ask()).Or(t)
 	want := &driverv1.GuestsResponse{Guests: []*driverv1.Guest{
 		{Uuid: "u", Name: "bad \uFFFD name", ProjectId: "p", UserId: "o", Resources: &driverv1.GuestResources{
 			Resources: map[string]*driverv1.Resources{"x": {Amounts: map[string]int64{"VCPU": 1}}}}},
 		{Uuid: "unknown"}, {Uuid: "nothing", Resources: &driverv1.GuestResources{}},
 	}}
-	if diff := cmp.Diff(want, reply, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, reply, protocmp.Transform()))
 	d.guests = func() ([]Guest, error) { return nil, &NotReady{Reason: "asleep"} }
 	if _, err := ask(); protocol.FailureOf(err).Kind != protocol.KindNotReady {
 		t.Errorf("not ready: %v", err)
@@ -240,9 +226,7 @@ func TestAbilitiesTakeTurns(t *testing.T) {
 		cancel()
 	}
 	close(leave)
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-first)
 }
 
 func TestBadTreesOfTheAgentAreRefusedEverywhere(t *testing.T) {
@@ -283,9 +267,7 @@ func TestProductNamesComeWithTheTree(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(c.sent, reply.GetProductNames()); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.sent, reply.GetProductNames()), "%s", name)
 	}
 	if got := capabilities(&namingDriver{}); !slices.Contains(got, protocol.CapabilityProductNames) {
 		t.Errorf("announced are %v", got)

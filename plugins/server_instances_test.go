@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -67,9 +68,7 @@ func (d *managingDriver) WatchInstances(ctx context.Context, changed func(node, 
 func managing(t *testing.T, d Driver) client {
 	t.Helper()
 	c := serve(t, d)
-	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.Configure(context.Background(), &driverv1.ConfigureRequest{})).Or(t)
 	return c
 }
 
@@ -94,28 +93,21 @@ func TestSpecArrives(t *testing.T) {
 		got = spec
 		return Instance{UUID: spec.UUID, Name: "bad \xff name", Power: PowerRunning, HypervisorName: "instance-00000001"}, nil
 	}}
-	reply, err := managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
+	reply := testproc.Try(managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
 		Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
 			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
 			Flavor:      &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
 			Allocations: map[string]*driverv1.Resources{strings.ToUpper(root): {Amounts: map[string]int64{"VCPU": 1}}}, ImageProperties: map[string]string{"c": "d"},
 			Metadata: map[string]string{"e": "f"},
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+		}})).Or(t)
 	want := InstanceSpec{
 		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
 		Flavor:      Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
 		Allocations: providertree.ProviderResources{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	is := &driverv1.Instance{Uuid: oneInstance, Name: "bad \uFFFD name", PowerState: driverv1.PowerState_POWER_STATE_RUNNING, HypervisorName: "instance-00000001"}
-	if diff := cmp.Diff(is, reply.GetInstance(), protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(is, reply.GetInstance(), protocmp.Transform()))
 }
 
 // TestTraceparentArrives: the trace context that the agent sends is in the context of a call.
@@ -149,9 +141,7 @@ func TestRequestIDArrives(t *testing.T) {
 			log.Info().Msg("spawned")
 			return Instance{UUID: oneInstance}, nil
 		}})
-		if err := c.spawn(metadata.AppendToOutgoingContext(t.Context(), protocol.RequestIDKey, sent), t, oneInstance); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, c.spawn(metadata.AppendToOutgoingContext(t.Context(), protocol.RequestIDKey, sent), t, oneInstance))
 		if line := c.log.String(); got != want || strings.Contains(line, `"request_id":"`+request+`"`) != (want != "") || strings.Contains(line, "request_id") != (want != "") {
 			t.Errorf("sent %q: the call has %q, and the line is %s", sent, got, line)
 		}
@@ -180,9 +170,7 @@ func TestOtherCallsAboutInstancesArrive(t *testing.T) {
 	if reply, err := c.instances.SetPower(ctx, power); err != nil || reply.GetInstance().GetPowerState() != driverv1.PowerState_POWER_STATE_SHUTDOWN {
 		t.Errorf("power: %v, %v", reply, err)
 	}
-	if diff := cmp.Diff([]string{"destroy " + oneInstance, oneInstance + " Shutdown true"}, did); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"destroy " + oneInstance, oneInstance + " Shutdown true"}, did))
 }
 
 // TestInstancesThatTheAgentMustNotAskFor: the driver does not see them.
@@ -222,12 +210,8 @@ func TestInstancesBeforeTheFirstConfiguration(t *testing.T) {
 	if f := protocol.FailureOf(destroy()); f.Kind != protocol.KindNotReady {
 		t.Errorf("got %+v", f)
 	}
-	if _, err := c.Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := destroy(); err != nil {
-		t.Error(err)
-	}
+	testproc.Try(c.Configure(context.Background(), &driverv1.ConfigureRequest{})).Or(t)
+	testproc.NoError(t, destroy())
 }
 
 // TestErrorsAboutInstances: the kind, the uuid and the words arrive, however the driver puts them.
@@ -250,9 +234,7 @@ func TestErrorsAboutInstances(t *testing.T) {
 	} {
 		answer = row.err
 		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
-		if diff := cmp.Diff(row.want, protocol.FailureOf(err)); diff != "" {
-			t.Errorf("%v: %s", row.err, diff)
-		}
+		testproc.Samef(t, cmp.Diff(row.want, protocol.FailureOf(err)), "%v", row.err)
 	}
 }
 
@@ -269,9 +251,7 @@ func TestPanicAboutAnInstanceFailsThatCallOnly(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := c.spawn(context.Background(), t, otherInstance); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, c.spawn(context.Background(), t, otherInstance))
 	if !strings.Contains(c.log.String(), `"call":"Spawn"`) || !strings.Contains(c.log.String(), "server_instances_test.go") {
 		t.Errorf("log: %s", c.log)
 	}
@@ -302,9 +282,7 @@ func TestCallsAboutInstancesWaitForTheirOwnOnly(t *testing.T) {
 	var calls sync.WaitGroup
 	for _, uuid := range []string{oneInstance, otherInstance} {
 		calls.Go(func() {
-			if err := c.spawn(context.Background(), t, uuid); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, c.spawn(context.Background(), t, uuid))
 		})
 	}
 	if got := map[string]bool{<-inside: true, <-inside: true}; !got[oneInstance] || !got[otherInstance] {
@@ -343,9 +321,7 @@ func TestShutdownWaitsForASpawn(t *testing.T) {
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	spawned := make(chan error, 1)
 	go func() { spawned <- c.spawn(context.Background(), t, oneInstance) }()
 	<-inside
@@ -359,9 +335,7 @@ func TestShutdownWaitsForASpawn(t *testing.T) {
 		t.Errorf("the stream ends: %v", err)
 	}
 	close(leave)
-	if err := <-spawned; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-spawned)
 	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{}); err != nil {
 		t.Error(err)
 	}
@@ -370,26 +344,19 @@ func TestShutdownWaitsForASpawn(t *testing.T) {
 func TestEventsAboutInstancesStream(t *testing.T) {
 	d := &managingDriver{events: make(chan [2]string, 2)}
 	stream, err := serve(t, d).instances.Watch(context.Background(), &driverv1.WatchInstancesRequest{HeartbeatMs: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	d.events <- [2]string{"cn1", oneInstance}
 	d.events <- [2]string{"", "\xff"}
 	var got []string
 	for beats := 0; len(got) < 2 || beats < 3; {
-		event, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		event := testproc.Try(stream.Recv()).Or(t)
 		if event.GetHeartbeat() != nil {
 			beats++
 		} else {
 			got = append(got, event.GetInstance().GetNode()+" "+event.GetInstance().GetUuid())
 		}
 	}
-	if diff := cmp.Diff([]string{"cn1 " + oneInstance, " \uFFFD"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"cn1 " + oneInstance, " \uFFFD"}, got))
 	close(d.events)
 	for err == nil {
 		_, err = stream.Recv()

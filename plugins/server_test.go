@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // client is the agent's side of a connection to a server in this process.
@@ -37,24 +38,17 @@ func serve(t *testing.T, d Driver) client {
 	log := &strings.Builder{}
 	s := newServer(d, zerolog.New(zerolog.SyncWriter(log)))
 	g := grpc.NewServer(s.options()...)
-	if err := (servedPlugin{srv: s}).GRPCServer(nil, g); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, (servedPlugin{srv: s}).GRPCServer(nil, g))
 	lis := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(lis) }()
-	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn := testproc.Try(grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage)))).Or(t)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		g.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-served)
 	})
 	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn), log}
 }
@@ -68,19 +62,14 @@ func (c client) update(ctx context.Context, tree *providertree.Tree, allocations
 func oneNode(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot("11111111-2222-3333-4444-555555555555", "cn1"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot("11111111-2222-3333-4444-555555555555", "cn1"))
 	return tree
 }
 
 func TestInfoNamesTheAbilities(t *testing.T) {
 	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{},
 		"capabilities guests node_deleted shapes shutdown": &ableDriver{}, "instances instance_events shutdown": &managingDriver{}} {
-		info, err := serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testproc.Try(serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})).Or(t)
 		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" || info.GetVersion() != "1.2.3" {
 			t.Errorf("got %v, want %s", info, want)
 		}
@@ -89,12 +78,8 @@ func TestInfoNamesTheAbilities(t *testing.T) {
 
 func TestConfigureDefaultsToAnEmptyObject(t *testing.T) {
 	d := &testDriver{}
-	if _, err := serve(t, d).Configure(context.Background(), &driverv1.ConfigureRequest{Host: &driverv1.HostInfo{Name: "h"}}); err != nil {
-		t.Fatal(err)
-	}
-	if d.config != "h{}" {
-		t.Errorf("got %q", d.config)
-	}
+	testproc.Try(serve(t, d).Configure(context.Background(), &driverv1.ConfigureRequest{Host: &driverv1.HostInfo{Name: "h"}})).Or(t)
+	testproc.Equal(t, d.config, "h{}", "got %q")
 }
 
 func TestDriverEditsAValue(t *testing.T) {
@@ -115,19 +100,13 @@ func TestDriverEditsAValue(t *testing.T) {
 	if err != nil || reply.GetAllocations() != nil {
 		t.Fatalf("without allocations: %v, %v", reply.GetAllocations(), err)
 	}
-	tree, err := protocol.ToTree(reply.GetTree())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testproc.Try(protocol.ToTree(reply.GetTree())).Or(t)
 	if inv, _ := tree.Inventory(tree.Roots()[0], "VCPU"); inv.Total != 4 {
 		t.Errorf("inventory %+v", inv)
 	}
 
 	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{tree.Roots()[0]: {"VCPU": 1}}}}
-	reply, err = c.update(context.Background(), oneNode(t), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply = testproc.Try(c.update(context.Background(), oneNode(t), in)).Or(t)
 	got, err := protocol.ToAllocations(reply.GetAllocations())
 	if err != nil || got[consumer].Resources[tree.Roots()[0]]["VCPU"] != 2 {
 		t.Errorf("allocations %v, %v", got, err)
@@ -138,9 +117,7 @@ func TestAllocationsOutOfNowhereAreAnErrorOfTheDriver(t *testing.T) {
 	d := &testDriver{update: func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
 		return providertree.Allocations{}, nil
 	}}
-	if _, err := serve(t, d).update(context.Background(), oneNode(t), nil); err == nil || !strings.Contains(err.Error(), "ErrReshapeNeeded") {
-		t.Errorf("got %v", err)
-	}
+	testproc.Try(serve(t, d).update(context.Background(), oneNode(t), nil)).ErrorHas(t, "ErrReshapeNeeded", "got %v")
 }
 
 func TestErrorsBecomeStatuses(t *testing.T) {
@@ -220,9 +197,7 @@ func TestCallsTakeTurns(t *testing.T) {
 		t.Errorf("health does not wait for a turn: %v", err)
 	}
 	close(leave)
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-first)
 }
 
 func TestShutdownDrains(t *testing.T) {
@@ -255,12 +230,8 @@ func TestShutdownDrains(t *testing.T) {
 	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{}); err != nil {
 		t.Error(err)
 	}
-	if err := <-call; err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff([]string{"call", "shutdown"}, order); diff != "" {
-		t.Error(diff)
-	}
+	testproc.NoError(t, <-call)
+	testproc.Same(t, cmp.Diff([]string{"call", "shutdown"}, order))
 }
 
 func TestHealthTellsTheProblem(t *testing.T) {
@@ -282,26 +253,19 @@ func TestHealthTellsTheProblem(t *testing.T) {
 func TestWatchStreams(t *testing.T) {
 	d := &watchingDriver{events: make(chan string, 2)}
 	stream, err := serve(t, d).Watch(context.Background(), &driverv1.WatchRequest{HeartbeatMs: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	d.events <- "cn1"
 	d.events <- ""
 	var got []string
 	for beats := 0; len(got) < 2 || beats < 3; {
-		event, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		event := testproc.Try(stream.Recv()).Or(t)
 		if event.GetHeartbeat() != nil {
 			beats++
 		} else {
 			got = append(got, event.GetChanged().GetNode())
 		}
 	}
-	if diff := cmp.Diff([]string{"cn1", ""}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"cn1", ""}, got))
 	close(d.events)
 	for err == nil {
 		_, err = stream.Recv()

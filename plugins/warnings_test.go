@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // warningDriver has a problem and warnings.
@@ -29,11 +30,7 @@ func TestWarningsComeWithHealth(t *testing.T) {
 	c := serve(t, d)
 	health := func() *driverv1.HealthResponse {
 		t.Helper()
-		reply, err := c.Health(context.Background(), &driverv1.HealthRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return reply
+		return testproc.Try(c.Health(context.Background(), &driverv1.HealthRequest{})).Or(t)
 	}
 	if got := health(); len(got.GetWarnings()) != 0 {
 		t.Errorf("none: %v", got)
@@ -45,9 +42,7 @@ func TestWarningsComeWithHealth(t *testing.T) {
 		{Name: "b" + strings.Repeat("x", 79), Text: strings.Repeat("ä", 1997) + "..."}, {Name: "fan--7", Text: "it is\uFFFDloud; and old"},
 		{Name: "numa-memory", Text: "it differs"}, {Name: "unnamed", Text: "?"},
 	}}
-	if diff := cmp.Diff(want, health(), protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, health(), protocmp.Transform()))
 	if fmt.Sprint(d.told) != before {
 		t.Error("the driver's own list was changed")
 	}

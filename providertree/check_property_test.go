@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCheckLetsHonestEditsPass: whatever a driver does to its own with the methods of a tree.
@@ -24,9 +25,7 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 			return rapid.SampledFrom(after.Subtree(rootUUID)).Draw(rt, "provider")
 		}
 		must := func(_ any, err error) {
-			if err != nil {
-				rt.Fatal(err)
-			}
+			testproc.Check(rt, err)
 		}
 		class := rapid.StringMatching(`(CUSTOM_)?[A-Z][A-Z0-9_]{0,20}`).Filter(func(s string) bool { return s != "CUSTOM_" })
 		for i := range rapid.IntRange(0, 20).Draw(rt, "edits") {
@@ -57,9 +56,7 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 				}
 			}
 		}
-		if err := providertree.Check(before, after, "cn1").Err(); err != nil {
-			rt.Fatal(err)
-		}
+		testproc.Check(rt, providertree.Check(before, after, "cn1").Err())
 	})
 }
 
@@ -112,10 +109,7 @@ var largeTrees = map[string]func(n int) []provider{
 func TestLargeTreesAreCheckedInTime(t *testing.T) {
 	t.Parallel()
 	const n = 50_000
-	before, err := treeOf([]provider{givenRoot()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(treeOf([]provider{givenRoot()})).Or(t)
 	for name, want := range map[string]string{
 		"chain": "levels below its root", "chain from its end": "levels below its root", "loop": "in a loop of 49999 providers", "siblings": "", "one name": "its name is also that of",
 	} {
@@ -133,10 +127,7 @@ func TestLargeTreesAreCheckedInTime(t *testing.T) {
 // host makes and checks what a driver answers. The time for each provider must not depend on their
 // number.
 func BenchmarkCheck(b *testing.B) {
-	before, err := treeOf([]provider{givenRoot()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	before := testproc.Try(treeOf([]provider{givenRoot()})).Or(b)
 	for name, make := range largeTrees {
 		for _, n := range []int{1000, 10_000} {
 			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {

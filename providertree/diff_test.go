@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDiffNamesEachChange edits one thing of a tree at a time.
@@ -86,9 +87,7 @@ func TestDiffNamesEachChange(t *testing.T) {
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 }
 
 // TestViolationsListsTwenty says how many it leaves out only if there are more.

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestFits(t *testing.T) {
@@ -45,9 +46,7 @@ func TestFits(t *testing.T) {
 		"beyond all numbers":           {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2, providertree.RuleCapacity, "2 is more than available: capacity -9223372036854775808, used 9223372036854775807"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.limits.Broken(c.used, c.amount); got != c.want {
-				t.Errorf("rule %v, want %v", got, c.want)
-			}
+			testproc.Equal(t, c.limits.Broken(c.used, c.amount), c.want, "rule %v")
 			err := c.limits.Fits(c.used, c.amount)
 			var fit *providertree.FitError
 			if errors.As(err, &fit) != (c.want != providertree.RuleNone) {
@@ -85,9 +84,7 @@ func TestInventoryFitsWithDefaults(t *testing.T) {
 	if want := (providertree.Limits{Capacity: 14, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1}); inv.Limits() != want {
 		t.Errorf("%+v, want %+v", inv.Limits(), want)
 	}
-	if err := inv.Fits(7, 7); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, inv.Fits(7, 7))
 	if err := inv.Fits(8, 7); err == nil {
 		t.Error("15 of 14 fit")
 	}

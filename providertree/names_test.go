@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCanonicalUUID: what oslo_utils.uuidutils takes for a uuid is one.
@@ -90,8 +91,6 @@ func TestNames(t *testing.T) {
 		if got := providertree.IsSymbol(c.name); got != c.is || valid != (c.is && c.name != providertree.CustomPrefix) {
 			t.Errorf("IsSymbol(%q) = %v, valid %v", c.name, got, valid)
 		}
-		if got := providertree.IsCustomName(c.name); got != c.isCustom {
-			t.Errorf("IsCustomName(%q) = %v", c.name, got)
-		}
+		testproc.Equal(t, providertree.IsCustomName(c.name), c.isCustom, "IsCustomName(%q) = %v", c.name)
 	}
 }

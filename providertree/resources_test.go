@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
@@ -108,7 +109,5 @@ func TestProviderResourcesAreValues(t *testing.T) {
 	if one.Equal(other) || one["p"]["VCPU"] != 1 || len(other) != 2 {
 		t.Errorf("a clone shares with its original: %v", one)
 	}
-	if diff := cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
@@ -21,9 +22,7 @@ func three(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
 	for _, err := range []error{tree.AddRoot(id(1), "cn1"), tree.AddChild(id(1), id(2), "cn1_numa_0"), tree.AddChild(id(2), id(3), "cn1_pci_0000_84_00_0")} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	return tree
 }
@@ -96,36 +95,24 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Parallel()
 	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
 		tree := three(t)
-		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()); d != "" {
-			t.Error(d)
-		}
+		testproc.Check(t, tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}))
+		testproc.Same(t, cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()))
 	})
 	t.Run("a root takes a new name and keeps the children that are listed, in any order", func(t *testing.T) {
 		tree := three(t)
-		err := tree.Populate([]providertree.Provider{
+		testproc.Check(t, tree.Populate([]providertree.Provider{
 			{UUID: id(3), Name: "gpu", ParentUUID: id(2)}, {UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}, {UUID: id(1), Name: "renamed"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff([]string{id(1), id(2), id(3)}, tree.UUIDs()); d != "" {
-			t.Error(d)
-		}
+		}))
+		testproc.Same(t, cmp.Diff([]string{id(1), id(2), id(3)}, tree.UUIDs()))
 		if _, found := tree.ProviderByName("cn1"); found {
 			t.Error("the old name still leads somewhere")
 		}
 	})
 	t.Run("two providers swap names", func(t *testing.T) {
 		tree := three(t)
-		err := tree.Populate([]providertree.Provider{
+		testproc.Check(t, tree.Populate([]providertree.Provider{
 			{UUID: id(1), Name: "cn1_numa_0"}, {UUID: id(2), Name: "cn1", ParentUUID: id(1)}, {UUID: id(3), Name: "gpu", ParentUUID: id(2)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	})
 	t.Run("nothing is a no-op", func(t *testing.T) {
 		tree := three(t)
@@ -141,11 +128,7 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 	t.Parallel()
 	tree := three(t)
 	set := func(inv providertree.Inventory) bool {
-		changed, err := tree.SetInventory(id(1), "VCPU", inv)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return changed
+		return testproc.Try(tree.SetInventory(id(1), "VCPU", inv)).Or(t)
 	}
 	full := providertree.Inventory{Total: 4, Reserved: 0, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1, AllocationRatio: 1}
 	steps := []struct {
@@ -153,9 +136,7 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 		want bool
 	}{{full, true}, {providertree.Inventory{Total: 4}, false}, {providertree.Inventory{Total: 4, AllocationRatio: 16}, true}, {providertree.Inventory{Total: 4}, true}, {full, false}}
 	for i, s := range steps {
-		if got := set(s.inv); got != s.want {
-			t.Errorf("step %d: changed=%v, want %v", i, got, s.want)
-		}
+		testproc.Equal(t, set(s.inv), s.want, "step %d: changed=%v", i)
 	}
 }
 
@@ -163,10 +144,7 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 // second provider.
 func TestChildUUIDStays(t *testing.T) {
 	t.Parallel()
-	got, err := providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")).Or(t)
 	if want := "8bbdd6ec-7baf-5771-9957-106bce292301"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -189,13 +167,9 @@ func TestAllocationsCloneIsDeep(t *testing.T) {
 func bigTree(b *testing.B, n int) *providertree.Tree {
 	b.Helper()
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(id(0), "root"); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, tree.AddRoot(id(0), "root"))
 	for i := 1; i < n; i++ {
-		if err := tree.AddChild(id((i-1)/8), id(i), fmt.Sprintf("p%d", i)); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, tree.AddChild(id((i-1)/8), id(i), fmt.Sprintf("p%d", i)))
 	}
 	return tree
 }
@@ -221,9 +195,7 @@ func BenchmarkPopulateSiblings(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := (&providertree.Tree{}).Populate(providers); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, (&providertree.Tree{}).Populate(providers))
 	}
 }
 
@@ -325,9 +297,7 @@ func TestPopulateAllocatesLittle(t *testing.T) {
 		})
 	}
 	got := testing.AllocsPerRun(5, func() {
-		if err := (&providertree.Tree{}).Populate(providers); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, (&providertree.Tree{}).Populate(providers))
 	}) / n
 	if got > 5.2 {
 		t.Errorf("%.2f allocations a provider", got)

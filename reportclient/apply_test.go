@@ -46,8 +46,8 @@ func short(op reportclient.Operation) string {
 // others are, and the next pass does the rest.
 func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	join := func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }
-	move := func(t *testing.T, tr *providertree.Tree) { _, err := tr.Move(id(2), id(6)); ok(t, err) }
+	join := func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.AddAggregates(id(1), id(9))).Or(t) }
+	move := func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Move(id(2), id(6))).Or(t) }
 	removeOnce := func(provider int) edit {
 		return func(_ *testing.T, tr *providertree.Tree) { _, _ = tr.Remove(id(provider)) }
 	}
@@ -97,8 +97,7 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 			url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 			client, requests, _ := observed(t, url)
 			ok(t, apply(t, client, before...))
-			known, err := client.Tree(t.Context(), id(1), "cn1")
-			ok(t, err)
+			known := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 			desired := known.Clone()
 			for _, e := range edits {
 				e(t, desired)
@@ -130,12 +129,10 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 				client.Forget(id(1)) // it needs no cached tree
 			}
 			requests.since()
-			err = client.Apply(t.Context(), id(1), todo)
+			err := client.Apply(t.Context(), id(1), todo)
 
 			writes := slices.DeleteFunc(requests.seen, func(r string) bool { return strings.HasPrefix(r, "GET ") })
-			if d := gocmp.Diff(sent, writes); d != "" {
-				t.Errorf("writes (-want +got)\n%s", d)
-			}
+			testproc.Samef(t, gocmp.Diff(sent, writes), "writes")
 			if len(progress) != len(plan) || !slices.IsSorted(progress) || progress[0] != 0 || progress[len(plan)-1] != len(plan)-1 {
 				t.Errorf("progress %v", progress)
 			}
@@ -148,8 +145,7 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 			requests.fail = nil
 			ok(t, apply(t, client, edits...))
 			fresh, _, _ := observed(t, url)
-			tree, err := fresh.Tree(t.Context(), id(1), "cn1")
-			ok(t, err)
+			tree := testproc.Try(fresh.Tree(t.Context(), id(1), "cn1")).Or(t)
 			if !tree.Equal(desired) {
 				t.Errorf("after the next pass (-want +got):\n%s", gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 			}
@@ -164,15 +160,11 @@ func checkFailure(t *testing.T, err error, fails string, operations int, skipped
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v", err)
 	}
-	if failed.Done != operations-1-len(skipped) {
-		t.Errorf("%d operations are done", failed.Done)
-	}
+	testproc.Equal(t, failed.Done, operations-1-len(skipped), "%d operations are done")
 	var left []string
 	text := ""
 	for _, f := range failed.Failed {
-		if f.Provider != f.Operation.Provider {
-			t.Errorf("%s is of %q", f, f.Provider)
-		}
+		testproc.Equal(t, f.Provider, f.Operation.Provider, "%s is of %q", f)
 		if f.Skipped {
 			left = append(left, short(f.Operation))
 			if f.Error() != f.Operation.String()+": skipped, since an earlier step failed" {
@@ -185,9 +177,7 @@ func checkFailure(t *testing.T, err error, fails string, operations int, skipped
 		}
 		text = f.Error()
 	}
-	if d := gocmp.Diff(skipped, left); d != "" {
-		t.Errorf("skipped (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, gocmp.Diff(skipped, left), "skipped")
 	if n := len(skipped); n > 0 {
 		text += fmt.Sprintf("; %d more were skipped because of that", n)
 	}
@@ -207,8 +197,7 @@ func TestAnyChangeArrives(t *testing.T) {
 		root, name := id(next), "p-"+id(next)
 		client, requests, now := observed(t, url)
 		for range 3 {
-			known, err := client.Tree(t.Context(), root, name)
-			ok(t, err)
+			known := testproc.Try(client.Tree(t.Context(), root, name)).Or(t)
 			desired := known.Clone()
 			for range rapid.IntRange(0, 8).Draw(rt, "edits") {
 				next++
@@ -221,14 +210,12 @@ func TestAnyChangeArrives(t *testing.T) {
 			written, _ := client.Known(root)
 			requests.since()
 			now.pass(6 * time.Minute)
-			verified, err := client.Tree(t.Context(), root, name)
-			ok(t, err)
+			verified := testproc.Try(client.Tree(t.Context(), root, name)).Or(t)
 			if looked := requests.since(); slices.ContainsFunc(looked, func(r string) bool { return r != "GET /resource_providers" }) {
 				rt.Fatalf("what the client noted is not what Placement has, it read again: %v", looked)
 			}
 			fresh, _, _ := observed(t, url)
-			tree, err := fresh.Tree(t.Context(), root, name)
-			ok(t, err)
+			tree := testproc.Try(fresh.Tree(t.Context(), root, name)).Or(t)
 			for what, tree := range map[string]*providertree.Tree{"written": written, "verified": verified, "read": tree} {
 				if !tree.Equal(desired) {
 					rt.Fatalf("%s (-want +got):\n%s", what, gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))

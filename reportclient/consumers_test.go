@@ -45,8 +45,7 @@ func TestRealHoldings(t *testing.T) { onEmptyOpenStack(t, testHoldings) }
 func testHoldings(t *testing.T, empty func(*testing.T) string) {
 	t.Helper()
 	client, requests := crowd(t, empty(t))
-	got, err := client.Holdings(t.Context(), id(cn1))
-	ok(t, err)
+	got := testproc.Try(client.Holdings(t.Context(), id(cn1))).Or(t)
 	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
 		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#15")
 	names, used := []string{}, []string{}
@@ -54,16 +53,10 @@ func testHoldings(t *testing.T, empty func(*testing.T) string) {
 		names = append(names, p.Name)
 		used = append(used, fmt.Sprint(p.Used()))
 	}
-	if d := cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"}, []string{names[0], used[0], names[1], used[1]}); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(got.Consumers))); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"}, []string{names[0], used[0], names[1], used[1]}))
+	testproc.Same(t, cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(got.Consumers))))
 	m := got.Consumers[id(moving)]
-	if d := cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(), m.Resources); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(), m.Resources))
 	if m.Generation == nil || m.ProjectID != "project-15" || m.UserID != "user" {
 		t.Errorf("%+v", m)
 	}
@@ -95,9 +88,7 @@ func testConsumerType(t *testing.T, empty func(*testing.T) string) {
 			t.Errorf("consumer %d has the type %q, want %q; %v", consumer, got, want, err)
 		}
 	}
-	if n := len(requests.since()); n != 3 {
-		t.Errorf("%d requests for 3 consumers", n)
-	}
+	testproc.Equal(t, len(requests.since()), 3, "%d requests for 3 consumers")
 }
 
 // TestHoldingsOfAChangingNode: a consumer that lets go between the two readings is left out, also
@@ -110,18 +101,13 @@ func TestHoldingsOfAChangingNode(t *testing.T) {
 	ok(t, apply(t, writer, traits(gpu0, providertree.TraitSharesViaAggregate)))
 	requests.fail = func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path == "/allocations/"+id(moving) {
-			c, err := writer.Consumer(t.Context(), id(moving))
-			ok(t, err)
-			_, err = writer.DeleteOurPart(t.Context(), c, []string{id(cn1)})
-			ok(t, err)
+			c := testproc.Try(writer.Consumer(t.Context(), id(moving))).Or(t)
+			testproc.Try(writer.DeleteOurPart(t.Context(), c, []string{id(cn1)})).Or(t)
 		}
 		return nil, nil
 	}
-	got, err := client.Holdings(t.Context(), id(cn1))
-	ok(t, err)
-	if d := cmp.Diff([]string{id(alice), id(bob)}, slices.Sorted(maps.Keys(got.Consumers))); d != "" {
-		t.Error(d)
-	}
+	got := testproc.Try(client.Holdings(t.Context(), id(cn1))).Or(t)
+	testproc.Same(t, cmp.Diff([]string{id(alice), id(bob)}, slices.Sorted(maps.Keys(got.Consumers))))
 	for i, want := range []struct {
 		sharing bool
 		used    providertree.Resources
@@ -157,8 +143,7 @@ func testAgeIsPlacementsOwn(t *testing.T, empty func(*testing.T) string) {
 		}
 		return resp, err
 	}
-	c, err = client.Consumer(t.Context(), id(alice))
-	ok(t, err)
+	c = testproc.Try(client.Consumer(t.Context(), id(alice))).Or(t)
 	if c.Age < 99*time.Hour {
 		t.Errorf("%v old", c.Age)
 	}
@@ -189,8 +174,7 @@ func testDeleteOurPart(t *testing.T, empty func(*testing.T) string) {
 	client, requests := crowd(t, url)
 	read := func(consumer int) reportclient.Consumer {
 		t.Helper()
-		c, err := client.Consumer(t.Context(), id(consumer))
-		ok(t, err)
+		c := testproc.Try(client.Consumer(t.Context(), id(consumer))).Or(t)
 		requests.since()
 		return c
 	}
@@ -214,9 +198,7 @@ func testDeleteOurPart(t *testing.T, empty func(*testing.T) string) {
 			t.Errorf("consumer %d: %v", tc.consumer, sent)
 		}
 		after := read(tc.consumer)
-		if d := cmp.Diff(tc.left.byUUID(), after.Resources); d != "" {
-			t.Errorf("consumer %d (-want +got):\n%s", tc.consumer, d)
-		}
+		testproc.Samef(t, cmp.Diff(tc.left.byUUID(), after.Resources), "consumer %d", tc.consumer)
 		if !after.Gone() && (after.ProjectID != before.ProjectID || after.UserID != before.UserID) {
 			t.Errorf("consumer %d has another owner: %+v", tc.consumer, after)
 		}
@@ -243,8 +225,7 @@ func testCreateAllocations(t *testing.T, empty func(*testing.T) string) {
 	guest := reportclient.Consumer{UUID: id(20), ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
 	ok(t, client.CreateAllocations(t.Context(), guest))
 	want(t, requests, "PUT /allocations/#20")
-	got, err := client.Consumer(t.Context(), guest.UUID)
-	ok(t, err)
+	got := testproc.Try(client.Consumer(t.Context(), guest.UUID)).Or(t)
 	if d := cmp.Diff(guest.Resources, got.Resources); d != "" || got.ProjectID != "p" || got.UserID != "u" {
 		t.Errorf("%s%+v", d, got)
 	}

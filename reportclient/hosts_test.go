@@ -49,8 +49,7 @@ func TestAsHost(t *testing.T) {
 	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST"), child(cn1, gpu0, "cn1_gpu"),
 		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4})))
 	sharedStorage(t, url)
-	tree, err := client.TreeOf(ctx, id(cn1))
-	ok(t, err)
+	tree := testproc.Try(client.TreeOf(ctx, id(cn1))).Or(t)
 	root, _ := tree.Provider(id(cn1))
 	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(cn1)+"/aggregates",
 		fmt.Sprintf(`{"resource_provider_generation": %d, "aggregates": [%q]}`, root.Generation, id(aggregate)))
@@ -60,16 +59,12 @@ func TestAsHost(t *testing.T) {
 	claim(t, url, carol, resources{elsewhere: {"VCPU": 1}})
 
 	client.Recheck()
-	seen, err := client.Tree(ctx, id(cn1), "cn1")
-	ok(t, err)
+	seen := testproc.Try(client.Tree(ctx, id(cn1), "cn1")).Or(t)
 	if !seen.Exists(id(nfs)) {
 		t.Error("the sharing provider is not seen")
 	}
-	held, err := client.Holdings(ctx, id(cn1))
-	ok(t, err)
-	if d := cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(held.Consumers))); d != "" {
-		t.Error(d)
-	}
+	held := testproc.Try(client.Holdings(ctx, id(cn1))).Or(t)
+	testproc.Same(t, cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(held.Consumers))))
 	away, err := client.Consumer(ctx, id(carol))
 	if err != nil || !away.Elsewhere || away.Gone() {
 		t.Errorf("a consumer on another host: %+v, %v", away, err)
@@ -94,9 +89,7 @@ func TestAsHost(t *testing.T) {
 	if err := client.CreateAllocations(ctx, healed); !errors.Is(err, reportclient.ErrHostRefused) {
 		t.Errorf("allocations on another host: %v", err)
 	}
-	if _, err := client.TreeOf(ctx, id(elsewhere)); !errors.Is(err, reportclient.ErrHostRefused) {
-		t.Errorf("another host's tree: %v", err)
-	}
+	testproc.Try(client.TreeOf(ctx, id(elsewhere))).ErrorIs(t, reportclient.ErrHostRefused, "another host's tree: %v")
 	if _, found, err := client.FindByName(ctx, "cn1.example.com"); found || err != nil {
 		t.Errorf("a name of its own: %t, %v", found, err)
 	}
@@ -104,12 +97,9 @@ func TestAsHost(t *testing.T) {
 	// A write that is not allowed does not keep the others from being made.
 	client.Recheck()
 	err = apply(t, client, traits(cn1, "CUSTOM_OTHER"), func(t *testing.T, tr *providertree.Tree) {
-		_, err := tr.AddAggregates(id(gpu0), id(aggregate))
-		ok(t, err)
+		testproc.Try(tr.AddAggregates(id(gpu0), id(aggregate))).Or(t)
 	})
-	if !errors.Is(err, reportclient.ErrHostRefused) {
-		t.Errorf("an aggregate: %v", err)
-	}
+	testproc.ErrorIs(t, err, reportclient.ErrHostRefused, "an aggregate: %v")
 	if tree, err = client.TreeOf(ctx, id(cn1)); err != nil || !tree.HasTraits(id(cn1), "CUSTOM_OTHER") {
 		t.Errorf("the traits were not written: %v", err)
 	}

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestLookups: what adopting and removing a node ask of Placement, against both.
@@ -41,17 +41,12 @@ func testLookups(t *testing.T, url string) {
 
 	tree, err := client.TreeOf(t.Context(), id(2)) // also from a child
 	ok(t, err)
-	if got := tree.Subtree(id(1)); !slices.Equal(got, []string{id(1), id(2)}) {
-		t.Errorf("%v", got)
-	}
+	testproc.EqualList(t, tree.Subtree(id(1)), []string{id(1), id(2)}, "%v")
 	if len(requests.since()) != 1+3*2 {
 		t.Error("reading a tree costs another number of requests")
 	}
-	if _, err := client.TreeOf(t.Context(), id(7)); !errors.Is(err, reportclient.ErrNotFound) {
-		t.Errorf("%v", err)
-	}
-	consumers, err := client.ConsumersOf(t.Context(), id(1))
-	ok(t, err)
+	testproc.Try(client.TreeOf(t.Context(), id(7))).ErrorIs(t, reportclient.ErrNotFound, "%v")
+	consumers := testproc.Try(client.ConsumersOf(t.Context(), id(1))).Or(t)
 	if len(consumers) != 1 || consumers[id(9)]["VCPU"] != 2 {
 		t.Errorf("%v", consumers)
 	}
@@ -70,20 +65,15 @@ func testRenameAndRemove(t *testing.T, url string) {
 	ok(t, apply(t, client, firstTree...))
 	read := func(uuid string) providertree.Provider {
 		t.Helper()
-		tree, err := client.TreeOf(t.Context(), uuid)
-		ok(t, err)
+		tree := testproc.Try(client.TreeOf(t.Context(), uuid)).Or(t)
 		p, _ := tree.Provider(uuid)
 		requests.since()
 		return p
 	}
 	stale := func(p providertree.Provider) providertree.Provider { p.Generation += 7; return p }
 	root, gpu := read(id(1)), read(id(2))
-	if err := client.RenameProvider(t.Context(), stale(root), "cn9"); !errors.Is(err, reportclient.ErrConflict) {
-		t.Errorf("%v", err)
-	}
-	if err := client.RenameProvider(t.Context(), root, "cn1_gpu"); !errors.Is(err, reportclient.ErrDuplicate) {
-		t.Errorf("%v", err)
-	}
+	testproc.ErrorIs(t, client.RenameProvider(t.Context(), stale(root), "cn9"), reportclient.ErrConflict, "%v")
+	testproc.ErrorIs(t, client.RenameProvider(t.Context(), root, "cn1_gpu"), reportclient.ErrDuplicate, "%v")
 	requests.since()
 	ok(t, client.RenameProvider(t.Context(), root, "cn9"))
 	want(t, requests, "GET /resource_providers/#1", "PUT /resource_providers/#1")
@@ -101,9 +91,7 @@ func testRenameAndRemove(t *testing.T, url string) {
 	if err := client.RemoveProvider(t.Context(), root); !errors.Is(err, reportclient.ErrProviderInUse) {
 		t.Errorf("a parent with a child: %v", err)
 	}
-	if err := client.RemoveProvider(t.Context(), stale(gpu)); !errors.Is(err, reportclient.ErrConflict) {
-		t.Errorf("%v", err)
-	}
+	testproc.ErrorIs(t, client.RemoveProvider(t.Context(), stale(gpu)), reportclient.ErrConflict, "%v")
 	asAdmin(t, "1.36", http.MethodPut, url+"/allocations/"+id(9),
 		`{"allocations": {"`+id(2)+`": {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)
 	gpu = read(id(2))
@@ -139,13 +127,11 @@ func testRecheckSeesWhatOthersWrote(t *testing.T, url string) {
 	t.Helper()
 	client, requests, now := observed(t, url)
 	ok(t, apply(t, client, firstTree...))
-	_, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	_, read := client.Known(id(1))
 	now.pass(time.Minute)
 	asAdmin(t, "1.37", http.MethodPut, url+"/traits/CUSTOM_THEIRS", "")
-	before, err := client.TreeOf(t.Context(), id(2))
-	ok(t, err)
+	before := testproc.Try(client.TreeOf(t.Context(), id(2))).Or(t)
 	child, _ := before.Provider(id(2))
 	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2)+"/traits",
 		fmt.Sprintf(`{"resource_provider_generation": %d, "traits": ["CUSTOM_THEIRS"]}`, child.Generation))

@@ -109,19 +109,17 @@ func authorized(_ context.Context, h http.Header) error {
 func observed(t *testing.T, url string) (*reportclient.Client, *counter, *clock) {
 	t.Helper()
 	requests, now := &counter{}, &clock{now: time.Now()}
-	client, err := reportclient.New(reportclient.Config{
+	client := testproc.Try(reportclient.New(reportclient.Config{
 		Config:          placementclient.Config{URL: url, Transport: requests, Authorize: authorized, Now: now.Now, Logger: zerolog.Nop()},
 		RefreshInterval: 5 * time.Minute, Jitter: func() float64 { return 0 },
-	})
-	ok(t, err)
+	})).Or(t)
 	return client, requests, now
 }
 
 // apply makes Placement say what the edits lead to.
 func apply(t *testing.T, client *reportclient.Client, edits ...edit) error {
 	t.Helper()
-	known, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	known := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	desired := known.Clone()
 	for _, e := range edits {
 		e(t, desired)
@@ -136,9 +134,7 @@ var firstTree = []edit{
 
 func want(t *testing.T, requests *counter, list ...string) {
 	t.Helper()
-	if d := cmp.Diff(append([]string{}, list...), requests.since()); d != "" {
-		t.Errorf("requests (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(append([]string{}, list...), requests.since()), "requests")
 }
 
 // TestRequestBudget is the story of a node's life with every request that it costs.
@@ -176,15 +172,13 @@ func testRequestBudget(t *testing.T, url string) {
 	want(t, requests2, "GET /", "GET /resource_providers",
 		"GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
 		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/traits", "GET /resource_providers/#2/aggregates")
-	a, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
-	b, err := again.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	a := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
+	b := testproc.Try(again.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !a.Equal(b) {
 		t.Errorf("what was written and what is read differ:\n%s", cmp.Diff(slices.Collect(a.All()), slices.Collect(b.All())))
 	}
 
-	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }))
+	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }))
 	want(t, requests, "DELETE /resource_providers/#2")
 }
 
@@ -211,8 +205,7 @@ func testAnotherClientWrites(t *testing.T, url string) {
 	ok(t, apply(t, client, change))
 	want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits",
 		"GET /resource_providers/#1/aggregates", "PUT /resource_providers/#1/inventories")
-	tree, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !tree.HasTraits(id(1), "CUSTOM_ADMIN", "CUSTOM_FAST") {
 		t.Error("the other's trait is gone")
 	}
@@ -232,8 +225,7 @@ func testLostAnswer(t *testing.T, url string) {
 	requests.since()
 	requests.fail = func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodPut {
-			resp, err := http.DefaultTransport.RoundTrip(r)
-			ok(t, err)
+			resp := testproc.Try(http.DefaultTransport.RoundTrip(r)).Or(t)
 			_ = resp.Body.Close()
 			return nil, errors.New("connection reset by peer")
 		}
@@ -265,8 +257,7 @@ func testRefusalsStayApart(t *testing.T, url string) {
 	if !errors.As(err, &failed) || failed.Done != 1 || len(failed.Failed) != 1 || failed.Failed[0].Provider != "cn1_gpu" || !errors.Is(err, reportclient.ErrInvalid) {
 		t.Fatalf("got %v", err)
 	}
-	tree, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if inv, _ := tree.Inventory(id(1), "VCPU"); inv.Total != 4 {
 		t.Error("the root's change did not happen")
 	}
@@ -288,8 +279,7 @@ func testTraitThatPlacementIsTooOldFor(t *testing.T, url string) {
 	requests.since()
 	ok(t, apply(t, client, add))
 	want(t, requests) // it is not tried again at every pass
-	tree, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !tree.HasTraits(id(1), "COMPUTE_NODE") {
 		t.Error("the known trait is missing")
 	}
@@ -336,19 +326,13 @@ func testInventoryInUse(t *testing.T, url string) {
 	ok(t, authorized(t.Context(), req.Header))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("OpenStack-API-Version", "placement 1.28")
-	resp, err := http.DefaultClient.Do(req)
-	ok(t, err)
+	resp := testproc.Try(http.DefaultClient.Do(req)).Or(t)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
 		t.Fatal(resp.Status)
 	}
-	gone := func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }
-	if err := apply(t, client, gone); !errors.Is(err, reportclient.ErrProviderInUse) {
-		t.Errorf("deleting it: %v", err)
-	}
-	usages, err := client.Usages(t.Context(), id(2))
-	ok(t, err)
-	if d := cmp.Diff(providertree.Resources{"CUSTOM_GPU": 1}, usages); d != "" {
-		t.Error(d)
-	}
+	gone := func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }
+	testproc.ErrorIs(t, apply(t, client, gone), reportclient.ErrProviderInUse, "deleting it: %v")
+	usages := testproc.Try(client.Usages(t.Context(), id(2))).Or(t)
+	testproc.Same(t, cmp.Diff(providertree.Resources{"CUSTOM_GPU": 1}, usages))
 }

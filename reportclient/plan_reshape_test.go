@@ -17,7 +17,7 @@ import (
 )
 
 func gone(provider int) edit {
-	return func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(provider)); ok(t, err) }
+	return func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(provider))).Or(t) }
 }
 
 func allocations(holds map[int]resources) providertree.Allocations {
@@ -93,8 +93,8 @@ func TestReshapePlan(t *testing.T) {
 		{
 			name: "a child is moved out of a provider that goes, and takes over its name", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
 			edits: []edit{
-				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Move(id(moved), id(cn1)); ok(t, err) }, gone(gpu0),
-				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(moved), "cn1_gpu"); ok(t, err) },
+				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Move(id(moved), id(cn1))).Or(t) }, gone(gpu0),
+				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(moved), "cn1_gpu")).Or(t) },
 				inventory(cn1, "VGPU", providertree.Inventory{Total: 6}),
 			},
 			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
@@ -108,7 +108,7 @@ func TestReshapePlan(t *testing.T) {
 		{
 			name: "renames and moves come before the reshape", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
 			edits: []edit{
-				func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(gpu0), "cn1_gpu_0"); ok(t, err) },
+				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(gpu0), "cn1_gpu_0")).Or(t) },
 				noInventory(gpu0, "VGPU"), inventory(moved, "VGPU", providertree.Inventory{Total: 2}),
 			},
 			moves: []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
@@ -185,9 +185,7 @@ func TestReshapePlan(t *testing.T) {
 			for _, m := range c.moves {
 				m.apply(after)
 			}
-			if d := cmp.Diff(c.want, lines(reportclient.NewReshapePlan(known, desired, before, after))); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
-			}
+			testproc.Same(t, cmp.Diff(c.want, lines(reportclient.NewReshapePlan(known, desired, before, after))))
 			if len(c.moves) == 0 { // without allocations it is the plan of any pass
 				if d := cmp.Diff(lines(reportclient.NewPlan(known, desired)), lines(reportclient.NewReshapePlan(known, desired, nil, nil))); d != "" {
 					t.Errorf("(-NewPlan +NewReshapePlan without allocations)\n%s", d)
@@ -225,14 +223,11 @@ func oneMove(t *testing.T) reportclient.Operation {
 func TestReshapeAsJSON(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	op := oneMove(t)
-	got, err := json.MarshalIndent(op.Reshape, "", "  ")
-	ok(t, err)
+	got := testproc.Try(json.MarshalIndent(op.Reshape, "", "  ")).Or(t)
 	golden.Text(t, "testdata/reshape.json", string(got)+"\n")
 	var back reportclient.Reshape
 	ok(t, json.Unmarshal(got, &back))
-	if d := cmp.Diff(*op.Reshape, back); d != "" {
-		t.Errorf("written and read back (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(*op.Reshape, back), "written and read back")
 	former := strings.Replace(string(got), `,
   "names": {
     "00000000-0000-4000-8000-000000000009": "nfs"
@@ -241,9 +236,7 @@ func TestReshapeAsJSON(t *testing.T) {
 	ok(t, json.Unmarshal([]byte(former), &unnamed))
 	want := *op.Reshape
 	want.Names = nil
-	if d := cmp.Diff(want, unnamed); d != "" {
-		t.Errorf("written by a former version (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(want, unnamed), "written by a former version")
 	var shown struct {
 		Operation string
 		Reshape   *reportclient.Reshape
@@ -260,26 +253,20 @@ func TestReshapeAsJSON(t *testing.T) {
 func TestFormerReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reshape := oneMove(t).Reshape
-	request, err := reshape.Request()
-	ok(t, err)
+	request := testproc.Try(reshape.Request()).Or(t)
 	back := reshape.Former()
 	ok(t, back.Complete(request))
-	again, err := back.Request()
-	ok(t, err)
+	again := testproc.Try(back.Request()).Or(t)
 	if string(again) != string(request) {
 		t.Errorf("the request is %s, and was %s", again, request)
 	}
-	if d := cmp.Diff(reshape.Inverse(), back.Inverse()); d != "" {
-		t.Errorf("inverse (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(reshape.Inverse(), back.Inverse()), "inverse")
 	for text, says := range map[string]string{
 		string(request[1:]):   "invalid character",
 		`{"inventories": {}}`: "resource provider " + id(cn1),
 		strings.ReplaceAll(string(request), id(alice), id(bob)): "consumer " + id(alice),
 	} {
-		if err := reshape.Former().Complete([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%.40s: got %v, want %q", text, err, says)
-		}
+		testproc.ErrorHas(t, reshape.Former().Complete([]byte(text)), says, "%.40s: got %v", text)
 	}
 }
 
@@ -318,13 +305,9 @@ func TestInverse(t *testing.T) {
 	inverse := reshape.Inverse()
 	// inventories twice and allocations; inventories once
 	for i, want := range []int64{7 + 3, 3 + 1} {
-		if got := inverse.Providers[i].Generation; got != want {
-			t.Errorf("generation of %s: %d, want %d", inverse.Providers[i].Name, got, want)
-		}
+		testproc.Equal(t, inverse.Providers[i].Generation, want, "generation of %s: %d", inverse.Providers[i].Name)
 	}
-	if got := *inverse.Consumers[0].Generation; got != 5 {
-		t.Errorf("generation of the consumer: %d, want 5", got)
-	}
+	testproc.Equal(t, *inverse.Consumers[0].Generation, 5, "generation of the consumer: %d")
 	twice := inverse.Inverse()
 	for i := range twice.Providers {
 		twice.Providers[i].Generation = reshape.Providers[i].Generation
@@ -332,9 +315,7 @@ func TestInverse(t *testing.T) {
 	for i := range twice.Consumers {
 		twice.Consumers[i].Generation = reshape.Consumers[i].Generation
 	}
-	if d := cmp.Diff(reshape, twice); d != "" {
-		t.Errorf("(-reshape +inverse of the inverse)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(reshape, twice), "(-reshape +inverse of the inverse)")
 }
 
 // BenchmarkPlanReshape is 64 GPUs and 512 guests.
@@ -346,20 +327,12 @@ func BenchmarkPlanReshape(b *testing.B) {
 		claims[1000+i] = resources{0: {"VCPU": 1, "VGPU": 1}}
 	}
 	before := allocations(claims)
-	if err := known.Populate(providers); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, known.Populate(providers))
 	desired, after := known.Clone(), before.Clone()
-	if _, err := desired.RemoveInventory(id(0), "VGPU"); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Try(desired.RemoveInventory(id(0), "VGPU")).Or(b)
 	for i := range 64 {
-		if err := desired.AddChild(id(0), id(1+i), id(1+i)); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := desired.SetInventory(id(1+i), "VGPU", providertree.Inventory{Total: 8}); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, desired.AddChild(id(0), id(1+i), id(1+i)))
+		testproc.Try(desired.SetInventory(id(1+i), "VGPU", providertree.Inventory{Total: 8})).Or(b)
 	}
 	for i := range 512 {
 		move{1000 + i, 0, "VGPU", 1 + i/8, "VGPU", 1}.apply(after)

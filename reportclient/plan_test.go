@@ -22,15 +22,13 @@ var ok = testproc.Check
 
 func inventory(provider int, class string, inv providertree.Inventory) edit {
 	return func(t *testing.T, tr *providertree.Tree) {
-		_, err := tr.SetInventory(id(provider), class, inv)
-		ok(t, err)
+		testproc.Try(tr.SetInventory(id(provider), class, inv)).Or(t)
 	}
 }
 
 func traits(provider int, list ...string) edit {
 	return func(t *testing.T, tr *providertree.Tree) {
-		_, err := tr.AddTraits(id(provider), list...)
-		ok(t, err)
+		testproc.Try(tr.AddTraits(id(provider), list...)).Or(t)
 	}
 }
 
@@ -79,19 +77,19 @@ func TestPlan(t *testing.T) {
 			"set the traits of cn1_numa_0: +CUSTOM_FAST, +HW_NUMA_ROOT",
 			"set the traits of cn1: +OWNER_NOVA",
 		}},
-		{"a child that goes", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }}, []string{
+		{"a child that goes", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }}, []string{
 			"delete resource provider cn1_gpu (" + id(2) + ")",
 		}},
 		{"a child that is replaced by another of its name", []edit{
-			func(t *testing.T, tr *providertree.Tree) { _, err := tr.Remove(id(2)); ok(t, err) }, child(1, 3, "cn1_gpu"),
+			func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }, child(1, 3, "cn1_gpu"),
 		}, []string{
 			"delete resource provider cn1_gpu (" + id(2) + ")",
 			"create resource provider cn1_gpu (" + id(3) + ") below " + id(1),
 		}},
-		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "gpu"); ok(t, err) }}, []string{
+		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "gpu")).Or(t) }}, []string{
 			"update resource provider gpu (" + id(2) + "): name cn1_gpu→gpu",
 		}},
-		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(9)); ok(t, err) }}, []string{
+		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.AddAggregates(id(1), id(9))).Or(t) }}, []string{
 			"set the aggregates of cn1: +" + id(9),
 		}},
 		{"six traits are listed, what is beyond is counted", []edit{
@@ -115,9 +113,7 @@ func TestPlan(t *testing.T) {
 			for _, op := range reportclient.NewPlan(known, desired).Operations {
 				got = append(got, op.String())
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
-			}
+			testproc.Same(t, cmp.Diff(c.want, got))
 		})
 	}
 }
@@ -135,9 +131,7 @@ func TestPlanOfANewNode(t *testing.T) {
 		for _, op := range reportclient.NewPlan(known, desired).Operations {
 			kinds = append(kinds, op.Kind.String())
 		}
-		if got := strings.Join(kinds, " "); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		testproc.Equal(t, strings.Join(kinds, " "), want, "got %s")
 	}
 }
 
@@ -147,9 +141,7 @@ func BenchmarkPlanNothing(b *testing.B) {
 	for i := 1; i < 100; i++ {
 		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(0), Inventories: providertree.Inventories{"VGPU": {Total: 4}}})
 	}
-	if err := tr.Populate(providers); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, tr.Populate(providers))
 	clone := tr.Clone()
 	b.ReportAllocs()
 	for b.Loop() {

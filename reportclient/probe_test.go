@@ -39,9 +39,7 @@ func TestProbeNoticesOutage(t *testing.T) {
 		ok(t, apply(t, client))
 	}
 	want(t, requests)
-	if probes != 3 {
-		t.Errorf("%d probes in three steady passes", probes)
-	}
+	testproc.Equal(t, probes, 3, "%d probes in three steady passes")
 	away = true
 	if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
 		t.Errorf("the outage is not noticed: %v", err)
@@ -89,15 +87,9 @@ func TestEndpointMoves(t *testing.T) {
 	want(t, requests, "GET /", "GET /resource_providers")
 	ok(t, apply(t, client))
 	want(t, requests)
-	if client.Endpoint() != moved {
-		t.Errorf("endpoint %q", client.Endpoint())
-	}
+	testproc.Equal(t, client.Endpoint(), moved, "endpoint %q")
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
-	if d := cmp.Diff([]string{host(url), host(moved)}, probed); d != "" {
-		t.Errorf("probes (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{host(url), host(moved)}, probed), "probes")
 	where = "nonsense"
-	if _, err := client.Tree(t.Context(), id(1), "cn1"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
-		t.Errorf("an invalid endpoint: %v", err)
-	}
+	testproc.Try(client.Tree(t.Context(), id(1), "cn1")).ErrorHas(t, `"nonsense"`, "an invalid endpoint: %v")
 }

@@ -19,13 +19,11 @@ import (
 // good statuses.
 func asAdmin(t *testing.T, microversion, method, url, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	ok(t, err)
+	req := testproc.Try(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))).Or(t)
 	ok(t, authorized(t.Context(), req.Header))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("OpenStack-API-Version", "placement "+microversion)
-	resp, err := http.DefaultClient.Do(req)
-	ok(t, err)
+	resp := testproc.Try(http.DefaultClient.Do(req)).Or(t)
 	_ = resp.Body.Close()
 	if resp.StatusCode > 299 {
 		t.Fatalf("%s %s: %s", method, url, resp.Status)
@@ -62,9 +60,7 @@ func testPlacementLosesCustomSymbols(t *testing.T, url string) {
 			break
 		}
 	}
-	if err != nil {
-		t.Errorf("the third pass after the loss still fails: %v", err)
-	}
+	testproc.NoErrorf(t, err, "the third pass after the loss still fails")
 	fresh, _, _ := observed(t, url)
 	tree, err := fresh.Tree(t.Context(), id(1), "cn1")
 	ok(t, err)
@@ -115,13 +111,12 @@ func testAggregatesOfOldClients(t *testing.T, url string) {
 	client, _, _ := observed(t, url)
 	ok(t, apply(t, client, inventory(1, "VCPU", providertree.Inventory{Total: 8})))
 	asAdmin(t, "1.1", http.MethodPut, url+"/resource_providers/"+id(1)+"/aggregates", `["`+id(7)+`"]`)
-	join := func(t *testing.T, tr *providertree.Tree) { _, err := tr.AddAggregates(id(1), id(8)); ok(t, err) }
+	join := func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.AddAggregates(id(1), id(8))).Or(t) }
 	if err := apply(t, client, join); !errors.Is(err, reportclient.ErrConflict) {
 		t.Fatalf("got %v, want a conflict", err)
 	}
 	ok(t, apply(t, client, join))
-	tree, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !tree.InAggregates(id(1), id(7), id(8)) {
 		t.Error("the administrator's aggregate is gone, or ours did not come")
 	}
@@ -139,10 +134,9 @@ func testRenameLeavesTheParent(t *testing.T, url string) {
 	client, _, now := observed(t, url)
 	ok(t, apply(t, client, child(1, 2, "cn1_gpu"), child(1, 3, "cn1_numa")))
 	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2), `{"name": "cn1_gpu", "parent_provider_uuid": "`+id(3)+`"}`)
-	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { _, err := tr.Rename(id(2), "cn1_vgpu"); ok(t, err) }))
+	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "cn1_vgpu")).Or(t) }))
 	now.pass(6 * time.Minute)
-	tree, err := client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if p, _ := tree.Provider(id(2)); p.Name != "cn1_vgpu" || p.ParentUUID != id(3) {
 		t.Errorf("%s is below %s", p.Name, p.ParentUUID)
 	}
@@ -208,8 +202,7 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 	known := &providertree.Tree{}
 	ok(t, known.Populate([]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1, Traits: []string{"COMPUTE_NODE"}}}))
 	desired := known.Clone()
-	_, err := desired.AddTraits(id(1), trait)
-	ok(t, err)
+	testproc.Try(desired.AddTraits(id(1), trait)).Or(t)
 	if client.Apply(t.Context(), id(1), client.Plan(known, desired)) == nil {
 		t.Fatal("the first write was not refused")
 	}
@@ -217,8 +210,7 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 
 	traits = `["COMPUTE_NODE", "` + trait + `"]` // the control plane was upgraded, and an admin set it
 	now.pass(6 * time.Minute)
-	known, err = client.Tree(t.Context(), id(1), "cn1")
-	ok(t, err)
+	known = testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if plan := client.Plan(known, known.Clone()); !plan.Empty() {
 		t.Errorf("the driver wants nothing changed, and the plan is: %v", plan.Operations)
 	}

@@ -267,10 +267,8 @@ func (f fault) run(t *testing.T, url string) {
 	client := newClient(t, url, func(c *reportclient.Config) {
 		c.Transport, c.Authorize, c.ReshapeLog, c.Retries = requests, authorized, log, 0
 	})
-	known, err := client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
-	before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
+	known := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
+	before := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	desired, after := gpus.apply(t, known, before)
 	plan := client.PlanReshape(known, desired, before, after)
 
@@ -288,8 +286,7 @@ func (f fault) run(t *testing.T, url string) {
 			if f.meet == nil {
 				return nil, nil // the transport sends it
 			}
-			body, err := io.ReadAll(r.Body)
-			ok(t, err)
+			body := testproc.Try(io.ReadAll(r.Body)).Or(t)
 			again := func() *http.Request {
 				sent := r.Clone(t.Context())
 				sent.Body = io.NopCloser(bytes.NewReader(body))
@@ -306,7 +303,7 @@ func (f fault) run(t *testing.T, url string) {
 		}
 		return nil, nil
 	}
-	err = client.Apply(t.Context(), id(cn1), plan)
+	err := client.Apply(t.Context(), id(cn1), plan)
 	want(t, requests, f.requests...)
 	switch {
 	case f.want == nil:
@@ -314,9 +311,7 @@ func (f fault) run(t *testing.T, url string) {
 	case !errors.Is(err, f.want) || f.not != nil && errors.Is(err, f.not) || !strings.Contains(err.Error(), f.says):
 		t.Errorf("got %v, want %v and %q", err, f.want, f.says)
 	}
-	if d := cmp.Diff([]string{"begin 1", f.outcome + " 1"}, log.events); d != "" {
-		t.Errorf("journal (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"begin 1", f.outcome + " 1"}, log.events), "journal")
 	requests.fail = nil
 	f.compare(t, client, log.begun)
 
@@ -324,14 +319,12 @@ func (f fault) run(t *testing.T, url string) {
 	// is believed any more, after another refusal only what the reshape named is looked at again.
 	conflict := errors.Is(err, reportclient.ErrConflict)
 	requests.since()
-	known, err = client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	known = testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	looked := requests.since()
 	if f.outcome != "unknown" && slices.Contains(looked, "GET /resource_providers/#9/inventories") != conflict {
 		t.Errorf("read for the next try: %v", looked)
 	}
-	before, err = client.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
+	before = testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	_, moved := known.Inventory(id(gpu0), "VGPU")
 	if moved != (f.shape == "new") {
 		t.Errorf("the child has inventory: %t, and the shape should be the %s one", moved, f.shape)
@@ -348,11 +341,8 @@ func (f fault) run(t *testing.T, url string) {
 func (f fault) compare(t *testing.T, client *reportclient.Client, begun *reportclient.Reshape) {
 	t.Helper()
 	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened, "old": reportclient.ReshapeRefused}[f.shape]
-	got, err := client.CompareReshape(t.Context(), begun)
-	ok(t, err)
-	if got != wanted {
-		t.Errorf("compared later: %s, want %s", got, wanted)
-	}
+	got := testproc.Try(client.CompareReshape(t.Context(), begun)).Or(t)
+	testproc.Equal(t, got, wanted, "compared later: %s")
 }
 
 // apply makes the edits that are not made yet, and moves what is held of the root.
@@ -449,9 +439,7 @@ func TestReshapeBuildsUpon(t *testing.T) {
 			log := &journal{}
 			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
 			err := client.Apply(t.Context(), id(cn1), reportclient.NewReshapePlan(known, desired, before, after))
-			if !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			testproc.ErrorIs(t, err, c.want, "got %v")
 			want(t, requests, all...)
 			if n := strings.Count(err.Error(), "; "); n != 1 || !strings.Contains(err.Error(), "more were skipped") {
 				t.Errorf("more than one operation failed: %v", err)
@@ -490,9 +478,7 @@ func TestReshapeWithoutCredentials(t *testing.T) {
 	if !errors.Is(err, reportclient.ErrRefused) || errors.Is(err, reportclient.ErrReshapeRefused) || !strings.Contains(err.Error(), "no password") {
 		t.Errorf("got %v", err)
 	}
-	if d := cmp.Diff([]string{"begin 1", "refused 1"}, log.events); d != "" {
-		t.Errorf("journal (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"begin 1", "refused 1"}, log.events), "journal")
 }
 
 // TestReshapeCanceled: an agent that is being stopped does not look any more; the journal says that
@@ -508,9 +494,7 @@ func TestReshapeCanceled(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	want(t, requests, "POST /reshaper")
-	if d := cmp.Diff([]string{"begin 1", "unknown 1"}, log.events); d != "" {
-		t.Errorf("journal (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"begin 1", "unknown 1"}, log.events), "journal")
 }
 
 // TestReshapeIsNeverRepeated: with retries allowed, neither a lost answer nor an overloaded server
@@ -582,11 +566,8 @@ func TestCompareReshape(t *testing.T) {
 				return answer(http.StatusOK, body), nil
 			}}
 			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport = requests })
-			got, err := client.CompareReshape(t.Context(), oneMove(t).Reshape)
-			ok(t, err)
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			got := testproc.Try(client.CompareReshape(t.Context(), oneMove(t).Reshape)).Or(t)
+			testproc.Equal(t, got, c.want, "got %s")
 			want(t, requests, "GET /resource_providers/#1/inventories", "GET /resource_providers/#2/inventories", "GET /allocations/#11")
 		})
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // scenario is a tree with guests, and an honest reshape of it: what there was of each class is
@@ -361,8 +362,6 @@ func testHonestReshapes(t *testing.T, empty func(*testing.T) string) {
 		return
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := drawScenario(rt).run(t, url, next()); err != nil {
-			rt.Fatal(err)
-		}
+		testproc.Check(rt, drawScenario(rt).run(t, url, next()))
 	})
 }

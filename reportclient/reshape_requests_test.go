@@ -51,13 +51,11 @@ func testReshapeRequests(t *testing.T, empty func(*testing.T) string) {
 		url := empty(t)
 		_, _, _, _ = gpus.prepare(t, url)
 		client, requests, now := observed(t, url)
-		known, err := client.Tree(t.Context(), id(cn1), "cn1")
-		ok(t, err)
+		known := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 		want(t, requests, "GET /",
 			"GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
 			"GET /resource_providers", "GET /resource_providers/#9/inventories", "GET /resource_providers/#9/traits", "GET /resource_providers/#9/aggregates")
-		before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-		ok(t, err)
+		before := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 		want(t, requests, "GET /resource_providers/#1/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#13")
 		desired, after := known.Clone(), before.Clone()
 		for _, e := range gpus.edits {
@@ -148,8 +146,7 @@ func consumerTypes(t *testing.T, url string) {
 // vanishing: a consumer that lets go between the two readings is left out, wherever it went.
 func vanishing(t *testing.T, url string) {
 	client, requests, _, _ := gpus.prepare(t, url)
-	_, err := client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	requests.fail = func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/allocations/"+id(alice)) {
 			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(alice), "")
@@ -158,19 +155,13 @@ func vanishing(t *testing.T, url string) {
 		}
 		return nil, nil
 	}
-	got, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
+	got := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	other, asked, _ := observed(t, url)
 	// nothing of the tree was read before
-	unread, err := other.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
+	unread := testproc.Try(other.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	want(t, asked, "GET /resource_providers", "GET /resource_providers/#1/allocations", "GET /allocations/#13")
-	if d := cmp.Diff(simplify(got), simplify(unread)); d != "" {
-		t.Errorf("(-with the tree +without)\n%s", d)
-	}
-	if d := cmp.Diff(map[string]string{id(carol): "project-13/user: " + id(cn1) + " VCPU 4"}, simplify(got)); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(simplify(got), simplify(unread)), "(-with the tree +without)")
+	testproc.Same(t, cmp.Diff(map[string]string{id(carol): "project-13/user: " + id(cn1) + " VCPU 4"}, simplify(got)))
 }
 
 // vanishedProvider: a child that another client deletes after the tree was read is a conflict.
@@ -179,9 +170,7 @@ func vanishedProvider(t *testing.T, url string) {
 	e.before = append(slices.Clone(e.before), child(cn1, gpu1, "cn1_old"))
 	client, _, _, _ := e.prepare(t, url)
 	asAdmin(t, "1.37", http.MethodDelete, url+"/resource_providers/"+id(gpu1), "")
-	if _, err := client.AllocationsForProviderTree(t.Context(), id(cn1)); !errors.Is(err, reportclient.ErrConflict) {
-		t.Errorf("got %v, want a conflict", err)
-	}
+	testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).ErrorIs(t, reportclient.ErrConflict, "got %v")
 }
 
 // collapse brings everything to the root, deletes the children, and what the client has noted is
@@ -209,11 +198,9 @@ func ask(t *testing.T, microversion, url string) string {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	ok(t, err, authorized(t.Context(), req.Header))
 	req.Header.Set("OpenStack-API-Version", "placement "+microversion)
-	resp, err := http.DefaultClient.Do(req)
-	ok(t, err)
+	resp := testproc.Try(http.DefaultClient.Do(req)).Or(t)
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	ok(t, err)
+	body := testproc.Try(io.ReadAll(resp.Body)).Or(t)
 	return string(body)
 }
 
@@ -228,8 +215,7 @@ func TestConsumersOfSharingProvidersOnly(t *testing.T) {
 	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), joinStorage))
 	claim(t, url, alice, resources{cn1: {"VCPU": 1}, nfs: {"DISK_GB": 10}})
 	claim(t, url, bob, resources{nfs: {"DISK_GB": 20}})
-	got, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
+	got := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	held := providertree.ProviderResources{id(cn1): {"VCPU": 1}, id(nfs): {"DISK_GB": 10}}
 	if d := cmp.Diff(held, got[id(alice)].Resources); d != "" || len(got) != 1 {
 		t.Errorf("%d consumers (-want +got):\n%s", len(got), d)
@@ -255,16 +241,14 @@ func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
 	many := func(provider, first, count int) edit {
 		return func(t *testing.T, tr *providertree.Tree) {
 			for i := range count {
-				_, err := tr.AddAggregates(id(provider), id(first+i))
-				ok(t, err)
+				testproc.Try(tr.AddAggregates(id(provider), id(first+i))).Or(t)
 			}
 		}
 	}
 	writer, requests, _ := observed(t, url)
 	ok(t, apply(t, writer, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), joinStorage, many(cn1, 100, 130),
 		child(cn1, gpu0, "cn1_a"), func(t *testing.T, tr *providertree.Tree) {
-			_, err := tr.AddAggregates(id(gpu0), id(aggregate), id(other))
-			ok(t, err)
+			testproc.Try(tr.AddAggregates(id(gpu0), id(aggregate), id(other))).Or(t)
 		}, many(gpu0, 150, 150)))
 	for _, r := range requests.since() {
 		if strings.Contains(r, "#9") || strings.Contains(r, "#6") {
@@ -272,8 +256,7 @@ func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
 		}
 	}
 	client, requests, now := observed(t, url)
-	tree, err := client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	if d := cmp.Diff([]string{id(cn1), id(backup), id(nfs)}, tree.Roots()); d != "" {
 		if d := cmp.Diff([]string{id(cn1), id(nfs), id(backup)}, tree.Roots()); d != "" {
 			t.Fatalf("roots (-want +got)\n%s", d)
@@ -309,16 +292,12 @@ func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
 	// Out of the aggregates, out of sight.
 	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
 		for _, p := range []int{cn1, gpu0} {
-			_, err := tr.SetAggregates(id(p), nil)
-			ok(t, err)
+			testproc.Try(tr.SetAggregates(id(p), nil)).Or(t)
 		}
 	}))
 	requests.since()
 	now.pass(6 * time.Minute)
-	tree, err = client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	tree = testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	want(t, requests, "GET /resource_providers")
-	if d := cmp.Diff([]string{id(cn1)}, tree.Roots()); d != "" {
-		t.Errorf("roots (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{id(cn1)}, tree.Roots()), "roots")
 }

@@ -104,14 +104,12 @@ func sharedStorage(t *testing.T, url string) {
 
 func joinStorage(t *testing.T, tr *providertree.Tree) {
 	t.Helper()
-	_, err := tr.AddAggregates(id(cn1), id(aggregate))
-	ok(t, err)
+	testproc.Try(tr.AddAggregates(id(cn1), id(aggregate))).Or(t)
 }
 
 func noInventory(provider int, class string) edit {
 	return func(t *testing.T, tr *providertree.Tree) {
-		_, err := tr.RemoveInventory(id(provider), class)
-		ok(t, err)
+		testproc.Try(tr.RemoveInventory(id(provider), class)).Or(t)
 	}
 }
 
@@ -255,10 +253,8 @@ func (e example) prepare(t *testing.T, url string) (client *reportclient.Client,
 	ok(t, apply(t, client, e.crowd...))
 	requests.since()
 	return client, requests, now, func() (reportclient.Plan, *providertree.Tree, providertree.Allocations) {
-		known, err := client.Tree(t.Context(), id(cn1), "cn1")
-		ok(t, err)
-		before, err := client.AllocationsForProviderTree(t.Context(), id(cn1))
-		ok(t, err)
+		known := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
+		before := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 		desired, after := known.Clone(), before.Clone()
 		for _, edit := range e.edits {
 			edit(t, desired)
@@ -279,9 +275,7 @@ func (e example) run(t *testing.T, url string) {
 	if most := 2*local + len(e.claims); len(gathered) > most {
 		t.Errorf("%d requests to gather, more than %d: %v", len(gathered), most, gathered)
 	}
-	if d := cmp.Diff(e.plan, lines(plan)); d != "" {
-		t.Errorf("plan (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(e.plan, lines(plan)), "plan")
 	ok(t, client.Apply(t.Context(), id(cn1), plan))
 	if sent := requests.since(); len(sent) != len(plan.Operations) {
 		t.Errorf("%d operations, and the requests were %v", len(plan.Operations), sent)
@@ -291,8 +285,7 @@ func (e example) run(t *testing.T, url string) {
 	// What the client has noted is what Placement has, generations included: looking costs the two
 	// lists alone.
 	now.pass(6 * time.Minute)
-	tree, err := client.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	want(t, requests, "GET /resource_providers", "GET /resource_providers")
 	if !tree.Equal(desired) {
 		t.Errorf("the cached tree is not the desired one:\n%s", cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
@@ -303,16 +296,12 @@ func (e example) run(t *testing.T, url string) {
 func checkPlacement(t *testing.T, url string, desired *providertree.Tree, after providertree.Allocations) {
 	t.Helper()
 	fresh, _, _ := observed(t, url)
-	tree, err := fresh.Tree(t.Context(), id(cn1), "cn1")
-	ok(t, err)
+	tree := testproc.Try(fresh.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	if !tree.Equal(desired) {
 		t.Errorf("Placement's tree (-want +got):\n%s", cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 	}
-	allocations, err := fresh.AllocationsForProviderTree(t.Context(), id(cn1))
-	ok(t, err)
-	if d := cmp.Diff(simplify(after), simplify(allocations)); d != "" {
-		t.Errorf("Placement's allocations (-want +got):\n%s", d)
-	}
+	allocations := testproc.Try(fresh.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
+	testproc.Samef(t, cmp.Diff(simplify(after), simplify(allocations)), "Placement's allocations")
 }
 
 // simplify leaves out generations, amounts of 0 and what is empty then.

@@ -26,9 +26,7 @@ func newClient(t *testing.T, url string, change ...func(*reportclient.Config)) *
 	for _, c := range change {
 		c(&cfg)
 	}
-	c, err := reportclient.New(cfg)
-	ok(t, err)
-	return c
+	return testproc.Try(reportclient.New(cfg)).Or(t)
 }
 
 const versionDocument = `{"versions": [{"id": "v1.0", "max_version": "1.39", "min_version": "1.0", "status": "CURRENT", "links": []}]}`

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // BenchmarkSteadyPass is a pass over a node of so many providers in which nothing changed: no
@@ -36,15 +37,11 @@ func BenchmarkSteadyPass(b *testing.B) {
 					}
 				}},
 			})
-			if err := tracker.Once(context.Background()); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, tracker.Once(context.Background()))
 			writes := placement.writes
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := tracker.Once(context.Background()); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Check(b, tracker.Once(context.Background()))
 			}
 			if placement.writes != writes {
 				b.Errorf("%d writes in steady passes", placement.writes-writes)

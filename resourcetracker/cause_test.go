@@ -24,14 +24,10 @@ func TestKindOf(t *testing.T) {
 		CauseReshapeRefused: &ReshapeError{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
 	} {
 		wrapped := errors.Join(errors.New("something else"), &passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
-		if got := kindOf(wrapped); got != want {
-			t.Errorf("%v is %q, want %q", err, got, want)
-		}
+		testproc.Equal(t, kindOf(wrapped), want, "%v is %q", err)
 	}
 	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got != CauseReshapeRefused {
 		t.Errorf("the cause that an operator must fix comes first: %q", got)
 	}
-	if got := kindOf(nil); got != "" {
-		t.Errorf("nothing is %q", got)
-	}
+	testproc.Equal(t, kindOf(nil), "", "nothing is %q")
 }

@@ -151,9 +151,7 @@ func TestNothingStartsAmidAPass(t *testing.T) {
 			}
 		}
 		failure := errors.New("x")
-		if err := s.tracker.Between(t.Context(), func() error { return failure }); !errors.Is(err, failure) {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, s.tracker.Between(t.Context(), func() error { return failure }), failure, "%v")
 	})
 }
 
@@ -202,8 +200,7 @@ func TestGuestsOfEveryNode(t *testing.T) {
 		<-s.tracker.Ready()
 		guests := func() []resourcetracker.NodeGuests {
 			t.Helper()
-			got, err := s.tracker.Guests(t.Context())
-			must(s, err)
+			got := testproc.Try(s.tracker.Guests(t.Context())).Or(s.t)
 			if len(got) != 2 || got[0].Err == nil || !errors.Is(got[0].Err, claimed) || got[1].Node.UUID != second {
 				t.Fatalf("%+v", got)
 			}
@@ -226,9 +223,7 @@ func TestGuestsOfEveryNode(t *testing.T) {
 		}
 		plain := start(t)
 		<-plain.tracker.Ready()
-		if _, err := plain.tracker.Guests(t.Context()); !errors.Is(err, plugins.ErrUnsupported) {
-			t.Error(err)
-		}
+		testproc.Try(plain.tracker.Guests(t.Context())).ErrorIs(t, plugins.ErrUnsupported, "%v")
 	})
 }
 
@@ -259,8 +254,7 @@ func TestGuestsAreRememberedEveryFiveMinutes(t *testing.T) {
 		driver.set(func(*fakeDriver) { driver.guests = named("b") })
 		time.Sleep(time.Minute)
 		asked(1)
-		got, err := seen.Of(nodeUUID)
-		must(s, err)
+		got := testproc.Try(seen.Of(nodeUUID)).Or(s.t)
 		want := map[string]resourcetracker.Sighting{"a": {First: begin.UTC(), Gone: begin.Add(5 * time.Minute).UTC()}, "b": {First: begin.Add(5 * time.Minute).UTC()}}
 		if d := cmp.Diff(want, got); d != "" || s.logged("Failed to record the guests") > 0 {
 			t.Errorf("(-want +got):\n%s", d)

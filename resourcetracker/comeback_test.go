@@ -23,9 +23,7 @@ func TestADeviceThatComesBackIsNotTakenForAReservedOne(t *testing.T) {
 				_ = tree.AddChild(nodeUUID, gpu, "cn1_gpu")
 			}
 			_, err := tree.SetInventory(gpu, "FPGA", providertree.Inventory{Total: 1, Reserved: min(inv.Reserved, 1)})
-			if err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, err)
 		}
 		s := start(t, shared, func(s *scene) { s.driver.edit = withGPU })
 		<-s.tracker.Ready()

@@ -42,9 +42,7 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 				_, err1 := tree.SetInventory(gpu, "VGPU", providertree.Inventory{Total: 8})
 				_, err2 := tree.SetInventory(child2, "CUSTOM_A", providertree.Inventory{Total: 1})
 				_, err3 := tree.AddTraits(nodeUUID, "CUSTOM_FIRST")
-				if err := errors.Join(err1, err2, err3); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, errors.Join(err1, err2, err3))
 			}
 			then := func(tree *providertree.Tree) {
 				if tree.Exists(gpu) {
@@ -58,9 +56,7 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 				_, err3 := tree.RemoveTraits(nodeUUID, "CUSTOM_FIRST")
 				_, err4 := tree.AddTraits(nodeUUID, "CUSTOM_THEN")
 				_, err5 := tree.AddTraits(child2, "CUSTOM_THEN")
-				if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, errors.Join(err1, err2, err3, err4, err5))
 			}
 			disabled := func(plugins.Node) (string, bool) { return "maintenance", true }
 			s := start(t, shared, func(s *scene) {
@@ -77,8 +73,7 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 				s.placement.failAfter = 0
 			}
 			time.Sleep(time.Minute)
-			record, err := s.records.Load(nodeUUID)
-			must(s, err)
+			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			out = outcome{slices.Collect(s.said().All()), record, s.writes()}
 		})
 		return out
@@ -105,8 +100,7 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 	story := func(t *testing.T, writes int, late, restart, keep bool) (total int) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, vgpus, func(s *scene) {
-				_, err := s.placement.tree.AddTraits(nodeUUID, moves, stays)
-				must(s, err)
+				testproc.Try(s.placement.tree.AddTraits(nodeUUID, moves, stays)).Or(s.t)
 				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
 					after, err := moveVGPUs(tree, allocations)
 					if err != nil {
@@ -141,8 +135,7 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 				}
 			}
 			if keep {
-				record, err := s.records.Load(nodeUUID)
-				must(s, err)
+				record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 				if root := record.Providers[nodeUUID]; record.Pending || root.Traits[moves] != "" || root.Traits[stays] != "" || record.Providers[gpu].Traits[moves] != ownership.Driver {
 					t.Errorf("after an end amid write %d, done %v, restarted %v, recorded: %+v", writes, late, restart, record)
 				}

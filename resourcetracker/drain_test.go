@@ -27,8 +27,7 @@ func TestUsagesThatWereReadAreKept(t *testing.T) {
 					if !tree.Exists(uuid(i)) {
 						must(s, tree.AddChild(nodeUUID, uuid(i), fmt.Sprint("cn1_dev", i)))
 					}
-					_, err := tree.SetInventory(uuid(i), "CUSTOM_DEV", providertree.Inventory{Total: 1})
-					must(s, err)
+					testproc.Try(tree.SetInventory(uuid(i), "CUSTOM_DEV", providertree.Inventory{Total: 1})).Or(s.t)
 				}
 			}
 		})
@@ -38,8 +37,7 @@ func TestUsagesThatWereReadAreKept(t *testing.T) {
 			d.edit = func(tree *providertree.Tree) {
 				for i := range n {
 					if tree.Exists(uuid(i)) {
-						_, err := tree.Remove(uuid(i))
-						must(s, err)
+						testproc.Try(tree.Remove(uuid(i))).Or(s.t)
 					}
 				}
 			}
@@ -63,11 +61,9 @@ func TestUsagesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
-			_, err := s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})
-			must(s, err)
+			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})).Or(s.t)
 			s.driver.edit = func(tree *providertree.Tree) {
-				_, err := tree.RemoveInventory(nodeUUID, "VGPU")
-				must(s, err)
+				testproc.Try(tree.RemoveInventory(nodeUUID, "VGPU")).Or(s.t)
 			}
 			s.config = func(c *resourcetracker.Config) { c.Rand = func() float64 { return 0 } }
 		})
@@ -95,11 +91,9 @@ func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
-			_, err := s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})
-			must(s, err)
+			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})).Or(s.t)
 			s.driver.edit = func(tree *providertree.Tree) {
-				_, err := tree.RemoveInventory(nodeUUID, "VGPU")
-				must(s, err)
+				testproc.Try(tree.RemoveInventory(nodeUUID, "VGPU")).Or(s.t)
 			}
 		})
 		<-s.tracker.Ready()

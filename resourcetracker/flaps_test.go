@@ -58,9 +58,7 @@ func TestWhenAnItemFlaps(t *testing.T) {
 					got = n + 1
 				}
 			}
-			if got != c.want {
-				t.Errorf("reported first in pass %d, want %d", got, c.want)
-			}
+			testproc.Equal(t, got, c.want, "reported first in pass %d")
 		})
 	}
 }

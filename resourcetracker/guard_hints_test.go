@@ -48,9 +48,7 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 			}
 			slices.Sort(got)
 			slices.Sort(c.want)
-			if !slices.Equal(got, c.want) {
-				t.Errorf("hints: %q, want %q", got, c.want)
-			}
+			testproc.EqualList(t, got, c.want, "hints: %q")
 		})
 	}
 }

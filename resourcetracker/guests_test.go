@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,20 +50,11 @@ func TestSeenGuests(t *testing.T) {
 	} {
 		path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
 		before, _ := os.Stat(path)
-		if err := resourcetracker.OpenSeenGuests(dir).Note(seenRoot, named(step.listed...), hour(step.hour)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, resourcetracker.OpenSeenGuests(dir).Note(seenRoot, named(step.listed...), hour(step.hour)))
 		after, _ := os.Stat(path)
-		if wrote := !os.SameFile(before, after) && after != nil; wrote != step.writes {
-			t.Errorf("hour %d: written %v, want %v", step.hour, wrote, step.writes)
-		}
-		got, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(step.want, got); d != "" {
-			t.Errorf("hour %d (-want +got):\n%s", step.hour, d)
-		}
+		testproc.Equal(t, !os.SameFile(before, after) && after != nil, step.writes, "hour %d: written %v", step.hour)
+		got := testproc.Try(resourcetracker.OpenSeenGuests(dir).Of(seenRoot)).Or(t)
+		testproc.Samef(t, cmp.Diff(step.want, got), "hour %d", step.hour)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, resourcetracker.GuestsDir, "*"))
 	if err != nil || len(left) != 1 {
@@ -77,26 +67,18 @@ func TestSeenGuests(t *testing.T) {
 func TestSeenGuestsAreNotForgotten(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "seen")
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := testproc.Try(os.MkdirTemp("", "seen")).Or(t)
 		defer func() { _ = os.RemoveAll(dir) }()
 		s, now := resourcetracker.OpenSeenGuests(dir), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		lastListed := map[string]time.Time{}
 		for range rapid.IntRange(1, 12).Draw(t, "looks") {
 			now = now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "hours")) * time.Hour)
 			listed := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).Draw(t, "guests")
-			if err := s.Note(seenRoot, named(listed...), now); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.Note(seenRoot, named(listed...), now))
 			for _, g := range listed {
 				lastListed[g] = now
 			}
-			got, err := s.Of(seenRoot)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testproc.Try(s.Of(seenRoot)).Or(t)
 			again, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
 			if err != nil || cmp.Diff(got, again) != "" {
 				t.Fatalf("%v, %s", err, cmp.Diff(got, again))
@@ -128,14 +110,9 @@ func TestSeenGuestsOfAWrongClock(t *testing.T) {
 			dir := t.TempDir()
 			s := resourcetracker.OpenSeenGuests(dir)
 			for i, listed := range [][]plugins.Guest{named("a"), nil, nil} {
-				if err := s.Note(seenRoot, listed, times[i]); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, s.Note(seenRoot, listed, times[i]))
 			}
-			got, err := s.Of(seenRoot)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testproc.Try(s.Of(seenRoot)).Or(t)
 			a := got["a"]
 			if a.Gone.After(times[2]) || times[2].Sub(a.Gone) > time.Hour {
 				t.Errorf("%+v at %v", a, times[2])
@@ -153,16 +130,10 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 			s := resourcetracker.OpenSeenGuests(dir)
-			if _, err := s.Of(seenRoot); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("reading: %v", err)
-			}
+			testproc.Try(s.Of(seenRoot)).ErrorHas(t, path, "reading: %v")
 			if err := s.Note(seenRoot, named("a"), time.Now()); err == nil {
 				t.Error("it was replaced")
 			}

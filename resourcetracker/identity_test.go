@@ -45,9 +45,7 @@ func TestIdentityRefusals(t *testing.T) {
 			state, etc := t.TempDir(), t.TempDir()
 			for dir, content := range map[string]string{state: c.state, etc: c.etc} {
 				if dir == state || content != "" {
-					if err := os.WriteFile(filepath.Join(dir, resourcetracker.IdentityFile), []byte(content), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testproc.Check(t, os.WriteFile(filepath.Join(dir, resourcetracker.IdentityFile), []byte(content), 0o600))
 				}
 			}
 			_, _, err := resourcetracker.LoadIdentity(state, etc)
@@ -112,17 +110,13 @@ func TestIdentityIsReplaced(t *testing.T) {
 			}
 			got := files{}
 			for _, sub := range []string{"state", "etc"} {
-				entries, err := os.ReadDir(filepath.Join(dir, sub))
-				check(t, err)
+				entries := testproc.Try(os.ReadDir(filepath.Join(dir, sub))).Or(t)
 				for _, e := range entries {
-					content, err := os.ReadFile(filepath.Join(dir, sub, e.Name()))
-					check(t, err)
+					content := testproc.Try(os.ReadFile(filepath.Join(dir, sub, e.Name()))).Or(t)
 					got[sub+"/"+e.Name()] = string(content)
 				}
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			testproc.Same(t, cmp.Diff(c.want, got))
 			if info, err := os.Stat(filepath.Join(state, "compute_id")); c.want["state/compute_id"] == id+"\n" && c.before["state/compute_id"] != id+"\n" && (err != nil || info.Mode().Perm() != 0o644) {
 				t.Errorf("%v, %v", info, err)
 			}

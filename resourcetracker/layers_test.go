@@ -50,11 +50,8 @@ func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if s.writes() != 0 {
-			t.Errorf("%d writes later", s.writes())
-		}
-		record, err := s.records.Load(nodeUUID)
-		must(s, err)
+		testproc.Equal(t, s.writes(), 0, "%d writes later")
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		root := record.Providers[nodeUUID]
 		if root.Inventories["VCPU"].Owner != ownership.Driver || root.Traits["COMPUTE_NODE"] != ownership.Agent || root.Traits["CUSTOM_RACK_7"] != "" {
 			t.Errorf("recorded: %+v", root)
@@ -80,8 +77,7 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 				must(s, err1)
 				must(s, err2)
 				if tree.Exists(bridge) {
-					_, err := tree.Remove(bridge)
-					must(s, err)
+					testproc.Try(tree.Remove(bridge)).Or(s.t)
 				}
 			}
 		})
@@ -96,9 +92,7 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 		if len(kept) != 3 || s.logged("does not own. It was left", "CUSTOM_RACK_7") != 1 || s.logged("does not own. It was left") != 3 {
 			t.Errorf("kept %q, logged %d times", kept, s.logged("does not own. It was left"))
 		}
-		if s.writes() != 1 {
-			t.Errorf("%d writes", s.writes())
-		}
+		testproc.Equal(t, s.writes(), 1, "%d writes")
 	})
 }
 
@@ -107,12 +101,10 @@ func TestCapabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			// Nova's, or an administrator's
-			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV")
-			must(s, err)
+			testproc.Try(s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV")).Or(s.t)
 			s.driver.capabilities = map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
 			s.driver.edit = func(tree *providertree.Tree) {
-				_, err := tree.RemoveTraits(nodeUUID, "COMPUTE_RESCUE_BFV")
-				must(s, err)
+				testproc.Try(tree.RemoveTraits(nodeUUID, "COMPUTE_RESCUE_BFV")).Or(s.t)
 			}
 		})
 		<-s.tracker.Ready()
@@ -149,13 +141,9 @@ providers:
 	var now *providerconfig.Config
 	write := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o600))
 		c, _, err := providerconfig.Load(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		mu.Lock()
 		defer mu.Unlock()
 		now = c
@@ -226,8 +214,7 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 				}}))
 				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
 					if tree.Exists(bridge) {
-						_, err := tree.Remove(bridge)
-						must(s, err)
+						testproc.Try(tree.Remove(bridge)).Or(s.t)
 					}
 					if inUse {
 						return moveVGPUs(tree, allocations)
@@ -263,16 +250,14 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 		<-s.tracker.Ready()
 		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
 		s.driver.set(func(d *fakeDriver) { d.nodes = []plugins.Node{{Name: "cn1"}} })
-		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
-		must(s, err)
+		plans := testproc.Try(s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})).Or(s.t)
 		if len(plans) != 1 || plans[0].Err != nil || plans[0].Plan.Empty() {
 			t.Fatalf("%+v", plans)
 		}
 		s.placement.set(func(p *fakePlacement) { p.tree = tree })
 		s.tracker.Refresh("a person asks")
 		synctest.Wait()
-		record, err := s.records.Load(nodeUUID)
-		must(s, err)
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		if record.Providers[nodeUUID].Inventories["VCPU"].Owner != ownership.Driver || record.Created {
 			t.Errorf("recorded: %+v", record)
 		}
@@ -298,8 +283,7 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4") || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
-		record, err := s.records.Load(nodeUUID)
-		must(s, err)
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Shape != 0 {
 			t.Errorf("recorded: %+v", record)
 		}
@@ -314,8 +298,7 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
 			s.placement.unknown = future
 			s.driver.edit = func(tree *providertree.Tree) {
-				_, err := tree.AddTraits(nodeUUID, future, "HW_CPU_X86_AVX")
-				must(s, err)
+				testproc.Try(tree.AddTraits(nodeUUID, future, "HW_CPU_X86_AVX")).Or(s.t)
 			}
 		})
 		<-s.tracker.Ready()
@@ -327,8 +310,7 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 		if changes := strings.Join(s.tracker.Status().Nodes[0].Changes, "; "); s.logged(future) > 0 || strings.Contains(changes, future) || !strings.Contains(changes, "+HW_CPU_X86_AVX") {
 			t.Errorf("Placement refused the trait, and the changes or the log name it: %s", changes)
 		}
-		record, err := s.records.Load(nodeUUID)
-		must(s, err)
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		if traits := record.Providers[nodeUUID].Traits; traits[future] != "" || traits["HW_CPU_X86_AVX"] != ownership.Driver {
 			t.Errorf("ours by the record: %v", traits)
 		}
@@ -344,16 +326,14 @@ func TestAReshapeClosesNothing(t *testing.T) {
 		license := providertree.Inventory{Total: 4}
 		s := start(t, vgpus, func(s *scene) {
 			s.records = ownership.Open(s.stateDir())
-			_, err := s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)
-			must(s, err)
+			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)).Or(s.t)
 			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
 				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}}},
 			}}))
 		})
 		<-s.tracker.Ready()
-		history, err := journal.Read(s.stateDir())
-		must(s, err)
+		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		if len(history) != 1 {
 			t.Fatalf("reshapes: %v", s.outcomes())
 		}

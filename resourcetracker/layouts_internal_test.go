@@ -32,9 +32,7 @@ func TestLayoutTrait(t *testing.T) {
 		for _, n := range strings.Fields(numbers) {
 			must(tree.AddTraits(gNode.UUID, prefix+n))
 		}
-		if got := tracker.layoutInTree(tree, gNode.UUID); got != want {
-			t.Errorf("of %q the layout version is %d, want %d", numbers, got, want)
-		}
+		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q the layout version is %d", numbers)
 	}
 }
 
@@ -139,9 +137,7 @@ func TestMovedAway(t *testing.T) {
 		if c.want == nil {
 			c.want = map[plugins.Place][]plugins.Place{}
 		}
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "%s", name)
 	}
 }
 
@@ -157,9 +153,7 @@ func TestHeldBy(t *testing.T) {
 		0: "", 1: " They are held by the consumer c0.", 2: " They are held by the consumers c0, c1.",
 		10: " They are held by the consumers " + ten + ".", 11: " They are held by the consumers " + ten + " and 1 more.", 12: " They are held by the consumers " + ten + " and 2 more.",
 	} {
-		if got := heldBy(all[:n]); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
+		testproc.Equal(t, heldBy(all[:n]), want, "%d: %q", n)
 	}
 }
 

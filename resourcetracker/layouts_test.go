@@ -94,17 +94,14 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 			<-s.tracker.Ready()
 			s.checkLayout(shapeFour)
 			want := []int{0, 1, 2, 3}[recorded:]
-			if d := cmp.Diff(want, s.driver.steps); d != "" {
-				t.Errorf("steps from (-want +got):\n%s", d)
-			}
+			testproc.Samef(t, cmp.Diff(want, s.driver.steps), "steps from")
 			if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 {
 				t.Errorf("it took the reshapes %v, and allocations were gathered %d times", s.outcomes(), s.gathered())
 			}
 			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
 				t.Errorf("the tree is not of shape 4: %+v", parent)
 			}
-			record, err := s.records.Load(nodeUUID)
-			must(s, err)
+			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			if record.Shape != 4 || s.tracker.Status().Nodes[0].Shape != 4 {
 				t.Errorf("recorded is shape %d, told %d", record.Shape, s.tracker.Status().Nodes[0].Shape)
 			}
@@ -132,8 +129,7 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 		must(s, s.end())
 		writes := s.writes()
 		s.placement.set(func(p *fakePlacement) {
-			_, err := p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")
-			must(s, err)
+			testproc.Try(p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
 		})
 		records := ownership.Open(t.TempDir())
 		for _, steps := range [][]int{{0, 1, 2, 3}, nil} {
@@ -143,11 +139,8 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 			if d := cmp.Diff(steps, s.driver.steps); d != "" || again.writes() != writes {
 				t.Errorf("%d writes; steps from (-want +got):\n%s", again.writes()-writes, d)
 			}
-			record, err := records.Load(nodeUUID)
-			must(s, err)
-			if record.Shape != 4 {
-				t.Errorf("recorded is shape %d", record.Shape)
-			}
+			record := testproc.Try(records.Load(nodeUUID)).Or(s.t)
+			testproc.Equal(t, record.Shape, 4, "recorded is shape %d")
 			must(s, again.end())
 		}
 	})
@@ -262,8 +255,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-newer.tracker.Ready()
-		history, err := journal.Read(s.stateDir())
-		must(s, err)
+		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, newer.tracker.Undo(t.Context(), history, 1))
 		must(s, newer.end())
 		s.checkLayout(oldShape)
@@ -312,8 +304,7 @@ func TestALayoutOfARunningAgent(t *testing.T) {
 					s.running = true
 					s.driver.answer = onRoot
 					if c.inTree {
-						_, err := s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")
-						must(s, err)
+						testproc.Try(s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
 					}
 					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: c.recorded, Providers: map[string]ownership.Provider{}}))
 				})
@@ -333,8 +324,7 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		license := providertree.Inventory{Total: 4}
 		s := start(t, threeSteps, func(s *scene) {
-			_, err := s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)
-			must(s, err)
+			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)).Or(s.t)
 			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
 			honest := s.driver.step
 			s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
@@ -393,9 +383,7 @@ func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
 		})
 		<-again.tracker.Ready()
 		again.checkLayout(shapeFour)
-		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
-			t.Errorf("steps from (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
 	})
 }
 
@@ -407,8 +395,7 @@ func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps)
 			<-s.tracker.Ready()
-			history, err := journal.Read(s.stateDir())
-			must(s, err)
+			history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 			must(s, s.tracker.Undo(t.Context(), history, 1))
 			s.checkLayout(oldShape)
 			writes := s.writes()
@@ -466,8 +453,6 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 		})
 		<-again.tracker.Ready()
 		again.checkLayout(shapeFour)
-		if d := cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps); d != "" {
-			t.Errorf("steps from (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
 	})
 }

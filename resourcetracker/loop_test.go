@@ -100,14 +100,10 @@ func TestWritesBeforeAConflictAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.tree = &providertree.Tree{}
-			if err := s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1", Generation: 1}}); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1", Generation: 1}}))
 			s.placement.onApply = func() { // the inventory is taken, the traits meet a conflict
 				s.placement.onApply = nil
-				if _, err := s.placement.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 8}); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 8})).Or(t)
 				s.placement.applyErr = []error{&reportclient.ApplyError{Done: 1, Failed: []*reportclient.OperationError{{
 					Operation: reportclient.Operation{Kind: reportclient.SetTraits, UUID: nodeUUID, Provider: "cn1"}, Provider: "cn1", Err: reportclient.ErrConflict,
 				}}}}
@@ -117,9 +113,7 @@ func TestWritesBeforeAConflictAreReported(t *testing.T) {
 		if s.logged("Set the inventory of cn1") == 0 {
 			t.Error("the log does not say that the inventory was written")
 		}
-		if n := s.tracker.Status().Nodes[0].Writes; n != 2 {
-			t.Errorf("the status counts %d writes, Placement took 2", n)
-		}
+		testproc.Equal(t, s.tracker.Status().Nodes[0].Writes, 2, "the status counts %d writes, Placement took 2")
 	})
 }
 
@@ -199,9 +193,7 @@ func TestWhenPassesAreMade(t *testing.T) {
 		s := start(t, func(s *scene) { at = s.at() })
 		expect := func(what string, want ...float64) {
 			t.Helper()
-			if d := cmp.Diff(seconds(want...), at()); d != "" {
-				t.Errorf("%s (-want +got):\n%s", what, d)
-			}
+			testproc.Samef(t, cmp.Diff(seconds(want...), at()), "%s", what)
 		}
 		time.Sleep(2 * time.Minute)
 		expect("steady", 0, 61.5)
@@ -241,9 +233,7 @@ func TestWhenAConflictIsRetried(t *testing.T) {
 			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict, reportclient.ErrConflict, reportclient.ErrConflict}
 		})
 		time.Sleep(2 * time.Second)
-		if d := cmp.Diff(seconds(0, 0.1875, 0.5625, 1.3125), at()); d != "" {
-			t.Errorf("(-want +got):\n%s", d)
-		}
+		testproc.Same(t, cmp.Diff(seconds(0, 0.1875, 0.5625, 1.3125), at()))
 	})
 }
 
@@ -301,9 +291,7 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 				levels = append(levels, fmt.Sprint(line["failures"]))
 			}
 		}
-		if d := cmp.Diff([]string{"1", "10", "20"}, levels); d != "" {
-			t.Errorf("warnings (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]string{"1", "10", "20"}, levels), "warnings")
 		fail(1, func(d *fakeDriver) {
 			d.err = &plugins.ReshapeFailed{Reason: "x", Violations: []plugins.Violation{{Problem: "stale"}}}
 		})
@@ -324,8 +312,6 @@ func TestANodeThatIsUpToDateIsLoggedOnce(t *testing.T) {
 		s := start(t, shared)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := s.logged("already up to date", nodeUUID); n != 1 {
-			t.Errorf("logged %d times", n)
-		}
+		testproc.Equal(t, s.logged("already up to date", nodeUUID), 1, "logged %d times")
 	})
 }

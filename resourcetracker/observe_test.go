@@ -60,9 +60,7 @@ func TestWhatAnObserverReceives(t *testing.T) {
 			synctest.Wait()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if d := cmp.Diff(steps, c.steps) + cmp.Diff(counts, c.counts); d != "" {
-				t.Errorf("%s (-want +got):\n%s", what, d)
-			}
+			testproc.Samef(t, cmp.Diff(steps, c.steps)+cmp.Diff(counts, c.counts), "%s", what)
 			c.steps, c.counts = nil, nil
 		}
 		whole := []string{"read fake cn1 false", "driver fake cn1 false", "guard fake cn1 false", "apply fake cn1 false", "pass fake cn1 false"}
@@ -70,8 +68,7 @@ func TestWhatAnObserverReceives(t *testing.T) {
 		s.tracker.Refresh("a person asks")
 		expect("a pass without a change", whole, nil)
 		s.placement.set(func(p *fakePlacement) {
-			_, err := p.tree.RemoveTraits(nodeUUID, resourcetracker.TraitComputeNode)
-			must(s, err)
+			testproc.Try(p.tree.RemoveTraits(nodeUUID, resourcetracker.TraitComputeNode)).Or(s.t)
 		})
 		s.tracker.Refresh("a person asks")
 		expect("another client changed a trait", whole, map[string]int{"write cn1": 1, "drift cn1": 1})

@@ -34,9 +34,7 @@ func TestPlanOfAReshape(t *testing.T) {
 			{UUID: nodeUUID, Name: "cn1", Before: 2, After: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
 			{UUID: gpu, Name: "cn1_gpu", Parent: nodeUUID, New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
 		}}
-		if d := cmp.Diff(want, r); d != "" {
-			t.Errorf("(-want +got):\n%s", d)
-		}
+		testproc.Same(t, cmp.Diff(want, r))
 		if len(plans[0].Plan.Operations) != 2 || s.writes() != 0 || len(s.outcomes()) != 0 {
 			t.Errorf("plan %v; %d writes, journal %v", plans[0].Plan.Operations, s.writes(), s.outcomes())
 		}

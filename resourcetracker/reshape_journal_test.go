@@ -110,9 +110,7 @@ func TestCrash(t *testing.T) {
 				})
 				<-again.tracker.Ready()
 				again.checkLayout(newShape)
-				if d := cmp.Diff(c.want, again.outcomes()); d != "" {
-					t.Errorf("journal (-want +got):\n%s", d)
-				}
+				testproc.Samef(t, cmp.Diff(c.want, again.outcomes()), "journal")
 			})
 		})
 	}
@@ -152,8 +150,7 @@ func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		damage := func(s *scene) {
 			must(s, s.journal.Begin(nodeUUID, &reportclient.Reshape{}))
-			entries, err := journal.Read(s.stateDir())
-			must(s, err)
+			entries := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 			must(s, os.WriteFile(entries[0].File, []byte(`{"version": 1, "id`), 0o600))
 			s.journal = journal.New(s.stateDir())
 			s.placement.log = s.journal

@@ -48,9 +48,7 @@ func vgpus(s *scene) {
 
 func must(s *scene, err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testproc.Check(s.t, err)
 }
 
 // moveVGPUs is an honest driver.
@@ -93,16 +91,13 @@ var (
 
 func (s *scene) checkLayout(want map[string]providertree.ProviderResources) {
 	s.t.Helper()
-	if d := cmp.Diff(want, s.held()); d != "" {
-		s.t.Errorf("allocations (-want +got):\n%s", d)
-	}
+	testproc.Samef(s.t, cmp.Diff(want, s.held()), "allocations")
 }
 
 // outcomes are those of the journal's entries.
 func (s *scene) outcomes() []string {
 	s.t.Helper()
-	entries, err := journal.Read(s.stateDir())
-	must(s, err)
+	entries := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 	out := []string{}
 	for _, e := range entries {
 		o := string(e.Outcome)
@@ -135,8 +130,7 @@ func TestReshapeAtStartUp(t *testing.T) {
 		if inv, _ := s.said().Inventory(gpu, "VGPU"); inv.Total != 4 {
 			t.Errorf("the child has %d VGPU", inv.Total)
 		}
-		entries, err := journal.Read(s.stateDir())
-		must(s, err)
+		entries := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		if entries[0].Node != "cn1" || entries[0].Root != nodeUUID {
 			t.Errorf("the journal's entry is of %s (%s)", entries[0].Node, entries[0].Root)
 		}
@@ -270,9 +264,7 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 					t.Errorf("logged %d times", n)
 				}
 				s.checkLayout(oldShape)
-				if d := cmp.Diff(c.journalled, s.outcomes()); d != "" {
-					t.Errorf("journal (-want +got):\n%s", d)
-				}
+				testproc.Samef(t, cmp.Diff(c.journalled, s.outcomes()), "journal")
 			})
 		})
 	}
@@ -322,9 +314,7 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Violations) > 0 {
 					t.Errorf("not released: %+v", st)
 				}
-				if err := s.end(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, s.end())
 			})
 		})
 	}
@@ -388,9 +378,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
 		s.checkLayout(oldShape)
-		if err := s.end(); err != nil {
-			t.Errorf("a periodic pass ended the agent: %v", err)
-		}
+		testproc.NoErrorf(t, s.end(), "a periodic pass ended the agent")
 	})
 }
 
@@ -404,9 +392,7 @@ func TestDriverOfAReloadDoesNotReshape(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || s.gathered() != 0 {
 			t.Errorf("%+v", n)
 		}
-		if err := s.end(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.end())
 	})
 }
 
@@ -430,9 +416,7 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; n.Name != "cn1" || !strings.Contains(n.Error, "restart the agent") {
 			t.Errorf("%+v", n)
 		}
-		if err := s.end(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.end())
 	})
 }
 
@@ -557,9 +541,7 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 		if s.gathered() != 3 || s.reads() != 3 || s.calls() != 7 {
 			t.Errorf("gathered %d times, tree read %d times, driver asked %d times; want 3, 3 and 7 (the first about an empty node)", s.gathered(), s.reads(), s.calls())
 		}
-		if d := cmp.Diff([]string{"refused", "refused", "happened"}, s.outcomes()); d != "" {
-			t.Errorf("journal (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]string{"refused", "refused", "happened"}, s.outcomes()), "journal")
 	})
 }
 
@@ -571,9 +553,7 @@ func TestConflictStormIsBounded(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
 		begin := time.Now()
 		<-s.tracker.Ready()
-		if n := s.gathered(); n != 4 {
-			t.Errorf("%d tries in one pass, want 4", n)
-		}
+		testproc.Equal(t, s.gathered(), 4, "%d tries in one pass")
 		if took := time.Since(begin); took < 800*time.Millisecond || took > 2*time.Second {
 			t.Errorf("four tries took %v", took)
 		}

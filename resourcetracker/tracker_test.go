@@ -23,23 +23,17 @@ func TestFirstPassWritesAndSteadyPassesDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		<-s.tracker.Ready()
-		if s.writes() != 3 {
-			t.Errorf("%d writes for a new node, want 3: provider, inventory, traits", s.writes())
-		}
+		testproc.Equal(t, s.writes(), 3, "%d writes for a new node")
 		if !s.said().HasTraits(nodeUUID, "COMPUTE_NODE", "OWNER_NOVA") {
 			t.Error("the root is not marked as a compute node")
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s.writes() != 3 {
-			t.Errorf("%d writes after an hour in which nothing changed", s.writes())
-		}
+		testproc.Equal(t, s.writes(), 3, "%d writes after an hour in which nothing changed")
 		if p := s.tracker.Status().Nodes[0].Passes; p < 57 || p > 61 { // 60 to 63 s each
 			t.Errorf("%d passes in an hour", p)
 		}
-		if err := s.end(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.end())
 	})
 }
 
@@ -88,9 +82,7 @@ func TestConflictIsComputedAgain(t *testing.T) {
 		if s.calls() != 3 || s.reads() != 3 {
 			t.Errorf("driver asked %d times, Placement read %d times; want 3 each", s.calls(), s.reads())
 		}
-		if st := s.tracker.Status(); st.State != resourcetracker.Reporting {
-			t.Errorf("state %s", st.State)
-		}
+		testproc.Equal(t, s.tracker.Status().State, resourcetracker.Reporting, "state %s")
 	})
 }
 
@@ -200,9 +192,7 @@ func TestFatalOnlyAtStartUp(t *testing.T) {
 				s.driver.set(func(d *fakeDriver) { d.err = cause })
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				if err := s.end(); err != nil {
-					t.Errorf("a periodic pass ended the agent: %v", err)
-				}
+				testproc.NoErrorf(t, s.end(), "a periodic pass ended the agent")
 			})
 		})
 	}
@@ -217,12 +207,8 @@ func TestPassUnderWayIsFinishedAtTheEnd(t *testing.T) {
 				time.Sleep(3 * time.Second) // a slow answer
 			}
 		})
-		if err := <-s.ended; err != nil {
-			t.Fatal(err)
-		}
-		if s.writes() != 3 {
-			t.Errorf("%d writes, want all 3", s.writes())
-		}
+		testproc.Check(t, <-s.ended)
+		testproc.Equal(t, s.writes(), 3, "%d writes")
 	})
 }
 
@@ -240,9 +226,7 @@ func TestNoLifeWithoutProgress(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		// life ends two deadlines and five seconds after the beginning
-		if last := s.tracker.Beat().Sub(begin); last != 64*time.Second {
-			t.Errorf("the last life of a pass that hangs is after %v", last)
-		}
+		testproc.Equal(t, s.tracker.Beat().Sub(begin), 64*time.Second, "the last life of a pass that hangs is after %v")
 		close(release)
 		<-s.tracker.Ready()
 		time.Sleep(2 * time.Second)

@@ -71,17 +71,14 @@ func TestUndoClaimsNothing(t *testing.T) {
 			must(s, err)
 		})
 		<-s.tracker.Ready()
-		record, err := s.records.Load(nodeUUID)
-		must(s, err)
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		if _, ours := record.Providers[nodeUUID].Inventories["CUSTOM_LICENSE"]; ours {
 			t.Fatal("it is taken for ours before")
 		}
-		history, err := journal.Read(s.stateDir())
-		must(s, err)
+		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, s.tracker.Undo(t.Context(), history, 1))
 		s.checkLayout(oldShape)
-		record, err = s.records.Load(nodeUUID)
-		must(s, err)
+		record = testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		stock := record.Providers[nodeUUID].Inventories
 		if _, ours := stock["CUSTOM_LICENSE"]; ours || stock["VGPU"].Owner != ownership.Driver {
 			t.Errorf("after the undo these are ours: %v", stock)
@@ -96,13 +93,10 @@ func TestUndoOfAnEntryOfVersion1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
-		entry, err := journal.Find(s.stateDir(), 1)
-		must(s, err)
-		former, err := json.MarshalIndent(entry, "", "  ")
-		must(s, err)
+		entry := testproc.Try(journal.Find(s.stateDir(), 1)).Or(s.t)
+		former := testproc.Try(json.MarshalIndent(entry, "", "  ")).Or(s.t)
 		must(s, os.WriteFile(entry.File, former, 0o600))
-		history, err := journal.Read(s.stateDir())
-		must(s, err)
+		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, s.tracker.Undo(t.Context(), history, 1))
 		s.checkLayout(oldShape)
 	})
@@ -117,10 +111,8 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps)
 			<-s.tracker.Ready()
-			history, err := journal.Read(s.stateDir())
-			must(s, err)
-			before, err := s.records.Load(nodeUUID)
-			must(s, err)
+			history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
+			before := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			s.placement.set(func(p *fakePlacement) {
 				p.lost = happened
 				p.onReshape = func() error {
@@ -146,8 +138,7 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 			writes := s.writes()
 			s.tracker.Refresh("a person asks")
 			synctest.Wait()
-			record, err := s.records.Load(nodeUUID)
-			must(s, err)
+			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			n := s.tracker.Status().Nodes[0]
 			switch {
 			case s.writes() != writes:
@@ -207,9 +198,8 @@ func TestUndo(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(t, r, dir)
 			}
-			history, err := journal.Read(dir)
-			check(t, err)
-			err = resourcetracker.Undo(t.Context(), r, r.log, nil, history, c.id)
+			history := testproc.Try(journal.Read(dir)).Or(t)
+			err := resourcetracker.Undo(t.Context(), r, r.log, nil, history, c.id)
 			var refused *resourcetracker.UndoError
 			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v", err)
@@ -238,9 +228,8 @@ func TestUndoNeedsTheRecord(t *testing.T) {
 		if content != "" {
 			check(t, records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake"}), os.WriteFile(records.Path(nodeUUID), []byte(content), 0o600))
 		}
-		history, err := journal.Read(dir)
-		check(t, err)
-		err = resourcetracker.Undo(t.Context(), r, r.log, records, history, 1)
+		history := testproc.Try(journal.Read(dir)).Or(t)
+		err := resourcetracker.Undo(t.Context(), r, r.log, records, history, 1)
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) || len(r.applied) == 1 != (err == nil) {
 			t.Errorf("with the record %q: %v, %d posted", content, err, len(r.applied))
 		}
@@ -255,8 +244,7 @@ func TestUndoBetweenPasses(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
 		s.checkLayout(newShape)
-		history, err := journal.Read(s.stateDir())
-		check(t, err)
+		history := testproc.Try(journal.Read(s.stateDir())).Or(t)
 		if !s.tracker.Reports(nodeUUID) || s.tracker.Reports(gpu) {
 			t.Error("the tracker does not know whose node it is")
 		}

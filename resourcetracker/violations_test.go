@@ -19,9 +19,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(root, "cn1"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(root, "cn1"))
 	held := providertree.Allocations{
 		"a": {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 10}, cell: {"VGPU": 1}}},
 		"b": {Resources: providertree.ProviderResources{root: {"VCPU": 9}}},
@@ -46,16 +44,12 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		{Problem: "no place", Concerns: []string{"consumer d, cn1"}},
 		{Problem: "and 3 more"},
 	}
-	if d := cmp.Diff(want, refused.ViolationGroups()); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff(want, refused.ViolationGroups()))
 	list := []string{
 		"consumer a, 10 MEMORY_MB and 2 VCPU of cn1: no domain", "consumer c, VCPU: no domain", "consumer a, 1 VGPU of resource provider " + cell + ": no device",
 		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "consumer d: no owner", "consumer d, cn1: no place", "and 3 more",
 	}
-	if d := cmp.Diff(list, refused.List()); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff(list, refused.List()))
 	for what, text := range map[string]string{"error": refused.Error(), "hints": refused.Hints()} {
 		for _, once := range []string{stale, pinned, "look", "former configuration"} {
 			if n := strings.Count(text, once); n != 1 {

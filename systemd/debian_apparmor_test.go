@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 //go:embed testdata/apparmor.sh
@@ -79,8 +81,7 @@ func (m *machine) emulate(t *testing.T) string {
 	defer cancel()
 	boot := func(name string) string {
 		t.Helper()
-		files, err := filepath.Glob(filepath.Join(m.root, "boot", name+"-*"))
-		must(t, err)
+		files := testproc.Try(filepath.Glob(filepath.Join(m.root, "boot", name+"-*"))).Or(t)
 		if len(files) != 1 {
 			t.Fatalf("%d files are /boot/%s-*", len(files), name)
 		}

@@ -5,6 +5,8 @@ package systemd_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The CPU of testCPUPower.
@@ -52,9 +54,7 @@ func testCPUPower(t *testing.T, m *machine) {
 		if reason == "" {
 			before = value
 		}
-		if now := strings.TrimSpace(m.run(t, "cat", kernelCPUs+file)); now != before {
-			t.Errorf("%s: %s is %q, want %q", when, file, now, before)
-		}
+		testproc.Equal(t, strings.TrimSpace(m.run(t, "cat", kernelCPUs+file)), before, "%s: %s is %q", when, file)
 	}
 	const readOnly, denied = "Read-only file system", "Permission denied"
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // restarted waits until systemd has restarted services more often than before.
@@ -154,12 +156,8 @@ func (m *machine) stays(t *testing.T, code int) {
 			}
 			return nil
 		})
-		if got := m.number(t, s.unit, "ExecMainStatus"); got != code {
-			t.Errorf("%s ended with %d, want %d", s.unit, got, code)
-		}
-		if n := m.number(t, s.unit, "NRestarts"); n != 0 {
-			t.Errorf("%s was restarted %d times", s.unit, n)
-		}
+		testproc.Equal(t, m.number(t, s.unit, "ExecMainStatus"), code, "%s ended with %d", s.unit)
+		testproc.Equal(t, m.number(t, s.unit, "NRestarts"), 0, "%s was restarted %d times", s.unit)
 		status, _ := m.try("systemctl", "--no-pager", "status", s.unit)
 		if !strings.Contains(status, fmt.Sprintf("status=%d/", code)) {
 			t.Errorf("systemctl status %s does not show the exit status %d:\n%s", s.unit, code, status)
@@ -296,8 +294,6 @@ func (m *machine) nothingRuns(t *testing.T) {
 		"mounts":              "awk '$5 ~ /compute-agent/' /proc/self/mountinfo",
 		"control groups":      "find /sys/fs/cgroup -name '*compute*agent*.s*' ! -name '*.slice'",
 	} {
-		if left := m.sh(t, script); left != "" {
-			t.Errorf("%s are left:\n%s", what, left)
-		}
+		testproc.Equal(t, m.sh(t, script), "", "%s are left:\n%s", what)
 	}
 }

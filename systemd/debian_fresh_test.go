@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestFreshMachine does on a small Debian what a newcomer does: it has git, make and Go, clones
@@ -25,10 +27,8 @@ func TestFreshMachine(t *testing.T) {
 	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
 	command(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,git,make,sudo,ca-certificates", "bookworm", root)
 	command(t, "cp", "-a", runtime.GOROOT(), filepath.Join(root, "usr/local/go")) //nolint:staticcheck // of the go command that runs this
-	modules, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
-	must(t, err)
-	source, err := filepath.Abs("..")
-	must(t, err)
+	modules := testproc.Try(exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()).Or(t)
+	source := testproc.Try(filepath.Abs("..")).Or(t)
 	m := &machine{root: root, name: nameOf(t), options: []string{
 		"--directory=" + root, "--bind-ro=" + strings.TrimSpace(string(modules)) + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
 	}}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // image is the name of an image: images are known by uuids.
@@ -89,9 +91,7 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 	m.guest.server = made.Server.ID
 	m.becomes(t, "ACTIVE")
 	m.guest.allocations = m.allocations(t)
-	if !strings.Contains(m.guest.allocations, "VCPU") {
-		t.Errorf("Placement has no allocations of the server: %s", m.guest.allocations)
-	}
+	testproc.Contains(t, m.guest.allocations, "VCPU", "Placement has no allocations of the server: %s")
 }
 
 // testReboot: all services come back with the machine. Its servers are off, as with Nova, and keep
@@ -171,8 +171,7 @@ func (m *machine) allocations(t *testing.T) string {
 	}
 	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+m.guest.server)
 	must(t, json.Unmarshal([]byte(out), &answer))
-	clean, err := json.Marshal(answer)
-	must(t, err)
+	clean := testproc.Try(json.Marshal(answer)).Or(t)
 	return string(clean)
 }
 

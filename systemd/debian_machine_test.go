@@ -193,9 +193,7 @@ func (m *machine) property(t *testing.T, unit, name string) string {
 // number is a property that is one.
 func (m *machine) number(t *testing.T, unit, name string) int {
 	t.Helper()
-	n, err := strconv.Atoi(m.property(t, unit, name))
-	must(t, err)
-	return n
+	return testproc.Try(strconv.Atoi(m.property(t, unit, name))).Or(t)
 }
 
 // journal is what a unit and systemd wrote about it, in this boot.
@@ -229,14 +227,12 @@ func (m *machine) makeGroup(t *testing.T) {
 	t.Helper()
 	hierarchy, err := exec.CommandContext(t.Context(), "findmnt", "--noheadings", "--first-only", "--types=cgroup2", "--output=TARGET").Output()
 	must(t, err)
-	groups, err := os.ReadFile("/proc/self/cgroup")
-	must(t, err)
+	groups := testproc.Try(os.ReadFile("/proc/self/cgroup")).Or(t)
 	_, ours, _ := strings.Cut("\n"+string(groups), "\n0::")
 	ours, _, _ = strings.Cut(ours, "\n")
 	group := filepath.Join(strings.TrimSpace(string(hierarchy)), ours, "units-"+m.name)
 	must(t, os.MkdirAll(group, 0o755))
-	m.group, err = os.Open(group)
-	must(t, err)
+	m.group = testproc.Try(os.Open(group)).Or(t)
 	t.Cleanup(func() {
 		m.kill()
 		_ = m.group.Close()
@@ -247,8 +243,7 @@ func (m *machine) makeGroup(t *testing.T) {
 // removeGroups removes a control group without processes, and those below it.
 func removeGroups(t *testing.T, group string) {
 	t.Helper()
-	entries, err := os.ReadDir(group)
-	must(t, err)
+	entries := testproc.Try(os.ReadDir(group)).Or(t)
 	for _, entry := range entries {
 		if entry.IsDir() {
 			removeGroups(t, filepath.Join(group, entry.Name()))

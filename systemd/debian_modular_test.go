@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 //go:embed testdata/modular-daemons.sh
@@ -76,9 +78,7 @@ func (m *machine) doctorSays(t *testing.T, lines ...string) {
 	t.Helper()
 	out, _ := m.try("compute-agent", "doctor")
 	for _, line := range lines {
-		if !strings.Contains(out, line) {
-			t.Errorf("doctor does not say %q:\n%s", line, out)
-		}
+		testproc.Contains(t, out, line, "doctor does not say %q:\n%s", line)
 	}
 }
 
@@ -93,15 +93,9 @@ func testModularChange(t *testing.T, m *machine) {
 		m.run(t, "systemctl", "enable", "--now", daemon+".socket", daemon+"-ro.socket", daemon+"-admin.socket")
 	}
 	m.healthy(t, services[0])
-	if after := m.tree(t); after != before {
-		t.Errorf("libvirtd:\n%s\nmodular daemons:\n%s", before, after)
-	}
-	if now := m.property(t, agentUnit, "MainPID"); now != pid {
-		t.Errorf("the agent was process %s, and is %s", pid, now)
-	}
-	if state := m.property(t, "libvirtd.service", "ActiveState"); state != "inactive" {
-		t.Errorf("libvirtd is %s", state)
-	}
+	testproc.Equal(t, m.tree(t), before, "libvirtd:\n%s\nmodular daemons:\n%s", before)
+	testproc.Equal(t, m.property(t, agentUnit, "MainPID"), pid, "the agent was process %s, and is %s", pid)
+	testproc.Equal(t, m.property(t, "libvirtd.service", "ActiveState"), "inactive", "libvirtd is %s")
 	m.doctorSays(t, "a daemon listens on /run/libvirt/virtqemud-sock-ro")
 }
 
@@ -154,9 +148,7 @@ func testModularRestarts(t *testing.T, m *machine) {
 	for _, daemon := range []string{"virtqemud", "virtnodedevd"} {
 		m.run(t, "systemctl", "restart", daemon+".service")
 		m.refreshed(t)
-		if after := m.domain(t); after != before {
-			t.Errorf("restart of %s: the guest was domain %s, and is %s", daemon, before, after)
-		}
+		testproc.Equal(t, m.domain(t), before, "restart of %s: the guest was domain %s, and is %s", daemon, before)
 	}
 	m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"reboot": {"type": "HARD"}}`)
 	eventually(t, "the guest to be another domain", func() error {
@@ -166,7 +158,5 @@ func testModularRestarts(t *testing.T, m *machine) {
 		return nil
 	})
 	m.becomes(t, "ACTIVE")
-	if now := m.property(t, agentUnit, "MainPID"); now != pid {
-		t.Errorf("the agent was process %s, and is %s", pid, now)
-	}
+	testproc.Equal(t, m.property(t, agentUnit, "MainPID"), pid, "the agent was process %s, and is %s", pid)
 }

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var packagesDir = flag.String("packages", "", "directory with two directories of deb packages: previous, and newer")
@@ -60,8 +62,7 @@ func packagesIn(t *testing.T, directory string) []string {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-	must(t, err)
+	debs := testproc.Try(filepath.Glob(filepath.Join(dir, "*.deb"))).Or(t)
 	if len(debs) != 6 {
 		t.Fatalf("-packages=%s: %d packages in %s, want 6; make test-install makes them", *packagesDir, len(debs), directory)
 	}
@@ -98,9 +99,7 @@ func (m *machine) idle(t *testing.T, when string) {
 		"started": "systemctl list-units --all --plain --no-legend 'compute-agent*' | awk '$3 != \"inactive\"'",
 		"enabled": "systemctl list-unit-files --no-legend --state=enabled,enabled-runtime,linked 'compute-agent*' || true; find /etc/systemd -name 'compute-agent*' -type l",
 	} {
-		if units := m.sh(t, script); units != "" {
-			t.Errorf("%s: units are %s:\n%s", when, what, units)
-		}
+		testproc.Equal(t, m.sh(t, script), "", "%s: units are %s:\n%s", when, what)
 	}
 	m.nothingRuns(t)
 }
@@ -147,12 +146,8 @@ func (m *machine) install(t *testing.T, dir string) {
 	if strings.Contains(agent, "The pass failed") || !strings.Contains(agent, "Finished the pass") {
 		t.Errorf("passes of the agent while %s was installed:\n%s", dir, agent)
 	}
-	if after := m.domain(t); after != domain {
-		t.Errorf("the guest is another process: domain %s, then %s", domain, after)
-	}
-	if after := m.allocations(t); after != m.guest.allocations {
-		t.Errorf("the allocations changed:\n%s\n%s", m.guest.allocations, after)
-	}
+	testproc.Equal(t, m.domain(t), domain, "the guest is another process: domain %s, then %s", domain)
+	testproc.Equal(t, m.allocations(t), m.guest.allocations, "the allocations changed:\n%s\n%s", m.guest.allocations)
 }
 
 func testPackagesUpgrade(t *testing.T, m *machine) {
@@ -188,9 +183,7 @@ func (m *machine) upgraded(t *testing.T) {
 	m.ownership(t, "after the upgrade")
 	m.states(t, "after the upgrade")
 	m.becomes(t, "ACTIVE")
-	if cells := m.sh(t, manage+"list"); !strings.Contains(cells, "cell1") {
-		t.Errorf("the API has no cell1 after the upgrade:\n%s", cells)
-	}
+	testproc.Contains(t, m.sh(t, manage+"list"), "cell1", "the API has no cell1 after the upgrade:\n%s")
 }
 
 // The databases in files that the newer release has upgraded are replaced with their copies.

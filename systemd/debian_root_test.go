@@ -61,8 +61,7 @@ func (d distribution) debootstrap(t *testing.T, root string) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "keyring.deb")
 		command(t, "curl", "--fail", "--silent", "--show-error", "--max-time", "60", "--output", file, d.mirror+"/"+d.keyring)
-		content, err := os.ReadFile(file)
-		must(t, err)
+		content := testproc.Try(os.ReadFile(file)).Or(t)
 		if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != d.keyringSum {
 			t.Fatalf("%s has the SHA-256 %s, and not %s", d.keyring, sum, d.keyringSum)
 		}
@@ -100,11 +99,7 @@ func freshRoot(t *testing.T) string {
 	cache := rootCache(t)
 	removeStale(t, cache)
 	root := filepath.Join(cache, "run-"+nameOf(t))
-	t.Cleanup(func() {
-		if err := os.RemoveAll(root); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(root)) })
 	command(t, "cp", "-a", "--reflink=auto", debianRoot(t, cache), root)
 	return root
 }
@@ -113,8 +108,7 @@ func freshRoot(t *testing.T) string {
 // one makes it.
 func cached(t *testing.T, cache, name, what string, fill func(part string)) string {
 	t.Helper()
-	lock, err := os.OpenFile(filepath.Join(cache, "lock-"+name), os.O_CREATE|os.O_RDWR, 0o600)
-	must(t, err)
+	lock := testproc.Try(os.OpenFile(filepath.Join(cache, "lock-"+name), os.O_CREATE|os.O_RDWR, 0o600)).Or(t)
 	defer func() { _ = lock.Close() }()
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	dir := filepath.Join(cache, name)
@@ -132,10 +126,8 @@ func cached(t *testing.T, cache, name, what string, fill func(part string)) stri
 // removeStale removes the roots and disks of processes that were killed.
 func removeStale(t *testing.T, cache string) {
 	t.Helper()
-	roots, err := filepath.Glob(filepath.Join(cache, "run-*"))
-	must(t, err)
-	disks, err := filepath.Glob(filepath.Join(cache, "disk-*"))
-	must(t, err)
+	roots := testproc.Try(filepath.Glob(filepath.Join(cache, "run-*"))).Or(t)
+	disks := testproc.Try(filepath.Glob(filepath.Join(cache, "disk-*"))).Or(t)
 	roots = append(roots, disks...)
 	for _, root := range roots {
 		pid := root[strings.LastIndexByte(root, '-')+1:]

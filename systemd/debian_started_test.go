@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const startedPage = "../docs/getting-started.md"
@@ -89,8 +90,7 @@ func chaptersOf(t *testing.T) []chapter {
 	for _, f := range golden.Files(t, startedPage) {
 		steps = append(steps, step{line: f.Line, machines: strings.Split(f.Places, ", "), file: &f})
 	}
-	page, err := os.ReadFile(startedPage)
-	must(t, err)
+	page := testproc.Try(os.ReadFile(startedPage)).Or(t)
 	var chapters []chapter
 	for i, line := range strings.Split(string(page), "\n") {
 		if title, is := strings.CutPrefix(line, "## "); is {
@@ -113,8 +113,7 @@ func chaptersOf(t *testing.T) []chapter {
 func startedMachine(t *testing.T, name string, number int) *machine {
 	t.Helper()
 	base := debianRoot(t, rootCache(t))
-	debs, err := filepath.Abs(filepath.Join(*packagesDir, "newer"))
-	must(t, err)
+	debs := testproc.Try(filepath.Abs(filepath.Join(*packagesDir, "newer"))).Or(t)
 	// Interfaces outside have these names: nothing that another run has left is in the way.
 	zone := fmt.Sprintf("s%d", os.Getpid())
 	m := &machine{name: name + "-" + zone, options: []string{

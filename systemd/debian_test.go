@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var withSystemd = flag.Bool("systemd", false, "boot a Debian with systemd and test the units in it; needs root")
@@ -143,9 +145,7 @@ func testInstall(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "daemon-reload")
 	units := "/usr/lib/systemd/system/compute-agent"
 	out := m.sh(t, "systemd-analyze verify --man=no "+units+"*.service "+units+"*.socket 2>&1")
-	if out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	testproc.Equal(t, out, "", "systemd-analyze verify: %s")
 	m.ownership(t, "right after the installation")
 }
 
@@ -175,9 +175,7 @@ func testStart(t *testing.T, m *machine) {
 		t.Errorf("Placement is %s before the first request", state)
 	}
 	m.healthy(t, services[1])
-	if state := m.property(t, placementUnit, "ActiveState"); state != "active" {
-		t.Errorf("Placement is %s after a request", state)
-	}
+	testproc.Equal(t, m.property(t, placementUnit, "ActiveState"), "active", "Placement is %s after a request")
 	m.run(t, "systemctl", "enable", "--now", cell0Unit, cell1Unit, apiUnit, agentUnit)
 	m.healthy(t, services...)
 	for unit, says := range map[string]string{

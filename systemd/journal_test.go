@@ -35,10 +35,7 @@ func startJournald(t *testing.T) *journald {
 	t.Helper()
 	dir := testproc.SocketDir(t)
 	path := filepath.Join(dir, "socket")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})).Or(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &journald{t: t, path: path, conn: conn}
 }
@@ -46,24 +43,14 @@ func startJournald(t *testing.T) *journald {
 // next is the next entry, in a datagram or in a file that came with one.
 func (j *journald) next() map[string]string {
 	j.t.Helper()
-	if err := j.conn.SetReadDeadline(time.Now().Add(testproc.Patience)); err != nil {
-		j.t.Fatal(err)
-	}
+	testproc.Check(j.t, j.conn.SetReadDeadline(time.Now().Add(testproc.Patience)))
 	data, control := make([]byte, 1<<20), make([]byte, 1024)
 	n, nc, _, _, err := j.conn.ReadMsgUnix(data, control)
-	if err != nil {
-		j.t.Fatal(err)
-	}
+	testproc.Check(j.t, err)
 	data = data[:n]
 	if nc > 0 {
-		messages, err := syscall.ParseSocketControlMessage(control[:nc])
-		if err != nil {
-			j.t.Fatal(err)
-		}
-		fds, err := syscall.ParseUnixRights(&messages[0])
-		if err != nil {
-			j.t.Fatal(err)
-		}
+		messages := testproc.Try(syscall.ParseSocketControlMessage(control[:nc])).Or(j.t)
+		fds := testproc.Try(syscall.ParseUnixRights(&messages[0])).Or(j.t)
 		seals, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GET_SEALS, 0)
 		if err != nil || seals&unix.F_SEAL_WRITE == 0 {
 			j.t.Errorf("the file is not sealed: %x, %v", seals, err)
@@ -114,10 +101,7 @@ func TestJournalEntries(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	server := startJournald(t)
 	var lost bytes.Buffer
-	w, err := NewJournal(server.path, "compute-agent", &lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := testproc.Try(NewJournal(server.path, "compute-agent", &lost)).Or(t)
 	defer func() { _ = w.Close() }()
 	log := zerolog.New(w).With().Timestamp().Logger()
 	huge := strings.Repeat("a long tale, ", 100_000)
@@ -142,9 +126,7 @@ func TestJournalEntries(t *testing.T) {
 	} {
 		c.log()
 		c.want["SYSLOG_IDENTIFIER"] = "compute-agent"
-		if d := cmp.Diff(c.want, server.next()); d != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, d)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, server.next()), "%s", c.name)
 	}
 	if lost.Len() > 0 {
 		t.Errorf("not delivered: %s", lost.String())
@@ -156,20 +138,13 @@ func TestJournalIsDown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	server := startJournald(t)
 	var fallback bytes.Buffer
-	w, err := NewJournal(server.path, "compute-agent", &fallback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := testproc.Try(NewJournal(server.path, "compute-agent", &fallback)).Or(t)
 	defer func() { _ = w.Close() }()
 	_ = server.conn.Close()
 	log := zerolog.New(w)
 	log.Info().Str("node", "cn1").Msg("Still logged.")
-	if _, err := w.Write([]byte("no JSON\n")); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still logged.\"}\nno JSON\n", fallback.String()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Try(w.Write([]byte("no JSON\n"))).Or(t)
+	testproc.Same(t, cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still logged.\"}\nno JSON\n", fallback.String()))
 	if _, err := NewJournal(server.path+"-none", "compute-agent", io.Discard); err == nil {
 		t.Error("a missing journal was opened")
 	}
@@ -177,18 +152,14 @@ func TestJournalIsDown(t *testing.T) {
 
 func TestStderrIsJournal(t *testing.T) {
 	var stderr syscall.Stat_t
-	if err := syscall.Fstat(2, &stderr); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Fstat(2, &stderr))
 	for stream, want := range map[string]bool{
 		"": false, "nonsense": false,
 		fmt.Sprintf("%d:%d", stderr.Dev, stderr.Ino):   true,
 		fmt.Sprintf("%d:%d", stderr.Dev, stderr.Ino+1): false,
 	} {
 		t.Setenv("JOURNAL_STREAM", stream)
-		if got := StderrIsJournal(); got != want {
-			t.Errorf("JOURNAL_STREAM=%q: %t", stream, got)
-		}
+		testproc.Equal(t, StderrIsJournal(), want, "JOURNAL_STREAM=%q: %t", stream)
 	}
 }
 
@@ -198,18 +169,10 @@ func FuzzJournalEntry(f *testing.F) {
 	f.Add("_x", "a\nb=c\n", "\n")
 	f.Add("", "\x00", "=")
 	f.Fuzz(func(t *testing.T, name, value, message string) {
-		line, err := json.Marshal(map[string]string{name: value, "message": message, "level": "info"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := testproc.Try(json.Marshal(map[string]string{name: value, "message": message, "level": "info"})).Or(t)
 		var said map[string]string
-		if err := json.Unmarshal(line, &said); err != nil {
-			t.Fatal(err)
-		}
-		entry, err := encode("x", line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal(line, &said))
+		entry := testproc.Try(encode("x", line)).Or(t)
 		got, err := parseEntry(entry)
 		if err != nil || got["MESSAGE"] != said["message"] || got["PRIORITY"] == "" {
 			t.Fatalf("%q, %v", got, err)
@@ -227,8 +190,6 @@ func BenchmarkJournalEncode(b *testing.B) {
 	line := []byte(`{"level":"info","driver":"libvirt","node":"cn1","failures":3,"error":"no route to host","message":"The pass failed."}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode("compute-agent", line); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(encode("compute-agent", line)).Or(b)
 	}
 }

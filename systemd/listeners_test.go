@@ -52,10 +52,7 @@ func serve() int {
 
 func activated(t *testing.T, names string, files ...*os.File) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testproc.Try(os.Executable()).Or(t)
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), roleVariable+"=service", "LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES="+names)
 	cmd.ExtraFiles = files
@@ -64,15 +61,9 @@ func activated(t *testing.T, names string, files ...*os.File) *exec.Cmd {
 
 func listeningFile(t *testing.T) (net.Addr, *os.File) {
 	t.Helper()
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})).Or(t)
 	t.Cleanup(func() { _ = l.Close() })
-	f, err := l.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testproc.Try(l.File()).Or(t)
 	t.Cleanup(func() { _ = f.Close() })
 	return l.Addr(), f
 }
@@ -82,14 +73,9 @@ func TestListenersByName(t *testing.T) {
 	addr, first := listeningFile(t)
 	_, second := listeningFile(t)
 	cmd := activated(t, "placement:other", first, second)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, cmd.Start())
 	// The socket was open before the service was: the connection waits.
-	conn, err := net.Dial("tcp", addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testproc.Try(net.Dial("tcp", addr.String())).Or(t)
 	answer, err := io.ReadAll(conn)
 	_ = conn.Close()
 	if waitErr := cmd.Wait(); err != nil || waitErr != nil {
@@ -103,10 +89,7 @@ func TestListenersByName(t *testing.T) {
 func TestListenersRejectOtherSockets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	_, good := listeningFile(t)
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testproc.Try(os.Create(filepath.Join(t.TempDir(), "file"))).Or(t)
 	defer func() { _ = file.Close() }()
 	out, err := activated(t, "placement:other", good, file).Output()
 	if err != nil || strings.TrimSpace(string(out)) != "error: true 0" {
@@ -128,9 +111,7 @@ func TestNoSocketActivation(t *testing.T) {
 func TestCredentialPath(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("x"), 0o400); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "token"), []byte("x"), 0o400))
 	if got, err := CredentialPath(dir, "token"); err != nil || got != filepath.Join(dir, "token") {
 		t.Errorf("%q, %v", got, err)
 	}

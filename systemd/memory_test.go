@@ -48,16 +48,10 @@ func TestMemoryMax(t *testing.T) {
 			root := t.TempDir()
 			for file, content := range tc.files {
 				path := filepath.Join(root, file)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				testproc.Check(t, os.WriteFile(path, []byte(content), 0o644))
 			}
-			if got := memoryMax(root); got != tc.want {
-				t.Errorf("got %d, want %d", got, tc.want)
-			}
+			testproc.Equal(t, memoryMax(root), tc.want, "got %d")
 		})
 	}
 }

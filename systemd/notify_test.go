@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,10 +22,7 @@ import (
 // manager is systemd's side: a datagram socket that NOTIFY_SOCKET names.
 func manager(t *testing.T, address string) *net.UnixConn {
 	t.Helper()
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})).Or(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", address)
 	return conn
@@ -34,14 +30,10 @@ func manager(t *testing.T, address string) *net.UnixConn {
 
 func receive(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(testproc.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, conn.SetReadDeadline(time.Now().Add(testproc.Patience)))
 	buf := make([]byte, 4096)
 	n, err := conn.Read(buf)
-	if err != nil {
-		t.Fatalf("nothing arrived: %v", err)
-	}
+	testproc.Checkf(t, err, "nothing arrived")
 	return string(buf[:n])
 }
 
@@ -71,13 +63,9 @@ func TestNotifications(t *testing.T) {
 				{n.Stopping, "ending drivers", "STOPPING=1\nSTATUS=ending drivers"},
 				{func(string) error { return n.ping() }, "", "WATCHDOG=1"},
 			} {
-				if err := step.send(step.text); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, step.send(step.text))
 				got := regexp.MustCompile(`USEC=[0-9]+`).ReplaceAllString(receive(t, conn), "USEC=N")
-				if diff := cmp.Diff(step.want, got); diff != "" {
-					t.Errorf("message (-want +got):\n%s", diff)
-				}
+				testproc.Samef(t, cmp.Diff(step.want, got), "message")
 			}
 		})
 	}
@@ -86,15 +74,10 @@ func TestNotifications(t *testing.T) {
 // The time of a reload is on the clock that systemd compares with, and rises.
 func TestReloadingSendsMonotonicTime(t *testing.T) {
 	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
-	n, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := testproc.Try(New()).Or(t)
 	var last int64
 	for range 3 {
-		if err := n.Reloading("reading the configuration"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, n.Reloading("reading the configuration"))
 		lines := strings.Split(receive(t, conn), "\n")
 		text, ok := strings.CutPrefix(lines[1], "MONOTONIC_USEC=")
 		usec, err := strconv.ParseInt(text, 10, 64)
@@ -102,9 +85,7 @@ func TestReloadingSendsMonotonicTime(t *testing.T) {
 			t.Fatalf("%q after %d: %v", lines[1], last, err)
 		}
 		last = usec
-		if lines[2] != "STATUS=reading the configuration" {
-			t.Errorf("status is %q", lines[2])
-		}
+		testproc.Equal(t, lines[2], "STATUS=reading the configuration", "status is %q")
 	}
 }
 
@@ -112,10 +93,7 @@ func TestReloadingSendsMonotonicTime(t *testing.T) {
 // whose next one may take two minutes, and none after the end of the start.
 func TestStartingExtendsTheTimeout(t *testing.T) {
 	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
-	n, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := testproc.Try(New()).Or(t)
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	n.now = func() time.Time { return now }
 	var sent []int
@@ -123,59 +101,41 @@ func TestStartingExtendsTheTimeout(t *testing.T) {
 	for second := range 60 {
 		n.send = func(message string) error { sent = append(sent, second); return send(message) }
 		if second == 45 {
-			if err := n.Ready(""); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, n.Ready(""))
 		}
 		for range 1000 {
-			if err := n.Starting(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, n.Starting())
 		}
 		now = now.Add(time.Second)
 	}
-	if want := []int{0, 10, 20, 30, 40, 45}; !slices.Equal(sent, want) {
-		t.Errorf("messages in seconds %v, want %v", sent, want)
-	}
+	testproc.EqualList(t, sent, []int{0, 10, 20, 30, 40, 45}, "messages in seconds %v")
 	for i := range sent {
 		want := "EXTEND_TIMEOUT_USEC=120000000"
 		if i == len(sent)-1 {
 			want = "READY=1"
 		}
-		if got := receive(t, conn); got != want {
-			t.Errorf("message %d is %q, want %q", i, got, want)
-		}
+		testproc.Equal(t, receive(t, conn), want, "message %d is %q", i)
 	}
 }
 
 func TestNotifierWithoutSystemd(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "1000000")
-	n, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := testproc.Try(New()).Or(t)
 	for name, n := range map[string]*Notifier{"no socket": n, "zero": {}, "nil": nil} {
 		if n.Enabled() || n.WatchdogInterval() != 0 {
 			t.Errorf("%s: enabled", name)
 		}
 		for _, err := range []error{n.Ready("x"), n.Reloading("x"), n.Stopping("x"), n.Status("x"), n.Starting()} {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			testproc.NoErrorf(t, err, "%s", name)
 		}
 	}
 }
 
 func TestLostNotification(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
-	n, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Ready("x"); !errors.Is(err, ErrNotify) {
-		t.Errorf("Ready: %v, want ErrNotify", err)
-	}
+	n := testproc.Try(New()).Or(t)
+	testproc.ErrorIs(t, n.Ready("x"), ErrNotify, "Ready: %v")
 	t.Setenv("NOTIFY_SOCKET", "vsock:2:1234")
 	if n, err := New(); !errors.Is(err, ErrNotify) || n.Enabled() {
 		t.Errorf("a socket of another kind: enabled %t, %v", n.Enabled(), err)
@@ -188,9 +148,7 @@ func TestLongStatusIsOneShortLine(t *testing.T) {
 	if len(line) > len("STATUS=")+maxStatus+len("…") || strings.Contains(line, "\n") {
 		t.Errorf("%d bytes", len(line))
 	}
-	if got := statusLine("bad \xff bytes"); got != "STATUS=bad ? bytes" {
-		t.Errorf("got %q", got)
-	}
+	testproc.Equal(t, statusLine("bad \xff bytes"), "STATUS=bad ? bytes", "got %q")
 }
 
 func TestWatchdogIsForThisProcessOnly(t *testing.T) {

@@ -20,10 +20,7 @@ import (
 // packaged returns the rows of packaging/files, with the sources that exist without a build.
 func packaged(t *testing.T) [][]string {
 	t.Helper()
-	content, err := os.ReadFile("../packaging/files")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile("../packaging/files")).Or(t)
 	var rows [][]string
 	for line := range strings.Lines(string(content)) {
 		fields := strings.Fields(line)
@@ -33,10 +30,7 @@ func packaged(t *testing.T) [][]string {
 		if len(fields) != 6 {
 			t.Fatalf("packaging/files: not six columns: %s", line)
 		}
-		sources, err := filepath.Glob(filepath.Join("..", fields[5]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sources := testproc.Try(filepath.Glob(filepath.Join("..", fields[5]))).Or(t)
 		built := strings.HasPrefix(fields[5], "bin/") || fields[2] == "generated"
 		if len(sources) == 0 && !built {
 			t.Errorf("packaging/files: %s does not exist", fields[5])
@@ -76,39 +70,28 @@ func TestEveryFileIsInOnePackage(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{"units", "config"} {
-		err := fs.WalkDir(os.DirFS("."), dir, func(name string, d fs.DirEntry, err error) error {
+		testproc.Check(t, fs.WalkDir(os.DirFS("."), dir, func(name string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && sources[filepath.Join("..", "systemd", name)] != 1 {
 				t.Errorf("systemd/%s is in %d packages, want 1", name, sources[filepath.Join("..", "systemd", name)])
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
 // Each package of packaging/files has a description, and is named like its file.
 func TestPackagesAreDescribed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	files, err := filepath.Glob("../packaging/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob("../packaging/*.yaml")).Or(t)
 	described := map[string]bool{}
 	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(file)).Or(t)
 		var p struct {
 			Name        string
 			Description string
 			Overrides   map[string]struct{ Depends []string }
 		}
-		if err := yaml.Unmarshal(content, &p); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		testproc.NoErrorf(t, yaml.Unmarshal(content, &p), "%s", file)
 		if p.Name+".yaml" != filepath.Base(file) || p.Description == "" || len(p.Overrides["deb"].Depends) == 0 || len(p.Overrides["rpm"].Depends) == 0 {
 			t.Errorf("%s: name %q; a description and dependencies for deb and rpm are required", file, p.Name)
 		}
@@ -130,27 +113,19 @@ func TestUnitsRunPackagedPrograms(t *testing.T) {
 		if filepath.Ext(row[5]) != ".service" {
 			continue
 		}
-		unit, err := os.ReadFile(row[5])
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := testproc.Try(os.ReadFile(row[5])).Or(t)
 		program := exec.FindSubmatch(unit)
 		if program == nil {
 			t.Fatalf("%s has no ExecStart=", row[5])
 		}
 		of := programs[string(program[1])]
-		description, err := os.ReadFile("../packaging/" + row[0] + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		description := testproc.Try(os.ReadFile("../packaging/" + row[0] + ".yaml")).Or(t)
 		if of == "" || (of != row[0] && !strings.Contains(string(description), of+" (= @VERSION@)")) {
 			t.Errorf("%s of package %s runs %s of package %q, on which it does not depend", row[5], row[0], program[1], of)
 		}
 		checked++
 	}
-	if checked != 5 {
-		t.Errorf("%d services", checked)
-	}
+	testproc.Equal(t, checked, 5, "%d services")
 }
 
 func TestPackageVersions(t *testing.T) {

@@ -24,24 +24,14 @@ func installed(t *testing.T) (dir string, services, all []string) {
 	t.Helper()
 	dir = t.TempDir()
 	binary := filepath.Join(dir, "compute-agent")
-	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := fs.ReadDir(Units, "units")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755))
+	entries := testproc.Try(fs.ReadDir(Units, "units")).Or(t)
 	for _, e := range entries {
-		content, err := fs.ReadFile(Units, "units/"+e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(fs.ReadFile(Units, "units/"+e.Name())).Or(t)
 		text := strings.ReplaceAll(string(content), "/usr/bin/compute-agent ", binary+" ")
 		text = strings.ReplaceAll(text, "/usr/libexec/compute-agent/plugins/compute-driver-libvirt ", binary+" ")
 		path := filepath.Join(dir, e.Name())
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(path, []byte(text), 0o644))
 		switch filepath.Ext(path) {
 		case ".service":
 			services, all = append(services, path), append(all, path)
@@ -58,9 +48,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 func TestUnitsVerify(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir, _, all := installed(t)
-	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	testproc.Samef(t, testproc.VerifyUnits(t, dir, all...), "systemd-analyze verify")
 }
 
 // Units of other packages are part of many machines, and some of them make systemd-analyze print
@@ -69,23 +57,13 @@ func TestUnitsVerifyAlone(t *testing.T) {
 	dir, _, all := installed(t)
 	elsewhere := t.TempDir()
 	wants := filepath.Join(elsewhere, "sysinit.target.wants")
-	if err := os.Mkdir(wants, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(wants, "other.service"), []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Mkdir(wants, 0o755))
+	testproc.Check(t, os.WriteFile(filepath.Join(wants, "other.service"), []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644))
 	t.Setenv("SYSTEMD_UNIT_PATH", elsewhere+":")
-	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	testproc.Samef(t, testproc.VerifyUnits(t, dir, all...), "systemd-analyze verify")
 	// It does read the units that it is given.
-	if err := os.WriteFile(all[0], []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out := testproc.VerifyUnits(t, dir, all...); !strings.Contains(out, "Nonsense") {
-		t.Errorf("a mistake in %s is not noticed: %q", all[0], out)
-	}
+	testproc.Check(t, os.WriteFile(all[0], []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644))
+	testproc.Contains(t, testproc.VerifyUnits(t, dir, all...), "Nonsense", "a mistake in %s is not noticed: %q", all[0])
 }
 
 func TestUnitsExposure(t *testing.T) {
@@ -107,7 +85,7 @@ func TestUnitsExposure(t *testing.T) {
 // systemd takes "Key=value # remark" as the value "value # remark".
 func TestUnitsHaveNoTrailingComments(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	err := fs.WalkDir(Units, "units", func(path string, d fs.DirEntry, err error) error {
+	testproc.Check(t, fs.WalkDir(Units, "units", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -124,10 +102,7 @@ func TestUnitsHaveNoTrailingComments(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // The services need these lines, which do not affect the score.
@@ -146,10 +121,7 @@ func TestServiceContract(t *testing.T) {
 		"compute-agent-domain-capabilities.service": {"User=compute-agent-libvirt", "PartOf=compute-agent.service", "PrivateNetwork=yes"},
 		"compute-agent-placement.socket":            {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
 	} {
-		content, err := fs.ReadFile(Units, "units/"+unit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(fs.ReadFile(Units, "units/"+unit)).Or(t)
 		for _, line := range lines {
 			if !strings.Contains("\n"+string(content), "\n"+line+"\n") {
 				t.Errorf("%s lacks %q", unit, line)
@@ -174,27 +146,19 @@ func TestUserAndDirectories(t *testing.T) {
 	dir, _, _ := installed(t)
 	root := t.TempDir()
 	for _, d := range []string{"etc", "usr/libexec", "var/lib"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	out, err := exec.CommandContext(t.Context(), sysusers, "--root="+root, filepath.Join(dir, "sysusers.conf")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("systemd-sysusers: %v\n%s", err, out)
 	}
-	passwd, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	passwd := testproc.Try(os.ReadFile(filepath.Join(root, "etc/passwd"))).Or(t)
 	for _, name := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell", "compute-agent-libvirt"} {
 		if !strings.Contains("\n"+string(passwd), "\n"+name+":") {
 			t.Errorf("no user %s: %s", name, passwd)
 		}
 	}
-	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := testproc.Try(os.ReadFile(filepath.Join(root, "etc/group"))).Or(t)
 	for line := range strings.Lines(string(group)) {
 		name, members, _ := strings.Cut(strings.TrimSpace(line), ":")
 		members = members[strings.LastIndex(members, ":")+1:]
@@ -217,9 +181,7 @@ func TestUserAndDirectories(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if info.Mode().Perm() != mode {
-			t.Errorf("/%s has mode %v, want %v", path, info.Mode().Perm(), mode)
-		}
+		testproc.Equal(t, info.Mode().Perm(), mode, "/%s has mode %v", path)
 	}
 }
 
@@ -231,9 +193,7 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 	_, services, _ := installed(t)
 	for _, service := range services {
 		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--json=short", service).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		var rows []struct {
 			Name string `json:"json_field"`
 			Set  *bool  `json:"set"`
@@ -261,18 +221,11 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 func TestInstancesDropIn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir, _, all := installed(t)
-	content, err := fs.ReadFile(Units, "units/instances.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(fs.ReadFile(Units, "units/instances.conf")).Or(t)
 	dropIn := filepath.Join(dir, "compute-agent.service.d", "instances.conf")
-	if err := os.MkdirAll(filepath.Dir(dropIn), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(filepath.Dir(dropIn), 0o755))
 	for text, want := range map[string]string{string(content): "", "[Service]\nNonsense=yes\n": "Nonsense"} {
-		if err := os.WriteFile(dropIn, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(dropIn, []byte(text), 0o644))
 		if out := testproc.VerifyUnits(t, dir, all...); (out == "") != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("systemd-analyze verify: %q, want %q in it", out, want)
 		}
@@ -291,26 +244,17 @@ func TestCPUPowerFiles(t *testing.T) {
 	dir, _, all := installed(t)
 	read := func(name string) string {
 		t.Helper()
-		text, err := fs.ReadFile(Units, "units/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(fs.ReadFile(Units, "units/"+name)).Or(t)
 		return string(text)
 	}
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		testproc.Check(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	dropIn := filepath.Join(dir, "compute-agent.service.d", "cpu-power.conf")
 	write(dropIn, read("cpu-power.conf"))
-	if out := testproc.VerifyUnits(t, dir, all...); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	testproc.Samef(t, testproc.VerifyUnits(t, dir, all...), "systemd-analyze verify")
 	write(dropIn, "[Service]\nNonsense=yes\n") // it is read
 	if out := testproc.VerifyUnits(t, dir, all...); !strings.Contains(out, "Nonsense") {
 		t.Errorf("systemd-analyze verify does not read the drop-in: %q", out)

@@ -41,9 +41,7 @@ func levels(t *testing.T, log string) []string {
 	var out []string
 	for line := range strings.Lines(log) {
 		var entry struct{ Level string }
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal([]byte(line), &entry))
 		out = append(out, entry.Level)
 	}
 	return out
@@ -58,9 +56,7 @@ func TestWatchdogPingsWhileLoopRuns(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 		defer cancel()
 		watched(&pings, &fail).Watchdog(ctx, time.Now, zerolog.New(&log))
-		if diff := cmp.Diff(seconds(0, 10, 20, 30, 40), pings); diff != "" {
-			t.Errorf("pings (-want +got):\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(seconds(0, 10, 20, 30, 40), pings), "pings")
 		if log.Len() != 0 {
 			t.Errorf("log: %s", log.String())
 		}
@@ -85,19 +81,13 @@ func TestWatchdogStopsWithHeartbeat(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 75*time.Second)
 		defer cancel()
 		watched(&pings, &fail).Watchdog(ctx, beat, zerolog.New(&log))
-		if diff := cmp.Diff(seconds(0, 10, 20, 30, 60, 70), pings); diff != "" {
-			t.Errorf("pings (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{"error", "info"}, levels(t, log.String())); diff != "" {
-			t.Errorf("levels (-want +got):\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(seconds(0, 10, 20, 30, 60, 70), pings), "pings")
+		testproc.Samef(t, cmp.Diff([]string{"error", "info"}, levels(t, log.String())), "levels")
 		var first struct {
 			Killed float64 `json:"until_killed"`
 		}
 		line, _, _ := strings.Cut(log.String(), "\n")
-		if err := json.Unmarshal([]byte(line), &first); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal([]byte(line), &first))
 		if got := time.Duration(first.Killed) * time.Millisecond; got != 20*time.Second {
 			t.Errorf("the log announces the kill in %v, want 20s", got)
 		}
@@ -113,9 +103,7 @@ func TestWatchdogLogsLostPings(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()
 		watched(&pings, &fail).Watchdog(ctx, time.Now, zerolog.New(&log))
-		if diff := cmp.Diff([]string{"warn", "warn"}, levels(t, log.String())); diff != "" {
-			t.Errorf("levels (-want +got):\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff([]string{"warn", "warn"}, levels(t, log.String())), "levels")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func testAggregates(t *testing.T, e engine) {
@@ -17,10 +18,8 @@ func testAggregates(t *testing.T, e engine) {
 	wants[[]apidb.Aggregate](t, "none")(s.Aggregates(ctx))(nil)
 	_, err := s.CreateAggregate(ctx, "", nil)
 	wantError(t, "without a name", err, apidb.ErrInvalid)
-	one, err := s.CreateAggregate(ctx, "one", map[string]string{apidb.ZoneKey: "z1"})
-	must(t, err)
-	two, err := s.CreateAggregate(ctx, "Zwei ä", nil)
-	must(t, err)
+	one := testproc.Try(s.CreateAggregate(ctx, "one", map[string]string{apidb.ZoneKey: "z1"})).Or(t)
+	two := testproc.Try(s.CreateAggregate(ctx, "Zwei ä", nil)).Or(t)
 	_, err = s.CreateAggregate(ctx, "one", nil)
 	wantError(t, "the same name", err, apidb.ErrExists)
 	if one.ID == two.ID || one.UUID == two.UUID || one.Zone() != "z1" || two.Zone() != "" {
@@ -52,11 +51,10 @@ func testAggregates(t *testing.T, e engine) {
 
 	add := func(id int64, hosts ...string) apidb.Aggregate {
 		t.Helper()
-		a, err := s.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		a := testproc.Try(s.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 			a.Hosts = append(a.Hosts, hosts...)
 			return nil
-		})
-		must(t, err)
+		})).Or(t)
 		return a
 	}
 	one.Hosts, two.Hosts = []string{"h2", "h1"}, []string{"h1"}
@@ -69,13 +67,12 @@ func testAggregates(t *testing.T, e engine) {
 		t.Errorf("zones %v", zones)
 	}
 
-	changed, err := s.ChangeAggregate(ctx, one.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	changed := testproc.Try(s.ChangeAggregate(ctx, one.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		a.Name, a.Hosts = "renamed", []string{"h3", "h2"}
 		delete(a.Metadata, apidb.ZoneKey)
 		a.Metadata["ssd"] = ""
 		return nil
-	})
-	must(t, err)
+	})).Or(t)
 	one.Name, one.Hosts, one.Metadata, one.UpdatedAt = "renamed", []string{"h2", "h3"}, map[string]string{"ssd": ""}, new(start)
 	wants[apidb.Aggregate](t, "changed")(s.Aggregate(ctx, one.ID))(one)
 	if changed.Hosts = one.Hosts; changed.UpdatedAt == nil || !changed.UpdatedAt.Equal(start) {
@@ -84,11 +81,10 @@ func testAggregates(t *testing.T, e engine) {
 
 	wantError(t, "deleting one with hosts", s.DeleteAggregate(ctx, one.ID), apidb.ErrInUse)
 	wantError(t, "deleting none", s.DeleteAggregate(ctx, 99), apidb.ErrNotFound)
-	_, err = s.ChangeAggregate(ctx, one.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	testproc.Try(s.ChangeAggregate(ctx, one.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		a.Hosts = nil
 		return nil
-	})
-	must(t, err)
+	})).Or(t)
 	must(t, s.DeleteAggregate(ctx, one.ID))
 	wantError(t, "deleting again", s.DeleteAggregate(ctx, one.ID), apidb.ErrNotFound)
 	wants[[]apidb.Aggregate](t, "what is left")(s.Aggregates(ctx))([]apidb.Aggregate{two})
@@ -136,8 +132,7 @@ func testAggregateChangesAtOnce(t *testing.T, e engine) {
 		})
 	}
 	all.Wait()
-	found, err := stores[0].Aggregates(ctx)
-	must(t, err)
+	found := testproc.Try(stores[0].Aggregates(ctx)).Or(t)
 	hosts := slices.Sorted(slices.Values(append(slices.Clone(found[0].Hosts), found[1].Hosts...)))
 	if len(hosts) != 10 || len(slices.Compact(hosts)) != 10 {
 		t.Errorf("ten hosts were added to one zone each: %v", hosts)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // rowCounts counts rows in the database itself.
@@ -54,9 +55,7 @@ func testCreateServers(t *testing.T, e engine) {
 	other.UUID = ""
 	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.RequestSpec{other}, nil), apidb.ErrInvalid)
 	wantError(t, "two projects", s.CreateServers(ctx, []apidb.RequestSpec{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
-	if got := rowCounts(t, s); got != "2|2|2|0" {
-		t.Errorf("after refusals there are %s rows", got)
-	}
+	testproc.Equal(t, rowCounts(t, s), "2|2|2|0", "after refusals there are %s rows")
 }
 
 func testCreateServersCheck(t *testing.T, e engine) {
@@ -70,12 +69,8 @@ func testCreateServersCheck(t *testing.T, e engine) {
 	if err != refusal { //nolint:errorlint // returned as it is
 		t.Errorf("got %v, want the very error of check", err)
 	}
-	if diff := cmp.Diff(apidb.Counts{Instances: 1, Cores: 2, RAM: 512, Known: 1}, saw); diff != "" {
-		t.Error(diff)
-	}
-	if got := rowCounts(t, s); got != "2|2|0|0" {
-		t.Errorf("after the refusal there are %s rows", got)
-	}
+	testproc.Same(t, cmp.Diff(apidb.Counts{Instances: 1, Cores: 2, RAM: 512, Known: 1}, saw))
+	testproc.Equal(t, rowCounts(t, s), "2|2|0|0", "after the refusal there are %s rows")
 }
 
 // testQuotaIsExact: of many boots at the same time, as many pass as the quota has capacity for.
@@ -139,9 +134,7 @@ func testLifeOfABuild(t *testing.T, e engine) {
 
 	must(t, s.Built(ctx, "a"))
 	must(t, s.Built(ctx, "a"))
-	if got := rowCounts(t, s); got != "1|1|0|0" {
-		t.Errorf("there are %s rows", got)
-	}
+	testproc.Equal(t, rowCounts(t, s), "1|1|0|0", "there are %s rows")
 	// A late caller gets ErrPlaced and not ErrGone: the allocations are the cell's.
 	must(t, s.Place(ctx, "a", cellUUID(2)))
 	wantError(t, "placing in another cell, late", s.Place(ctx, "a", cellUUID(1)), apidb.ErrPlaced)
@@ -159,9 +152,7 @@ func testBuiltInCell0(t *testing.T, e engine) {
 	must(t, s.Place(ctx, "a", apidb.Cell0UUID))
 	must(t, s.Built(ctx, "a"))
 	must(t, s.Built(ctx, "a"))
-	if got := rowCounts(t, s); got != "1|1|0|1" {
-		t.Errorf("there are %s rows", got)
-	}
+	testproc.Equal(t, rowCounts(t, s), "1|1|0|1", "there are %s rows")
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 }
 

@@ -114,8 +114,7 @@ func TestKill(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=storm|%s|r%d", childEnv, path, round))
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		must(t, err)
+		out := testproc.Try(cmd.StdoutPipe()).Or(t)
 		must(t, cmd.Start())
 		lines := bufio.NewReader(out)
 		for n := 0; ; n++ {

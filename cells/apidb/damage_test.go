@@ -58,16 +58,14 @@ func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "api.db")
 			content(t, path)
-			before, err := os.ReadFile(path)
-			must(t, err)
+			before := testproc.Try(os.ReadFile(path)).Or(t)
 			for way, open := range openers {
 				err := open(path)
 				wantError(t, way, err, apidb.ErrSchema)
 				if err != nil && (!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "choose another path")) {
 					t.Errorf("%s: the error does not say where and what to do: %v", way, err)
 				}
-				after, err := os.ReadFile(path)
-				must(t, err)
+				after := testproc.Try(os.ReadFile(path)).Or(t)
 				if beside, _ := filepath.Glob(path + "?*"); !bytes.Equal(before, after) || len(beside) > 0 {
 					t.Errorf("%s: the file was changed, or others were made: %v", way, beside)
 				}
@@ -81,9 +79,7 @@ func TestUnreachable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	_, err := apidb.Open(ctx, t.TempDir(), apidb.Options{})
 	wantError(t, "a directory in the file's place", err, apidb.ErrUnavailable)
-	if err == nil || !strings.Contains(err.Error(), "a directory is in its place") {
-		t.Errorf("got %v", err)
-	}
+	testproc.ErrorHas(t, err, "a directory is in its place", "got %v")
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	_, err = apidb.Open(ctx, filepath.Join(file, "api.db"), apidb.Options{})
@@ -101,9 +97,7 @@ func TestUnreachable(t *testing.T) {
 		}
 		output := openUnprivileged(t, path)
 		for _, want := range []string{"it cannot be written", "check the owner and mode"} {
-			if !strings.Contains(output, want) {
-				t.Errorf("another user's error does not say %q: %s", want, output)
-			}
+			testproc.Contains(t, output, want, "another user's error does not say %q: %s", want)
 		}
 		return
 	}
@@ -123,8 +117,7 @@ func TestFilesArePrivate(t *testing.T) {
 	defer shut(t, s)
 	withCells(t, s, 1)
 	for _, name := range []string{"api.db", "api.db-wal", "api.db-lock", "."} {
-		info, err := os.Stat(filepath.Join(dir, name))
-		must(t, err)
+		info := testproc.Try(os.Stat(filepath.Join(dir, name))).Or(t)
 		if info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v", name, info.Mode())
 		}
@@ -172,11 +165,9 @@ func TestDamage(t *testing.T) {
 	withCells(t, s, 1)
 	fill(t, path, 1000, 1)
 	shut(t, s)
-	info, err := os.Stat(path)
-	must(t, err)
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
-	_, err = io.Copy(io.NewOffsetWriter(f, 4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
+	info := testproc.Try(os.Stat(path)).Or(t)
+	f := testproc.Try(os.OpenFile(path, os.O_WRONLY, 0)).Or(t)
+	_, err := io.Copy(io.NewOffsetWriter(f, 4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
 	must(t, errors.Join(err, f.Close()))
 	again, err := apidb.Open(ctx, path, apidb.Options{})
 	if err == nil {
@@ -184,9 +175,7 @@ func TestDamage(t *testing.T) {
 		_ = again.Close() // it may say again that the file is damaged
 	}
 	wantError(t, "a damaged file", err, apidb.ErrUnavailable)
-	if err == nil || !strings.Contains(err.Error(), "restore a backup") {
-		t.Errorf("the error does not say what to do: %v", err)
-	}
+	testproc.ErrorHas(t, err, "restore a backup", "the error does not say what to do: %v")
 }
 
 // TestDamagedRow: the error names a row with invalid JSON.
@@ -199,9 +188,7 @@ func TestDamagedRow(t *testing.T) {
 	wantError(t, "specification", err, apidb.ErrUnavailable)
 	_, err = s.BuildRequests(ctx, "", 0)
 	wantError(t, "build request", err, apidb.ErrUnavailable)
-	if err == nil || !strings.Contains(err.Error(), "server a") {
-		t.Errorf("the error does not name the server: %v", err)
-	}
+	testproc.ErrorHas(t, err, "server a", "the error does not name the server: %v")
 }
 
 // TestContext: who gives up learns that, and nothing is written.
@@ -226,8 +213,7 @@ func TestContext(t *testing.T) {
 // openUnprivileged opens the database in a process of another user, and returns its output.
 func openUnprivileged(t *testing.T, path string) string {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
+	self := testproc.Try(os.Executable()).Or(t)
 	binary := filepath.Join(filepath.Dir(path), "child")
 	content, err := os.ReadFile(self) //nolint:gosec // this very binary
 	must(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // testDatabasesOfCells: what is noted of one answer after the other, each asked for when all before
@@ -47,20 +48,17 @@ func testDatabasesOfCells(t *testing.T, e engine) {
 				if step.accepted {
 					must(t, s.AcceptCell(ctx, cell, seen))
 				}
-				known, err := s.CellDatabases(ctx)
-				must(t, err)
+				known := testproc.Try(s.CellDatabases(ctx)).Or(t)
 				before := known[cell]
 				before.CellUUID = cell
-				now, err := s.SawCell(ctx, before, seen)
-				must(t, err)
+				now := testproc.Try(s.SawCell(ctx, before, seen)).Or(t)
 				if now.Known != (apidb.CellMark{Epoch: step.known, Revision: step.highest}) || (now.Suspect != nil) != (step.suspect != "") || now.Suspect != nil && now.Suspect.Epoch != step.suspect {
 					t.Errorf("step %d, %+v: %+v, suspect %+v", i+1, step, now, now.Suspect)
 				}
 				if (now.Suspect == nil) != before.Fits(seen) {
 					t.Errorf("step %d, %+v: Suspect contradicts Fits", i+1, step)
 				}
-				again, err := s.CellDatabases(ctx)
-				must(t, err)
+				again := testproc.Try(s.CellDatabases(ctx)).Or(t)
 				if d := cmp.Diff(map[string]apidb.CellDatabase{cell: now}, again); d != "" {
 					t.Errorf("step %d, %+v: what is read is not what was returned (-returned +read):\n%s", i+1, step, d)
 				}
@@ -77,9 +75,7 @@ func testOutOfOrderRevisionsAreIgnored(t *testing.T, e engine) {
 	cell := cellUUID(1)
 	see := func(before apidb.CellDatabase, epoch string, revision int64) apidb.CellDatabase {
 		t.Helper()
-		now, err := s.SawCell(ctx, before, apidb.CellMark{Epoch: epoch, Revision: revision})
-		must(t, err)
-		return now
+		return testproc.Try(s.SawCell(ctx, before, apidb.CellMark{Epoch: epoch, Revision: revision})).Or(t)
 	}
 	none := apidb.CellDatabase{CellUUID: cell}
 	first := see(none, "a", 5)
@@ -111,10 +107,8 @@ func testDatabasesOfCellsRefused(t *testing.T, e engine) {
 	wantError(t, "seeing a cell that is not there", err, apidb.ErrNotFound)
 
 	// What is suspect stays so when the process ends, and goes with the cell.
-	one, err := s.SawCell(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, good)
-	must(t, err)
-	_, err = s.SawCell(ctx, one, apidb.CellMark{Epoch: "a", Revision: 1})
-	must(t, err)
+	one := testproc.Try(s.SawCell(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, good)).Or(t)
+	testproc.Try(s.SawCell(ctx, one, apidb.CellMark{Epoch: "a", Revision: 1})).Or(t)
 	must(t, s.AcceptCell(ctx, cellUUID(2), good))
 	shut(t, s)
 	s = open(t, path, apidb.Options{})

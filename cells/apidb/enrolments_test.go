@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // node is the uuid of a test's compute node.
@@ -20,8 +21,7 @@ func node(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 // enrol changes an enrolment without conditions.
 func enrol(t testing.TB, s database, e apidb.Enrolment) {
 	t.Helper()
-	got, err := s.ChangeEnrolment(ctx, e.Host, func(was *apidb.Enrolment) error { *was = e; return nil })
-	must(t, err)
+	got := testproc.Try(s.ChangeEnrolment(ctx, e.Host, func(was *apidb.Enrolment) error { *was = e; return nil })).Or(t)
 	wants[apidb.Enrolment](t, "what was written")(got, nil)(e)
 }
 
@@ -201,9 +201,7 @@ func testOverlappingNamesAtOnce(t *testing.T, e engine) {
 			}
 			wantError(t, names[i], err, apidb.ErrExists)
 		}
-		if won != 1 {
-			t.Errorf("round %d: %d of them were invited", round, won)
-		}
+		testproc.Equal(t, won, 1, "round %d: %d of them were invited", round)
 	}
 }
 

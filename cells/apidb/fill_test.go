@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // filled is the uuid of a row of fill's.
@@ -84,9 +85,7 @@ func BenchmarkMappings(b *testing.B) {
 	})
 	b.Run("one", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := s.Mapping(ctx, filled(77777)); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(s.Mapping(ctx, filled(77777))).Or(b)
 		}
 	})
 }

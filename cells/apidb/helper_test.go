@@ -44,10 +44,7 @@ type database struct {
 
 func open(t fatal, name string, o apidb.Options) database {
 	t.Helper()
-	s, err := apidb.Open(ctx, name, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(apidb.Open(ctx, name, o)).Or(t)
 	return database{s, name}
 }
 
@@ -85,9 +82,7 @@ func (e engine) processes(t *testing.T) []database {
 	for i := range made {
 		all.Go(func() {
 			s, err := apidb.Open(ctx, name, apidb.Options{})
-			if err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, err)
 			made[i] = database{s, name}
 		})
 	}
@@ -114,9 +109,7 @@ func fresh(t *testing.T) database {
 
 func shut(t testing.TB, s database) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, s.Close())
 }
 
 // TestStore runs what holds for all databases on each engine.
@@ -160,18 +153,14 @@ func wants[T any](t testing.TB, what string) func(got T, err error) func(want T)
 		must(t, err)
 		return func(want T) {
 			t.Helper()
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", what, diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 		}
 	}
 }
 
 func wantError(t testing.TB, what string, got, want error) {
 	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
+	testproc.ErrorIs(t, got, want, "%s: got %v", what)
 }
 
 // cellUUID is the uuid of a test's cell; the number 0 is cell0.
@@ -181,9 +170,7 @@ func cellUUID(n int) string { return fmt.Sprintf("%08d-0000-0000-0000-0000000000
 func withCells(t fatal, s database, n int) {
 	t.Helper()
 	for i := range n + 1 {
-		if _, err := s.CreateCell(ctx, apidb.Cell{UUID: cellUUID(i), Name: fmt.Sprint("cell", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i)}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(s.CreateCell(ctx, apidb.Cell{UUID: cellUUID(i), Name: fmt.Sprint("cell", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i)})).Or(t)
 	}
 }
 
@@ -250,14 +237,11 @@ func execute(t testing.TB, name string, statements ...string) {
 // ask returns the rows of a query as text, with a line between the columns.
 func ask(t testing.TB, name, query string) (out []string) {
 	t.Helper()
-	db, err := connect(name)
-	must(t, err)
+	db := testproc.Try(connect(name)).Or(t)
 	defer func() { must(t, db.Close()) }()
-	rows, err := db.Query(query)
-	must(t, err)
+	rows := testproc.Try(db.Query(query)).Or(t)
 	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	must(t, err)
+	columns := testproc.Try(rows.Columns()).Or(t)
 	for rows.Next() {
 		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
 		for i := range values {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func uuids(ms []apidb.Mapping) (out []string) {
@@ -26,9 +27,7 @@ func uuids(ms []apidb.Mapping) (out []string) {
 func wantUUIDs(t testing.TB, what string, ms []apidb.Mapping, err error, want ...string) {
 	t.Helper()
 	must(t, err)
-	if diff := gocmp.Diff(want, uuids(ms)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, uuids(ms)), "%s", what)
 }
 
 // testNotDeletedByCellAndProject has the assertions of Nova's
@@ -115,8 +114,7 @@ func testQueued(t *testing.T, e engine) {
 	ms, err = s.Unmigrated(ctx, cellUUID(1), 0)
 	wantUUIDs(t, "not migrated, after all were", ms, err)
 	wants[[]string](t, "cells that are not migrated, after all were")(s.UnmigratedCells(ctx))(nil)
-	got, err := s.MappingsOf(ctx, []string{"a", "b", "not there"})
-	must(t, err)
+	got := testproc.Try(s.MappingsOf(ctx, []string{"a", "b", "not there"})).Or(t)
 	if len(got) != 2 || !got["a"].Queued() || got["b"].Queued() || got["b"].QueuedForDelete == nil {
 		t.Errorf("got %+v", got)
 	}
@@ -124,8 +122,7 @@ func testQueued(t *testing.T, e engine) {
 	before := *got["a"].UpdatedAt
 	now = now.Add(time.Minute)
 	must(t, s.SetQueued(ctx, map[string]bool{"a": true, "b": true}))
-	got, err = s.MappingsOf(ctx, []string{"a", "b"})
-	must(t, err)
+	got = testproc.Try(s.MappingsOf(ctx, []string{"a", "b"})).Or(t)
 	if !got["a"].UpdatedAt.Equal(before) || !got["b"].UpdatedAt.Equal(now) {
 		t.Errorf("updated_at is %v and %v", got["a"].UpdatedAt, got["b"].UpdatedAt)
 	}
@@ -157,16 +154,13 @@ func testMany(t *testing.T, e engine) {
 	}
 	must(t, s.SetQueued(ctx, queued))
 	all := slices.Collect(maps.Keys(queued))
-	got, err := s.MappingsOf(ctx, all)
-	must(t, err)
+	got := testproc.Try(s.MappingsOf(ctx, all)).Or(t)
 	for uuid, m := range got {
 		if m.QueuedForDelete == nil || *m.QueuedForDelete != queued[uuid] {
 			t.Fatalf("%s is %+v", uuid, m)
 		}
 	}
-	if len(got) != n {
-		t.Errorf("got %d mappings", len(got))
-	}
+	testproc.Equal(t, len(got), n, "got %d mappings")
 }
 
 // testMappingsAreMerged compares the merge with sorting all there is.
@@ -222,8 +216,7 @@ func testMappingsAreMerged(t *testing.T, e engine) {
 		if f.Limit > 0 && len(rows) > f.Limit {
 			rows = rows[:f.Limit]
 		}
-		got, err := s.Mappings(ctx, f)
-		must(t, err)
+		got := testproc.Try(s.Mappings(ctx, f)).Or(t)
 		if diff := gocmp.Diff(uuids(rows), uuids(got)); diff != "" {
 			t.Fatalf("%+v (-want +got):\n%s", f, diff)
 		}

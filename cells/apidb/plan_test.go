@@ -16,15 +16,8 @@ import (
 // TestPlans: what is asked often reads neither a whole table of servers nor sorts.
 func TestPlans(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := testproc.Try(Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})).Or(t)
+	defer func() { testproc.NoError(t, s.Close()) }()
 	d := s.kit.Dialect
 	ofProject, args := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, []int64{1})[0].after(nil)
 	ofCell, cellArgs := pages(d, MappingFilter{Living: true, Limit: 1000}, []int64{1})[0].after(nil)
@@ -51,9 +44,7 @@ func TestPlans(t *testing.T) {
 			err = row.Scan(&id, &parent, &unused, &detail)
 			return detail, err
 		}, "EXPLAIN QUERY PLAN "+c.query, c.args...)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
+		testproc.Checkf(t, err, "%s", c.name)
 		text := strings.Join(plan, "\n")
 		if !strings.Contains(text, c.index) || strings.Contains(text, "SCAN m") || strings.Contains(text, "SCAN b") || strings.Contains(text, "TEMP B-TREE") {
 			t.Errorf("%s: want %s, without a scan of servers and without sorting:\n%s", c.name, c.index, text)
@@ -64,15 +55,8 @@ func TestPlans(t *testing.T) {
 // TestPromises: what is acknowledged is on the disk, references hold, and readers cannot write.
 func TestPromises(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := testproc.Try(Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})).Or(t)
+	defer func() { testproc.NoError(t, s.Close()) }()
 	for _, c := range []struct {
 		db            *sql.DB
 		pragma, value string

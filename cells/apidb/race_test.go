@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // testOneDecision: several schedulers that do not know of each other and the owner, at the same
@@ -98,8 +99,7 @@ func testOneDecision(t *testing.T, e engine) {
 		if len(wins)+abandoned != 1 {
 			t.Fatalf("placed in %v and abandoned %d times: not one decision", wins, abandoned)
 		}
-		m, err := s.Mapping(ctx, uuid)
-		must(t, err)
+		m := testproc.Try(s.Mapping(ctx, uuid)).Or(t)
 		if abandoned == 1 {
 			if m.CellUUID != "" || !m.Queued() || refused > 0 {
 				t.Fatalf("abandoned, and the mapping is %+v; %d owners got ErrPlaced", m, refused)

@@ -22,9 +22,7 @@ func testUpgrade(t *testing.T, e engine) {
 	for name, upgrade := range map[string]func(path string) error{
 		"by the command": func(path string) error {
 			had, err := apidb.Migrate(ctx, path, 0)
-			if had != 1 {
-				t.Errorf("the database had %d steps", had)
-			}
+			testproc.Equal(t, had, 1, "the database had %d steps")
 			return err
 		},
 		"by opening": func(path string) error {
@@ -100,8 +98,7 @@ func old(t *testing.T, e engine) string {
 // shown is how an error names a database: without a password.
 func shown(t testing.TB, name string) string {
 	t.Helper()
-	address, err := sqldb.ParseAddress(name)
-	must(t, err)
+	address := testproc.Try(sqldb.ParseAddress(name)).Or(t)
 	return address.String()
 }
 
@@ -112,9 +109,7 @@ func TestUpgradeIsWhole(t *testing.T) {
 	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)", "CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)") // what step 2 makes last
 	_, err := apidb.Migrate(ctx, path, 0)
 	wantError(t, "an upgrade that fails", err, apidb.ErrSchema)
-	if err == nil || !strings.Contains(err.Error(), "step 2") {
-		t.Errorf("the error does not say which step failed: %v", err)
-	}
+	testproc.ErrorHas(t, err, "step 2", "the error does not say which step failed: %v")
 	if has, _, err := apidb.Version(ctx, path); err != nil || has != 1 {
 		t.Errorf("the database has had %d steps, %v", has, err)
 	}
@@ -161,9 +156,7 @@ func TestNewerSchema(t *testing.T) {
 	execute(t, path, "PRAGMA user_version = 99")
 	_, err := apidb.Open(ctx, path, apidb.Options{})
 	wantError(t, "opening", err, apidb.ErrSchema)
-	if err == nil || !strings.Contains(err.Error(), "newer program") {
-		t.Errorf("the error does not say that a newer program was here: %v", err)
-	}
+	testproc.ErrorHas(t, err, "newer program", "the error does not say that a newer program was here: %v")
 	_, err = apidb.OpenAndUpgrade(ctx, path, apidb.Options{})
 	wantError(t, "upgrading", err, apidb.ErrSchema)
 	if has, _, err := apidb.Version(ctx, path); err != nil || has != 99 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func testServerGroups(t *testing.T, e engine) {
@@ -38,9 +39,7 @@ func testServerGroups(t *testing.T, e engine) {
 	})
 	wantError(t, "one too many", err, full)
 	wants[int64](t, "how many")(s.CountServerGroups(ctx, "p"))(saw)
-	if saw != 2 {
-		t.Errorf("the check saw %d", saw)
-	}
+	testproc.Equal(t, saw, 2, "the check saw %d")
 
 	in := func(group string, uuids ...string) (servers []apidb.RequestSpec) {
 		for _, uuid := range uuids {
@@ -61,9 +60,7 @@ func testServerGroups(t *testing.T, e engine) {
 		saw = has.GroupMembers
 		return full
 	}), full)
-	if saw != 2 {
-		t.Errorf("the check saw %d members of the user", saw)
-	}
+	testproc.Equal(t, saw, 2, "the check saw %d members of the user")
 	one.Members = []string{"s2", "s1", "s4"}
 	wants[apidb.ServerGroup](t, "with members")(s.ServerGroup(ctx, one.UUID))(one)
 	wants[apidb.ServerGroup](t, "of a member")(s.ServerGroupOf(ctx, "s1"))(one)

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func testQuotas(t *testing.T, e engine) {
@@ -82,14 +83,11 @@ func testFlavorChangesAtOnce(t *testing.T, e engine) {
 				f.ExtraSpecs = specs
 				return nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, err)
 		})
 	}
 	all.Wait()
-	f, err := s.Flavor(ctx, "1")
-	must(t, err)
+	f := testproc.Try(s.Flavor(ctx, "1")).Or(t)
 	if len(f.ExtraSpecs) != 20 {
 		t.Errorf("20 extra specs were set, and there are %v", f.ExtraSpecs)
 	}

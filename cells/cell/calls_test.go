@@ -143,9 +143,7 @@ func TestRefusals(t *testing.T) {
 	if got := w.send("POST", "/v1/servers/query", `{"limit":1}`, func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") }); got.Code != 200 {
 		t.Errorf("JSON is refused: %s", got.Body)
 	}
-	if got := w.send("HEAD", "/v1/cell", nil); got.Code != 200 {
-		t.Errorf("HEAD: %d", got.Code)
-	}
+	testproc.Equal(t, w.send("HEAD", "/v1/cell", nil).Code, 200, "HEAD: %d")
 }
 
 // brokenStore is a store of which some calls fail.

@@ -20,10 +20,7 @@ import (
 func TestFollowWakes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	waits(t, func(t *testing.T, w *world, asked *atomic.Int64) {
-		another, err := cell.New(cell.Config{Store: w.store, Auth: cell.NoAuth(), Now: w.clock})
-		if err != nil {
-			t.Fatal(err)
-		}
+		another := testproc.Try(cell.New(cell.Config{Store: w.store, Auth: cell.NoAuth(), Now: w.clock})).Or(t)
 		change := func(n int, host string) {
 			t.Helper()
 			s := building(n, host)
@@ -45,9 +42,7 @@ func TestFollowWakes(t *testing.T) {
 			same(t, "its work", wants(t, work), map[int]cellwire.Want{n: cellwire.WantPresent})
 			return time.Since(began)
 		}
-		if d := elapsed(1); d != 80*time.Second {
-			t.Errorf("without Follow the host was woken after %v", d)
-		}
+		testproc.Equal(t, elapsed(1), 80*time.Second, "without Follow the host was woken after %v")
 		ctx, cancel := context.WithCancel(t.Context())
 		followed := make(chan struct{})
 		go func() {
@@ -64,9 +59,7 @@ func TestFollowWakes(t *testing.T) {
 		asked.Store(0)
 		change(3, "h2")
 		time.Sleep(5 * time.Second)
-		if n := asked.Load(); n != 0 {
-			t.Errorf("the database was asked %d times for a host without changes", n)
-		}
+		testproc.Equal(t, asked.Load(), 0, "the database was asked %d times for a host without changes")
 		<-polled
 		cancel()
 		<-followed

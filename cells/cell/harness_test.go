@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // template is what databases of the cell of the tests begin as.
@@ -82,9 +83,7 @@ func (w *world) open(change ...func(*cell.Config)) {
 
 func (w *world) close() {
 	w.t.Helper()
-	if err := w.store.Close(); err != nil {
-		w.t.Error(err)
-	}
+	testproc.NoError(w.t, w.store.Close())
 }
 
 func (w *world) clock() time.Time {
@@ -142,9 +141,7 @@ func do[T any](w *world, method, target string, body any) (answer T) {
 	}
 	decoder := json.NewDecoder(got.Body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&answer); err != nil {
-		w.t.Fatalf("%s %s: %v", method, target, err)
-	}
+	testproc.Checkf(w.t, decoder.Decode(&answer), "%s %s", method, target)
 	return answer
 }
 
@@ -157,9 +154,7 @@ func (w *world) refused(status int, code cellwire.Code, method, target string, b
 func refusal(t testing.TB, got *httptest.ResponseRecorder, status int, code cellwire.Code) string {
 	t.Helper()
 	var e cellwire.Error
-	if err := json.Unmarshal(got.Body.Bytes(), &e); err != nil {
-		t.Errorf("the refusal is %q: %v", got.Body, err)
-	}
+	testproc.NoErrorf(t, json.Unmarshal(got.Body.Bytes(), &e), "the refusal is %q", got.Body)
 	if got.Code != status || e.Code != code || e.Message == "" {
 		t.Errorf("answered %d %s, want %d %s", got.Code, got.Body, status, code)
 	}
@@ -219,9 +214,7 @@ func (w *world) server(n int) cellwire.Server {
 // report sends one report and wants it taken.
 func (w *world) report(host string, r cellwire.Report) {
 	w.t.Helper()
-	if why := w.reports(host, r); why[0] != "" {
-		w.t.Errorf("%s reported %+v: refused: %s", host, r, why[0])
-	}
+	testproc.Equal(w.t, w.reports(host, r)[0], "", "%s reported %+v: refused: %s", host, r)
 }
 
 func (w *world) reports(host string, r ...cellwire.Report) []string {
@@ -244,9 +237,7 @@ func wants(t testing.TB, work cellwire.Work) map[int]cellwire.Want {
 	got := map[int]cellwire.Want{}
 	for _, item := range work.Items {
 		var n int
-		if _, err := fmt.Sscanf(strings.TrimPrefix(item.Server.UUID, sid(0)[:24]), "%x", &n); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(fmt.Sscanf(strings.TrimPrefix(item.Server.UUID, sid(0)[:24]), "%x", &n)).Or(t)
 		got[n] = item.Want
 	}
 	return got
@@ -254,9 +245,7 @@ func wants(t testing.TB, work cellwire.Work) map[int]cellwire.Want {
 
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 }
 
 // call does a call on a server by its short name.

@@ -187,9 +187,7 @@ func TestHostsSeeOnlyTheirServers(t *testing.T) {
 		t.Errorf("a foreign server is refused with %q, one that is not there with %q: that tells something", foreign, unknown)
 	}
 	same(t, "what h1 may not change", []cellwire.Server{w.server(2), w.server(3), w.server(4)}, before)
-	if got := w.server(1).VMState; got != cellwire.VMActive {
-		t.Errorf("its own server is %s", got)
-	}
+	testproc.Equal(t, w.server(1).VMState, cellwire.VMActive, "its own server is %s")
 }
 
 // TestDrain: disabling a service is a change for its host and stops nothing.
@@ -275,9 +273,7 @@ func TestRestoreOnADownHost(t *testing.T) {
 		t.Error("a report about the shutdown was taken for one about the restore")
 	}
 	item := w.work("h1", 0, "").Items[0]
-	if item.Want != cellwire.WantRunning {
-		t.Errorf("the wish is %s", item.Want)
-	}
+	testproc.Equal(t, item.Want, cellwire.WantRunning, "the wish is %s")
 	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerRunning, Revision: item.Server.Revision})
 	if got := w.server(1); got.VMState != cellwire.VMActive || got.TaskState != "" || got.PowerState != plugins.PowerRunning {
 		t.Errorf("restored: %+v", got)

@@ -49,9 +49,7 @@ func TestAuthorizationOfEachCall(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h1", "agent", "h1")+
 		tokenLine("t-h2", "agent", "h2")+tokenLine("t-both", "agent,compute-api", "h1")+tokenLine("t-admin", "admin,reader", "h1")), "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	type client struct {
 		name   string
 		change func(*http.Request)
@@ -99,9 +97,7 @@ func TestAuthorizationOfEachCall(t *testing.T) {
 func TestRejectionsAreRateLimited(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-api", "compute-api", "nova")+tokenLine("t-h2", "agent", "h2")), "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for name, c := range map[string]struct {
 		auth   cell.Auth
 		target string
@@ -123,9 +119,7 @@ func TestRejectionsAreRateLimited(t *testing.T) {
 				t.Errorf("3 refusals, and the log is %s", said)
 			}
 			for _, part := range c.says {
-				if !strings.Contains(said, part) {
-					t.Errorf("no %s in %s", part, said)
-				}
+				testproc.Contains(t, said, part, "no %s in %s", part)
 			}
 			w.pass(time.Minute)
 			if send(t, w.cell, "GET", c.target, nil, c.change); strings.Count(w.log.String(), "Rejected a request") != 2 {

@@ -4,7 +4,6 @@ package cell_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -73,9 +72,7 @@ func TestObserver(t *testing.T) {
 		"other  404 0s",
 		"POST /v1/servers/states 413 0s",
 	}
-	if d := cmp.Diff(want, s.lines); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, s.lines))
 }
 
 // breaks is a store that panics.
@@ -88,12 +85,8 @@ func TestObserverOfAMistake(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer, c.Store = s, breaks{c.Store} })
-	if got := w.send("GET", "/v1/cell", nil); got.Code != http.StatusInternalServerError {
-		t.Error(got.Code)
-	}
-	if d := cmp.Diff([]string{"GET /v1/cell 500 0s"}, s.lines); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Equal(t, w.send("GET", "/v1/cell", nil).Code, http.StatusInternalServerError, "%v")
+	testproc.Same(t, cmp.Diff([]string{"GET /v1/cell 500 0s"}, s.lines))
 }
 
 // damaged is a store in which one server cannot be read.
@@ -108,18 +101,14 @@ func (damaged) Server(context.Context, string, celldb.Moment) (cellwire.Server, 
 func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, func(c *cell.Config) { c.Store = damaged{c.Store} })
-	if err := w.cell.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, w.cell.Check(t.Context()))
 	do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
 	for _, path := range []string{"/v1/servers/" + sid(1), "/v1/cell", "/v1/services", "/v1/servers/" + sid(1), "/v1/survey"} {
 		if got := w.send("GET", path, nil); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
 	}
-	if err := w.cell.Check(t.Context()); !errors.Is(err, celldb.ErrDamaged) {
-		t.Errorf("readiness is %v", err)
-	}
+	testproc.ErrorIs(t, w.cell.Check(t.Context()), celldb.ErrDamaged, "readiness is %v")
 	if n := strings.Count(w.log.String(), `"level":"error"`); n != 1 {
 		t.Errorf("%d lines: %s", n, w.log.String())
 	}
@@ -131,9 +120,7 @@ func TestWaiting(t *testing.T) {
 	w := begin(t)
 	w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"})
 	first := do[cellwire.Work](w, "GET", "/v1/hosts/h1/work?after=0&wait=0", nil)
-	if n := w.cell.Waiting(); n != 0 {
-		t.Errorf("%d wait after an answer", n)
-	}
+	testproc.Equal(t, w.cell.Waiting(), 0, "%d wait after an answer")
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -143,7 +130,5 @@ func TestWaiting(t *testing.T) {
 	testproc.Eventually(t, testproc.Patience, "a request waits", testproc.True(func() bool { return w.cell.Waiting() == 1 }))
 	end()
 	<-ended
-	if n := w.cell.Waiting(); n != 0 {
-		t.Errorf("%d wait after the client went away", n)
-	}
+	testproc.Equal(t, w.cell.Waiting(), 0, "%d wait after the client went away")
 }

@@ -50,14 +50,8 @@ func serviceIdentity(name string, names ...string) pki.Identity {
 func denied(t *testing.T, lines string) *pki.DenyFile {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "denied")
-	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := pki.OpenDenyFile(path, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
+	testproc.Check(t, os.WriteFile(path, []byte(lines), 0o600))
+	return testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 }
 
 // TestCertificatesAreWhatTheySay: a certificate that says what it is, is that, whatever its names.
@@ -104,10 +98,7 @@ func TestCertificatesAreWhatTheySay(t *testing.T) {
 			}
 		})
 	}
-	tokens, err := osapi.ReadTokens(strings.NewReader(tokenLine("t-h9", "agent", "h9")), "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := testproc.Try(osapi.ReadTokens(strings.NewReader(tokenLine("t-h9", "agent", "h9")), "tokens")).Or(t)
 	w = begin(t, func(c *cell.Config) { c.Auth, c.Denied = cell.Tokens(tokens), list })
 	refusal(t, w.send("PUT", "/v1/hosts/h9", cellwire.HostReport{Version: "1"}, withToken("t-h9")), 403, cellwire.CodeForbidden)
 }
@@ -159,9 +150,7 @@ func TestStolenHost(t *testing.T) {
 			if n := answer.Nodes[0]; len(answer.Nodes) != 1 || n.Host != "h1" || !n.Mapped {
 				t.Errorf("the nodes: %+v", answer.Nodes)
 			}
-			if !strings.Contains(w.log.String(), "A node of a host gets no new servers there") {
-				t.Errorf("the log: %s", w.log.String())
-			}
+			testproc.Contains(t, w.log.String(), "A node of a host gets no new servers there", "the log: %s")
 		})
 	}
 }
@@ -214,14 +203,11 @@ func TestStreamsOfRefusedHostsEnd(t *testing.T) {
 		_, err := io.Copy(io.Discard, end)
 		ended <- err
 	})
-	end, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testproc.Try(s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 7)).Or(t)
 	defer func() { _ = end.Close() }()
 	<-begun
 	refuses.Store(true)
-	_, err = io.ReadAll(end)
+	_, err := io.ReadAll(end)
 	var refused *cellwire.Error
 	if !errors.As(err, &refused) || refused.Code != cellwire.CodeForbidden {
 		t.Errorf("the end of the compute API: %v", err)
@@ -256,9 +242,7 @@ func TestHostsAreBounded(t *testing.T) {
 	w.register("h1")
 	large := `{"version":"` + strings.Repeat("x", 1<<20) + `"}`
 	refusal(t, w.send("PUT", "/v1/hosts/h2", large), 413, cellwire.CodeTooLarge)
-	if n := strings.Count(w.log.String(), "A host sends too many requests"); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
+	testproc.Equal(t, strings.Count(w.log.String(), "A host sends too many requests"), 1, "logged %d times")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.cell.ForgetNodes(ctx) // it ends with its context

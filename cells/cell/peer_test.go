@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -85,24 +84,16 @@ func TestPeer(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			auth, err := cell.Peer(c.api, c.agents, "h1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			auth := testproc.Try(cell.Peer(c.api, c.agents, "h1")).Or(t)
 			w := begin(t, func(config *cell.Config) { config.Auth = auth })
 			path := listenPeers(t, w.cell, auth)
 			for _, one := range c.clients {
 				for target, want := range map[string]int{"/v1/services": one.api, "/v1/hosts/" + one.host + "/work": one.work} {
 					conn, err := connectAs(t.Context(), one.uid, path)
-					if err != nil {
-						t.Fatalf("uid %d cannot connect: %v", one.uid, err)
-					}
+					testproc.Checkf(t, err, "uid %d cannot connect", one.uid)
 					transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
 					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cell"+target, nil)
-					got, err := transport.RoundTrip(r)
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := testproc.Try(transport.RoundTrip(r)).Or(t)
 					_ = got.Body.Close()
 					// Of calls that are allowed, those of an unknown host are answered 404.
 					if allowed := got.StatusCode != http.StatusForbidden && got.StatusCode != http.StatusUnauthorized; allowed != (want == 200) || got.StatusCode >= 500 {
@@ -118,29 +109,18 @@ func TestPeer(t *testing.T) {
 func listenPeers(t *testing.T, handler http.Handler, auth cell.Auth) (path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "peer") // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(dir, 0o711))
 	path = filepath.Join(dir, "run", "cell.sock")
-	l, err := osapi.ListenPeers(t.Context(), "unix://"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := auth.CheckListen(l.Addr()); err != nil {
-		t.Error(err)
-	}
+	l := testproc.Try(osapi.ListenPeers(t.Context(), "unix://"+path)).Or(t)
+	testproc.NoError(t, auth.CheckListen(l.Addr()))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- (&osapi.Server{Handler: handler, Logger: zerolog.Nop()}).Serve(ctx, l) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-ended)
 	})
 	return path
 }
@@ -148,21 +128,12 @@ func listenPeers(t *testing.T, handler http.Handler, auth cell.Auth) (path strin
 // TestPeerElsewhere: without a unix socket there is no user to ask for.
 func TestPeerElsewhere(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	auth, err := cell.Peer([]string{"0"}, []string{strconv.Itoa(os.Geteuid())}, "h1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	auth := testproc.Try(cell.Peer([]string{"0"}, []string{strconv.Itoa(os.Geteuid())}, "h1")).Or(t)
 	for _, address := range []net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{Port: 1}} {
-		if err := auth.CheckListen(address); err == nil || !strings.Contains(err.Error(), "unix:///PATH") {
-			t.Errorf("%s: %v", address, err)
-		}
+		testproc.ErrorHas(t, auth.CheckListen(address), "unix:///PATH", "%s: %v", address)
 	}
 	w := begin(t, func(config *cell.Config) { config.Auth = auth })
 	w.refused(401, cellwire.CodeUnauthorized, "GET", "/v1/services", nil)
-	if _, err := cell.Peer([]string{"no-such-user-here"}, nil, "h1"); err == nil || !strings.Contains(err.Error(), "api_users") {
-		t.Errorf("an unknown user: %v", err)
-	}
-	if _, err := cell.Peer(nil, []string{"-1"}, "h1"); err == nil || !strings.Contains(err.Error(), "agent_users") {
-		t.Errorf("no uid: %v", err)
-	}
+	testproc.Try(cell.Peer([]string{"no-such-user-here"}, nil, "h1")).ErrorHas(t, "api_users", "an unknown user: %v")
+	testproc.Try(cell.Peer(nil, []string{"-1"}, "h1")).ErrorHas(t, "agent_users", "no uid: %v")
 }

@@ -50,17 +50,13 @@ func (w *world) othersServers() map[string]int {
 	}
 	step := func(n int, step cellwire.MigrationStep) {
 		w.t.Helper()
-		if _, err := w.store.Step(context.Background(), sid(500+n), step, moment); err != nil {
-			w.t.Fatal(err)
-		}
+		testproc.Try(w.store.Step(context.Background(), sid(500+n), step, moment)).Or(w.t)
 	}
 	migrates := func(n int, wanted, chosen string) {
 		w.t.Helper()
 		active(n)
 		q := cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold, Host: wanted}
-		if _, err := w.store.Migrate(context.Background(), sid(n), q, moment); err != nil {
-			w.t.Fatal(err)
-		}
+		testproc.Try(w.store.Migrate(context.Background(), sid(n), q, moment)).Or(w.t)
 		if chosen != "" {
 			step(n, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: chosen, Node: chosen + "-node", NodeUUID: nodeUUID(chosen)}})
 		}
@@ -101,9 +97,7 @@ func (w *world) agents() {
 	w.cell, err = cell.New(cell.Config{
 		Store: w.store, Auth: cell.MutualTLS([]string{"api"}), Version: "1.2.3", StreamWait: time.Minute, Now: w.clock, Logger: zerolog.Nop(),
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testproc.Check(w.t, err)
 }
 
 // upgrading is a request for a stream.
@@ -126,10 +120,7 @@ func (w *world) answer(method string, p probe, names ...string) string {
 	words := strings.NewReplacer(names...)
 	got := w.send(method, words.Replace(p.path), words.Replace(p.body), withIdentity(who), upgrading)
 	got.Header().Del(osapi.HeaderRequestID) // of chance
-	header, err := json.Marshal(got.Header())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	header := testproc.Try(json.Marshal(got.Header())).Or(w.t)
 	text := fmt.Sprintf("%d %s\n%s", got.Code, header, got.Body)
 	for i := 0; i < len(names); i += 2 {
 		text = strings.ReplaceAll(text, names[i+1], names[i])

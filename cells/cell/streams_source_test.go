@@ -40,9 +40,7 @@ func TestStreamsToTheSourceOfAMigration(t *testing.T) {
 	s := newStreaming(t, 0)
 	store := &arriving{Store: s.store, host: "h2"}
 	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	web := httptest.NewServer(c)
 	t.Cleanup(func() { c.CloseStreams(); web.Close() })
 	s.urls[0] = web.URL
@@ -73,17 +71,10 @@ func TestStreamsToTheSourceOfAMigration(t *testing.T) {
 	refused("h2", cellwire.CodeNotFound)
 	migration.Type = cellwire.MigrationCold
 
-	end, err := client.OpenSource(t.Context(), "h2", sid(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testproc.Try(client.OpenSource(t.Context(), "h2", sid(1))).Or(t)
 	defer func() { _ = end.Close() }()
-	if _, err := io.WriteString(end, "disk"); err != nil {
-		t.Fatal(err)
-	}
-	if err := end.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(end, "disk")).Or(t)
+	testproc.Check(t, end.CloseWrite())
 	if got, err := io.ReadAll(end); err != nil || string(got) != "DISK" {
 		t.Errorf("%q, %v", got, err)
 	}

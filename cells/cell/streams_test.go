@@ -65,10 +65,7 @@ func newStreaming(t *testing.T, asked int, change ...func(*cell.Config)) *stream
 
 func (s *streaming) client(url string) *cellclient.Client {
 	s.t.Helper()
-	c, err := cellclient.New(cellclient.Config{URL: url, Cell: "cell1"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := testproc.Try(cellclient.New(cellclient.Config{URL: url, Cell: "cell1"})).Or(s.t)
 	s.t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -129,18 +126,11 @@ func TestStreams(t *testing.T) {
 				offers <- o
 				shout(o, end)
 			})
-			end, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			end := testproc.Try(s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 7)).Or(t)
 			defer func() { _ = end.Close() }()
 			text := strings.Repeat("hello ", 50_000) // several frames
-			if _, err := io.WriteString(end, text); err != nil {
-				t.Fatal(err)
-			}
-			if err := end.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(io.WriteString(end, text)).Or(t)
+			testproc.Check(t, end.CloseWrite())
 			got, err := io.ReadAll(end)
 			if err != nil || string(got) != strings.ToUpper(text) {
 				t.Errorf("%d bytes, %v", len(got), err)
@@ -179,10 +169,7 @@ func TestStreamEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			how <- c.agent
-			end, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsoleLog, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			end := testproc.Try(s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsoleLog, 0)).Or(t)
 			defer func() { _ = end.Close() }()
 			if c.here != nil {
 				c.here(end)
@@ -229,10 +216,7 @@ func TestStreamsAreRefused(t *testing.T) {
 		status("a stream that is open", err, 404)
 		end.Abort(&cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: <-offered})
 	})
-	end, err := s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := testproc.Try(s.api.OpenStream(t.Context(), sid(1), cellwire.PurposeConsole, 0)).Or(t)
 	offered <- "done"
 	_, err = io.Copy(io.Discard, end)
 	status("what the agent says", err, 409)
@@ -291,7 +275,5 @@ func TestStreamsWithoutAgent(t *testing.T) {
 		opened <- err
 	}()
 	s.agent(1, shout)
-	if err := <-opened; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-opened)
 }

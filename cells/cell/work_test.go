@@ -69,9 +69,7 @@ func TestWorkWaits(t *testing.T) {
 		do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(1), building(1, "h1"))
 		w.register("h1")
 		synctest.Wait()
-		if n := asked.Load(); n != 1 {
-			t.Errorf("the database was asked %d times while there was nothing new", n)
-		}
+		testproc.Equal(t, asked.Load(), 1, "the database was asked %d times while there was nothing new")
 		do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/release", nil)
 		work := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes())
 		same(t, "its work", wants(t, work), map[int]cellwire.Want{1: cellwire.WantPresent})
@@ -84,9 +82,7 @@ func TestWorkWaits(t *testing.T) {
 		if waited := time.Since(began); waited != 90*time.Second || len(quiet.Items) != 0 || quiet.Complete || quiet.Revision < work.Revision {
 			t.Errorf("after %v: %+v", waited, quiet)
 		}
-		if asked.Load() != 4 {
-			t.Errorf("the database was asked %d times", asked.Load())
-		}
+		testproc.Equal(t, asked.Load(), 4, "the database was asked %d times")
 	})
 }
 

@@ -91,9 +91,7 @@ func TestRequests(t *testing.T) {
 			if _, err := test.call(t.Context(), client); err != nil {
 				t.Error(err)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(test.want, got))
 		})
 	}
 	t.Run("answers about something else", func(t *testing.T) {
@@ -120,20 +118,15 @@ func TestAnotherCell(t *testing.T) {
 	}))
 	defer web.Close()
 	for _, name := range []string{"", "a b\n/é"} {
-		client, err := cellclient.New(cellclient.Config{URL: web.URL, Cell: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = client.Server(t.Context(), uuid)
+		client := testproc.Try(cellclient.New(cellclient.Config{URL: web.URL, Cell: name})).Or(t)
+		_, err := client.Server(t.Context(), uuid)
 		var failure *cellclient.Failure
 		if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || !strings.Contains(err.Error(), `this is the cell "b"`) {
 			t.Errorf("meaning %q: %v", name, err)
 		}
 		client.CloseIdle()
 	}
-	if diff := cmp.Diff([]string{"", "a%20b%0A%2F%C3%A9"}, named); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"", "a%20b%0A%2F%C3%A9"}, named))
 }
 
 func TestDiscard(t *testing.T) {
@@ -166,9 +159,7 @@ func TestManyStatesAreAskedForInParts(t *testing.T) {
 	if err != nil || len(states) != 3 {
 		t.Errorf("%d states, %v", len(states), err)
 	}
-	if diff := cmp.Diff([]int{1000, 1000, 500}, sizes); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]int{1000, 1000, 500}, sizes))
 }
 
 func TestInvalidNamesAreRejected(t *testing.T) {

@@ -39,10 +39,7 @@ func serve(t *testing.T, h http.HandlerFunc) *cellclient.Client {
 
 func connect(t *testing.T, c cellclient.Config) *cellclient.Client {
 	t.Helper()
-	client, err := cellclient.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testproc.Try(cellclient.New(c)).Or(t)
 	t.Cleanup(client.CloseIdle)
 	return client
 }
@@ -163,9 +160,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	if err := client.Freed(t.Context(), uuid); err == nil {
 		t.Fatal("no error")
 	}
-	if n := requests.Load(); n != 1 {
-		t.Errorf("%d requests", n)
-	}
+	testproc.Equal(t, requests.Load(), 1, "%d requests")
 }
 
 func TestRefusals(t *testing.T) {
@@ -203,10 +198,7 @@ func TestRefusals(t *testing.T) {
 
 func TestConnectionRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	closed := listener.Addr().String()
 	_ = listener.Close()
 	for _, url := range []string{"http://" + closed, "https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {
@@ -245,9 +237,7 @@ func TestServerWithoutTLS(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	for scheme, sent := range map[string]bool{"http": true, "https": false} {
 		client := connect(t, cellclient.Config{URL: scheme + "://" + listener.Addr().String()})
@@ -369,22 +359,15 @@ func TestConnectionsAreKept(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := connect(t, cellclient.Config{URL: server.URL + "/"})
 	for range 10 {
-		if _, err := client.Cell(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(client.Cell(t.Context())).Or(t)
 	}
-	if n := connections.Load(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
+	testproc.Equal(t, connections.Load(), 1, "%d connections")
 }
 
 func TestUnixSocketAndCredentials(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.sock")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testproc.Try(net.Listen("unix", path)).Or(t)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Auth-Token") != "secret" {
 			answer(401, `{"code":"unauthorized","message":"no token"}`)(w, r)

@@ -99,9 +99,7 @@ func TestHungProcess(t *testing.T) {
 			answer(http.StatusOK, okInfo)(w, r)
 			return w.Result(), nil
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		for i := range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := client.Cell(ctx)

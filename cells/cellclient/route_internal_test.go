@@ -26,8 +26,6 @@ func TestRoute(t *testing.T) {
 		"/v1/hosts/cn1.example.org/streams/a-name": "/v1/hosts/{host}/streams/{id}",
 		"/v1/hosts/cn1/arrivals/" + uuid:           "/v1/hosts/{host}/arrivals/{uuid}",
 	} {
-		if got := route(path); got != want {
-			t.Errorf("%s is %s, want %s", path, got, want)
-		}
+		testproc.Equal(t, route(path), want, "%s is %s", path)
 	}
 }

@@ -15,10 +15,7 @@ import (
 // TestStreamOfAContextThatIsOver: it is an error, and no stream that does not exist.
 func TestStreamOfAContextThatIsOver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	c, err := cellclient.New(cellclient.Config{URL: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(cellclient.New(cellclient.Config{URL: "http://127.0.0.1:1"})).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s, err := c.OpenStream(ctx, "6a6f7f6e-0000-4000-8000-000000000001", cellwire.PurposeConsole, 0); s != nil || !errors.Is(err, context.Canceled) {

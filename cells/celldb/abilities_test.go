@@ -22,13 +22,8 @@ func TestAbilities(t *testing.T) {
 		report := func(host, node string, n int, abilities ...string) int64 {
 			t.Helper()
 			_, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := s.Info(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
+			info := testproc.Try(s.Info(ctx)).Or(t)
 			return info.Revision
 		}
 		check := func(what string, server cellwire.Server, ability string, code cellwire.Code) {
@@ -83,7 +78,5 @@ func TestAbilitiesAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}))
 }

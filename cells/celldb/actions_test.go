@@ -22,8 +22,7 @@ import (
 // many seconds each began and ended, with the first line of why it failed.
 func history(t *testing.T, s *celldb.DB, uuid string) []string {
 	t.Helper()
-	answer, err := s.Actions(ctx, uuid)
-	testproc.Check(t, err)
+	answer := testproc.Try(s.Actions(ctx, uuid)).Or(t)
 	out := make([]string, len(answer.Actions))
 	for i, a := range answer.Actions {
 		text := fmt.Sprintf("%d %s %s by %s on %q at %v", a.Number, a.Name, a.RequestID, a.UserID, a.Host, a.StartedAt.Sub(start).Seconds())
@@ -89,8 +88,7 @@ func actions(t *testing.T, s *celldb.DB) {
 	}
 	power := func(second int, request string, action cellwire.PowerAction) {
 		t.Helper()
-		_, err := s.Power(from(request), sid(1), action, at(second))
-		testproc.Check(t, err)
+		testproc.Try(s.Power(from(request), sid(1), action, at(second))).Or(t)
 	}
 	insert(t, s, building(1))
 	if got := history(t, s, sid(1)); len(got) > 0 {
@@ -108,13 +106,9 @@ func actions(t *testing.T, s *celldb.DB) {
 		t.Fatalf("while it is built (-want +got):\n%s", diff)
 	}
 	report(1, 4, cellwire.ReportSpawned, plugins.PowerRunning, nil)
-	if got := requestsOf(t, s); got != "" {
-		t.Errorf("nothing is under way, and the work of the host is for %q", got)
-	}
+	testproc.Equal(t, requestsOf(t, s), "", "nothing is under way, and the work of the host is for %q")
 	power(5, "req-2", cellwire.PowerStop)
-	if got := requestsOf(t, s); got != "req-2" {
-		t.Errorf("the work of the host is for %q, not req-2", got)
-	}
+	testproc.Equal(t, requestsOf(t, s), "req-2", "the work of the host is for %q")
 	report(1, 6, cellwire.ReportSettled, plugins.PowerShutdown, nil)
 	power(7, "req-3", cellwire.PowerStart)
 	report(1, 8, cellwire.ReportSettled, plugins.PowerShutdown, &cellwire.Fault{Code: 500, Message: "no memory", Details: "more of it"})
@@ -125,19 +119,15 @@ func actions(t *testing.T, s *celldb.DB) {
 	if _, err := s.Power(from("req-6"), sid(1), cellwire.PowerReboot, at(13)); err == nil {
 		t.Error("a second reboot is taken")
 	}
-	_, err = s.Delete(from("req-7"), sid(1), cellwire.DeleteNormal, at(14))
-	testproc.Check(t, err)
-	_, err = s.Delete(from("req-8"), sid(1), cellwire.DeleteNormal, at(15))
-	testproc.Check(t, err)
+	testproc.Try(s.Delete(from("req-7"), sid(1), cellwire.DeleteNormal, at(14))).Or(t)
+	testproc.Try(s.Delete(from("req-8"), sid(1), cellwire.DeleteNormal, at(15))).Or(t)
 	report(1, 16, cellwire.ReportGone, 0, nil)
 	want = []string{
 		`1 create req-1 by u on "h1" at 1 to 4`, `2 stop req-2 by u on "h1" at 5 to 6`, `3 start req-3 by u on "h1" at 7 to 8: no memory`,
 		`4 reboot req-4 by u on "h1" at 9 to 11`, `5 reboot req-5 by u on "h1" at 12 to 14: It had not ended when the action delete began.`,
 		`6 delete req-7 by u on "h1" at 14 to 16`,
 	}
-	if diff := cmp.Diff(want, history(t, s, sid(1))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, history(t, s, sid(1))))
 	answer, err := s.Actions(ctx, sid(1))
 	if err != nil || !answer.Deleted || answer.Actions[3].Details != "no memory\nmore of it" {
 		t.Errorf("%+v, %v", answer, err)
@@ -153,23 +143,19 @@ func actions(t *testing.T, s *celldb.DB) {
 	nowhere.Host, nowhere.Node, nowhere.VMState, nowhere.TaskState = "", "", cellwire.VMError, ""
 	nowhere.Fault = &cellwire.Fault{Code: 500, Message: "No valid host was found.", Created: start.Add(20 * time.Second)}
 	insert(t, s, nowhere)
-	_, err = s.Release(from("req-9"), sid(2), at(21))
-	testproc.Check(t, err)
+	testproc.Try(s.Release(from("req-9"), sid(2), at(21))).Or(t)
 	release(t, s, building(3))
 	report(3, 22, cellwire.ReportFailed, 0, &cellwire.Fault{Message: "no such image"})
 	elsewhere := building(4)
 	elsewhere.Host = "down"
 	release(t, s, elsewhere)
-	_, err = s.Delete(from("req-10"), sid(4), cellwire.DeleteNormal, at(23))
-	testproc.Check(t, err)
+	testproc.Try(s.Delete(from("req-10"), sid(4), cellwire.DeleteNormal, at(23))).Or(t)
 	for n, want := range map[int][]string{
 		2: {`1 create req-9 by u on "" at 2 to 20: No valid host was found.`},
 		3: {`1 create  by  on "h1" at 3 to 22: no such image`},
 		4: {`1 create  by  on "down" at 4 to 23: It had not ended when the action delete began.`, `2 delete req-10 by u on "down" at 23 to 23`},
 	} {
-		if diff := cmp.Diff(want, history(t, s, sid(n))); diff != "" {
-			t.Errorf("server %d (-want +got):\n%s", n, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, history(t, s, sid(n))), "server %d", n)
 	}
 
 	var refusal *cellwire.Error
@@ -195,12 +181,10 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
 	for range 3 {
-		_, err := s.Delete(ctx, sid(1), cellwire.DeleteNormal, moment)
-		testproc.Check(t, err)
+		testproc.Try(s.Delete(ctx, sid(1), cellwire.DeleteNormal, moment)).Or(t)
 		testproc.Check(t, s.Execute(ctx, "UPDATE instances SET task_state = ''"))
 	}
-	answer, err := s.Actions(ctx, sid(1))
-	testproc.Check(t, err)
+	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
 	if n := len(answer.Actions); n != cellwire.MaxActions || answer.Actions[0].Number != before+4 || answer.Actions[n-1].Number != 3 {
 		t.Errorf("%d actions, %d to %d", n, answer.Actions[n-1].Number, answer.Actions[0].Number)
 	}

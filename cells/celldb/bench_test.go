@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // onEachEngine runs a benchmark for a new database of each engine.
@@ -49,20 +50,13 @@ func crowd(t testing.TB, s *celldb.DB) {
 		server := building(n)
 		server.Tags, server.Metadata = []string{"blue"}, map[string]string{"k": "v"}
 		server.Host, server.CreatedAt = fmt.Sprint("host-", n%hosts), start.Add(time.Duration(n)*time.Millisecond)
-		r, err := celldb.NewRecord(server, moment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testproc.Try(celldb.NewRecord(server, moment)).Or(t)
 		r.Release()
 		r.Apply(cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: 1}, moment.Now)
 		records[n] = r
 	}
-	if err := s.Fill(ctx, records); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Analyze(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Fill(ctx, records))
+	testproc.Check(t, s.Analyze(ctx))
 }
 
 // BenchmarkList is a page of 100 of the default list of a project with 100,000 servers: the first,
@@ -160,10 +154,7 @@ func BenchmarkWork(b *testing.B) {
 
 func work(b *testing.B, s *celldb.DB) {
 	b.Helper()
-	info, err := s.Info(ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
+	info := testproc.Try(s.Info(ctx)).Or(b)
 	for name, after := range map[string]int64{"changes": info.Revision, "everything": 0} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -22,24 +22,21 @@ func TestPagesOnMariaDB(t *testing.T) {
 	}
 	const servers, limit = 3000, 20
 	ctx := t.Context()
-	s, err := Open(ctx, dbservers.Fresh(t), "cell1", Options{})
-	testproc.Check(t, err)
+	s := testproc.Try(Open(ctx, dbservers.Fresh(t), "cell1", Options{})).Or(t)
 	defer func() { testproc.Check(t, s.Close()) }()
 	start := time.Now()
 	var records []*Record
 	for n := range servers {
-		r, err := NewRecord(cellwire.Server{
+		r := testproc.Try(NewRecord(cellwire.Server{
 			UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: fmt.Sprint("p", n%2), Host: "h", Node: "n", VMState: cellwire.VMBuilding,
 			CreatedAt: start.Add(time.Duration(n) * time.Second),
-		}, Moment{Now: start})
-		testproc.Check(t, err)
+		}, Moment{Now: start})).Or(t)
 		r.Release()
 		records = append(records, r)
 	}
 	testproc.Check(t, s.Fill(ctx, records))
 	testproc.Check(t, s.Analyze(ctx))
-	conn, err := s.kit.Reader.Conn(ctx)
-	testproc.Check(t, err)
+	conn := testproc.Try(s.kit.Reader.Conn(ctx)).Or(t)
 	defer func() { testproc.Check(t, conn.Close()) }()
 	read := func() (n int) {
 		t.Helper()

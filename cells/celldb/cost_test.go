@@ -66,9 +66,8 @@ func roundTrips(t *testing.T, address string) {
 		}},
 		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, fmt.Sprint("new", n), 1<<40, "", moment); return err }},
 		{"changes, none", nil, func() error {
-			info, err := s.Info(ctx)
-			testproc.Check(t, err)
-			_, _, err = s.Changes(ctx, info.Revision)
+			info := testproc.Try(s.Info(ctx)).Or(t)
+			_, _, err := s.Changes(ctx, info.Revision)
 			return err
 		}},
 		{"insert", nil, inserted},
@@ -106,7 +105,5 @@ func roundTrips(t *testing.T, address string) {
 	if strings.HasPrefix(address, "mysql://") {
 		want["work, nothing new"] += 2 // the kind of snapshot, and whether the server takes writes
 	}
-	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Errorf("round trips, wanted and counted: %s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, got), "round trips, wanted and counted")
 }

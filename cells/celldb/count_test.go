@@ -36,30 +36,16 @@ func countStates(t *testing.T, s *celldb.DB) {
 	for n := 2; n <= 5; n++ {
 		reports = append(reports, cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 	}
-	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(s.Apply(ctx, "h1", reports, moment)).Or(t)
 	for n, kind := range map[int]cellwire.DeleteKind{3: cellwire.DeleteSoft, 4: cellwire.DeleteNormal} {
-		if _, err := s.Delete(ctx, sid(n), kind, moment); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(s.Delete(ctx, sid(n), kind, moment)).Or(t)
 	}
-	soft, err := s.Server(ctx, sid(3), moment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	soft := testproc.Try(s.Server(ctx, sid(3), moment)).Or(t)
 	reports = []cellwire.Report{{UUID: sid(4), Kind: cellwire.ReportGone}, {UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
-	if _, err := s.Apply(ctx, "h1", reports, moment); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(s.Apply(ctx, "h1", reports, moment)).Or(t)
 	want := map[string]int64{cellwire.VMBuilding: 1, cellwire.VMActive: 2, cellwire.VMSoftDeleted: 1}
-	got, err := s.CountStates(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("want -, got +\n%s", d)
-	}
+	got := testproc.Try(s.CountStates(ctx)).Or(t)
+	testproc.Same(t, cmp.Diff(want, got))
 	counted, err := s.CountedNodes(ctx, moment)
 	if err != nil || len(counted) != 2 || counted[0].Servers != 4 || counted[1].Servers != 0 || counted[0].Name != "n1" {
 		t.Errorf("the nodes are %+v, %v", counted, err)

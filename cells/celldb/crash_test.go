@@ -75,28 +75,18 @@ func kill(t *testing.T, path string) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
 		cmd.Env = append(os.Environ(), childEnv+"="+path)
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		out := testproc.Try(cmd.StdoutPipe()).Or(t)
+		testproc.Check(t, cmd.Start())
 		in := bufio.NewScanner(out)
 		for lines := 0; in.Scan(); lines++ {
 			if lines == 20+17*round {
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, cmd.Process.Kill())
 			}
 			var n, vm, shown string
 			if _, err := fmt.Sscan(in.Text(), &n, &vm, &shown); err != nil {
 				continue // cut short by the kill: never said
 			}
-			number, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			number := testproc.Try(strconv.Atoi(n)).Or(t)
 			acked[number] = [2]string{vm, shown}
 		}
 		_ = cmd.Wait() // it was killed
@@ -104,22 +94,14 @@ func kill(t *testing.T, path string) {
 		s := open(t, path)
 		for n, want := range acked {
 			got, err := s.Server(ctx, sid(n), moment)
-			if err != nil {
-				t.Fatalf("the acknowledged server %d: %v", n, err)
-			}
+			testproc.Checkf(t, err, "the acknowledged server %d", n)
 			// The last one may be further than its last acknowledged change.
 			if later := want[1] == "hidden" && !got.Hidden || want[0] == cellwire.VMBuilding && got.VMState == cellwire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
 				t.Errorf("server %d is %s, hidden %v; acknowledged was %v", n, got.VMState, got.Hidden, want)
 			}
 		}
-		info, err := s.Info(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, err := s.Servers(ctx, cellwire.ServerQuery{Limit: 10000}, moment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testproc.Try(s.Info(ctx)).Or(t)
+		page := testproc.Try(s.Servers(ctx, cellwire.ServerQuery{Limit: 10000}, moment)).Or(t)
 		seen := map[int64]bool{}
 		for _, row := range page.Rows {
 			if r := row.Server.Revision; seen[r] || r > info.Revision {

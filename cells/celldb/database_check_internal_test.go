@@ -14,17 +14,14 @@ import (
 // use for long.
 func TestChecksWaitForNoList(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", Options{})
-	testproc.Check(t, err)
+	s := testproc.Try(Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", Options{})).Or(t)
 	defer func() { testproc.Check(t, s.Close()) }()
 	for range s.kit.Reader.Stats().MaxOpenConnections {
-		list, err := s.kit.Reader.Conn(t.Context())
-		testproc.Check(t, err)
+		list := testproc.Try(s.kit.Reader.Conn(t.Context())).Or(t)
 		defer func() { testproc.Check(t, list.Close()) }()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	testproc.Check(t, s.Check(ctx))
-	_, err = s.Info(ctx)
-	testproc.Check(t, err)
+	testproc.Try(s.Info(ctx)).Or(t)
 }

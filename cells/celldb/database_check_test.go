@@ -23,9 +23,7 @@ func TestCheck(t *testing.T) {
 	whole := func() {
 		t.Helper()
 		for range 2 {
-			if err := s.Check(ctx); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.Check(ctx))
 		}
 	}
 	whole()
@@ -51,7 +49,5 @@ func TestCheck(t *testing.T) {
 	execute(t, path, "DROP TABLE instances")
 	closeStore(t, s)
 	s = open(t, path)
-	if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) {
-		t.Errorf("opened without a table: %v", err)
-	}
+	testproc.ErrorIs(t, s.Check(ctx), celldb.ErrUnavailable, "opened without a table: %v")
 }

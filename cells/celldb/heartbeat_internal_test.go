@@ -39,18 +39,12 @@ func TestHeartbeatsShareWrites(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := h.beat(ended, "late", 1); !errors.Is(err, context.Canceled) {
-			t.Errorf("after the end of its context: %v", err)
-		}
+		testproc.ErrorIs(t, h.beat(ended, "late", 1), context.Canceled, "after the end of its context: %v")
 		synctest.Wait()
 		close(release)
-		if err := <-outcomes; err != nil {
-			t.Errorf("the first: %v", err)
-		}
+		testproc.NoErrorf(t, <-outcomes, "the first")
 		for range hosts {
-			if err := <-outcomes; !errors.Is(err, failed) {
-				t.Errorf("one of the second write: %v", err)
-			}
+			testproc.ErrorIs(t, <-outcomes, failed, "one of the second write: %v")
 		}
 		if len(writes) != 2 || len(writes[1]) != hosts || slices.Contains(writes[1], "late") || times[1] != 100+hosts-1 {
 			t.Errorf("%d writes, at %v: %v", len(writes), times, writes)

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -24,18 +25,12 @@ var (
 
 func open(t testing.TB, address string) *celldb.DB {
 	t.Helper()
-	s, err := celldb.Open(ctx, address, "cell1", celldb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return testproc.Try(celldb.Open(ctx, address, "cell1", celldb.Options{})).Or(t)
 }
 
 func closeStore(t testing.TB, s *celldb.DB) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, s.Close())
 }
 
 // fresh is a store on a new file.
@@ -58,9 +53,7 @@ var template = dbservers.NewTemplate(func(dsn string) error {
 // copied makes the database of cell1 at an address, if that is a file.
 func copied(t testing.TB, address string) string {
 	t.Helper()
-	if err := template.Copy(address); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, template.Copy(address))
 	return address
 }
 
@@ -83,31 +76,20 @@ func building(n int) cellwire.Server {
 
 func insert(t testing.TB, s celldb.Store, server cellwire.Server) {
 	t.Helper()
-	if _, err := s.Insert(ctx, server, moment); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(s.Insert(ctx, server, moment)).Or(t)
 }
 
 func release(t testing.TB, s celldb.Store, server cellwire.Server) {
 	t.Helper()
 	insert(t, s, server)
-	if _, err := s.Release(ctx, server.UUID, moment); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(s.Release(ctx, server.UUID, moment)).Or(t)
 }
 
 // execute runs statements on the file behind the store's back.
 func execute(t testing.TB, path string, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	db := testproc.Try(sql.Open("sqlite", path)).Or(t)
+	defer func() { testproc.NoError(t, db.Close()) }()
 	for _, s := range statements {
 		if _, err := db.ExecContext(ctx, s); err != nil {
 			t.Fatalf("%s: %v", s, err)

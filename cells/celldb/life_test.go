@@ -314,9 +314,7 @@ func TestTransitions(t *testing.T) {
 					t.Errorf("became %q (changed %v, refused %v), want %q", got, changed, refused, c.to)
 				}
 			}
-			if got := r.Want(); got != c.want {
-				t.Errorf("its host has to have it %q, want %q", got, c.want)
-			}
+			testproc.Equal(t, r.Want(), c.want, "its host has to have it %q")
 		})
 	}
 }
@@ -349,9 +347,7 @@ func TestAlive(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := celldb.Moment{Now: now, DownTime: time.Minute}
 	for ago, want := range map[time.Duration]bool{0: true, time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
-		if got := m.Alive(now.Add(-ago)); got != want {
-			t.Errorf("seen %v ago: alive is %v", ago, got)
-		}
+		testproc.Equal(t, m.Alive(now.Add(-ago)), want, "seen %v ago: alive is %v", ago)
 	}
 	if m.Alive(time.Time{}) {
 		t.Error("a host that was never seen is alive")
@@ -363,9 +359,7 @@ func TestCheckInsert(t *testing.T) {
 	good := func() cellwire.Server {
 		return cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", ProjectID: "p", CreatedAt: then, Host: "h", Node: "n", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning}
 	}
-	if err := celldb.CheckInsert(good()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, celldb.CheckInsert(good()))
 	for name, spoil := range map[string]func(*cellwire.Server){
 		"no uuid":                func(s *cellwire.Server) { s.UUID = "" },
 		"an upper-case uuid":     func(s *cellwire.Server) { s.UUID = strings.ToUpper(s.UUID) },

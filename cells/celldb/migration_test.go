@@ -37,8 +37,7 @@ func active(t *testing.T, s *celldb.DB, server cellwire.Server) {
 
 func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
 	t.Helper()
-	refused, err := s.Apply(ctx, host, []cellwire.Report{report}, moment)
-	testproc.Check(t, err)
+	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{report}, moment)).Or(t)
 	if refused[0] != "" {
 		t.Fatalf("the report %s of %s is refused: %s", report.Kind, host, refused[0])
 	}
@@ -47,8 +46,7 @@ func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
 // wants are the wants of a host after a revision, as "UUID's last digits: want (status)".
 func wants(t *testing.T, s *celldb.DB, host string, after int64) (out []string) {
 	t.Helper()
-	info, err := s.Info(ctx)
-	testproc.Check(t, err)
+	info := testproc.Try(s.Info(ctx)).Or(t)
 	last := after
 	for more := true; more; {
 		work, _, err := s.Work(ctx, host, last, info.Epoch, moment)
@@ -122,8 +120,7 @@ func migrations(t *testing.T, s *celldb.DB) {
 		{"given back", step(cellwire.MigrationStep{GivenBack: true}), "running", "", "resized resize_reverting h1", 1},
 		{"settled", says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: running}), "present", "", "active  h1", 0},
 	} {
-		before, err := s.Info(ctx)
-		testproc.Check(t, err)
+		before := testproc.Try(s.Info(ctx)).Or(t)
 		if err := stage.do(); err != nil {
 			if stage.name != "revert" || !cellclient.IsConflict(err) { // the second time
 				t.Fatalf("%s: %v", stage.name, err)
@@ -134,9 +131,7 @@ func migrations(t *testing.T, s *celldb.DB) {
 			if want != "" {
 				all = []string{"01: " + want}
 			}
-			if diff := gocmp.Diff(all, wants(t, s, host, 0)); diff != "" {
-				t.Errorf("%s: %s is asked for (-want +got) %s", stage.name, host, diff)
-			}
+			testproc.Samef(t, gocmp.Diff(all, wants(t, s, host, 0)), "%s: %s is asked for", stage.name, host)
 			if stage.name == "departed again" {
 				all = nil
 			}
@@ -148,8 +143,7 @@ func migrations(t *testing.T, s *celldb.DB) {
 			(!slices.Contains(woken, "h1") || !slices.Contains(woken, "h2")) {
 			t.Errorf("%s: woken are %v, %v", stage.name, woken, err)
 		}
-		row, err := s.Server(ctx, sid(1), moment)
-		testproc.Check(t, err)
+		row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
 		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", row.VMState, row.TaskState, row.Host, row.Zone)); got != stage.server {
 			t.Errorf("%s: the server is %q, want %q", stage.name, got, stage.server)
 		}
@@ -173,8 +167,7 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 	active(t, s, building(1))
 	step := func(step cellwire.MigrationStep) {
 		t.Helper()
-		_, err := s.Step(ctx, sid(501), step, moment)
-		testproc.Check(t, err)
+		testproc.Try(s.Step(ctx, sid(501), step, moment)).Or(t)
 	}
 	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
 	testproc.Check(t, err)
@@ -187,18 +180,15 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 	reported(t, s, "h1", cellwire.Report{
 		UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Fault: &cellwire.Fault{Code: 500, Message: "its disk is gone"},
 	})
-	row, err := s.Server(ctx, sid(1), moment)
-	testproc.Check(t, err)
+	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
 	if row.VMState != cellwire.VMStopped || row.TaskState != "" || row.Host != "h1" || row.PowerState != plugins.PowerShutdown || row.Fault == nil {
 		t.Errorf("the server is %+v", row)
 	}
-	all, err := s.Migrations(ctx, cellwire.MigrationQuery{Limit: 1})
-	testproc.Check(t, err)
+	all := testproc.Try(s.Migrations(ctx, cellwire.MigrationQuery{Limit: 1})).Or(t)
 	if len(all) != 1 || all[0].Status != cellwire.MigrationReverted {
 		t.Errorf("the migrations are %+v", all)
 	}
-	answer, err := s.Actions(ctx, sid(1))
-	testproc.Check(t, err)
+	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
 	if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed || last.Details != "its disk is gone" {
 		t.Errorf("the last action is %+v", last)
 	}
@@ -220,24 +210,20 @@ func TestAnEvacuationThatFails(t *testing.T) {
 		t.Errorf("its host, back in the middle, is asked for (-want +got) %s", diff)
 	}
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, Fault: &cellwire.Fault{Code: 500, Message: "no disk", Details: "ENOSPC"}})
-	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, later)
-	testproc.Check(t, err)
-	row, err := s.Server(ctx, sid(1), moment)
-	testproc.Check(t, err)
+	testproc.Try(s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, later)).Or(t)
+	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
 	const details = "Host h1 keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\nENOSPC"
 	if row.VMState != cellwire.VMError || row.Host != "h1" || row.Fault == nil || row.Fault.Message != "no disk" || row.Fault.Details != details {
 		t.Errorf("the server is %+v, with the fault %+v", row, row.Fault)
 	}
-	answer, err := s.Actions(ctx, sid(1))
-	testproc.Check(t, err)
+	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
 	if last := answer.Actions[0]; last.Name != cellwire.ActionEvacuate || !last.Failed || last.Details != "no disk\n"+details {
 		t.Errorf("the last action is %+v", last)
 	}
 	if got := wants(t, s, "h1", 0); len(got) > 0 {
 		t.Errorf("its host is asked for %v", got)
 	}
-	_, err = s.Power(ctx, sid(1), cellwire.PowerRebootHard, moment)
-	testproc.Check(t, err)
+	testproc.Try(s.Power(ctx, sid(1), cellwire.PowerRebootHard, moment)).Or(t)
 	for _, want := range []string{"shutdown", "running"} {
 		if diff := gocmp.Diff([]string{"01: " + want}, wants(t, s, "h1", 0)); diff != "" {
 			t.Errorf("for a hard reboot its host is asked for (-want +got) %s", diff)
@@ -260,8 +246,7 @@ func TestFormerHostsGetNoData(t *testing.T) {
 			}}, moment)
 			testproc.Check(t, err)
 			active(t, s, building(1))
-			_, err = s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: kind}, at)
-			testproc.Check(t, err)
+			testproc.Try(s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: kind}, at)).Or(t)
 			_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, at)
 			testproc.Check(t, err)
 			if kind == cellwire.MigrationCold {
@@ -269,8 +254,7 @@ func TestFormerHostsGetNoData(t *testing.T) {
 			}
 			gets := func(host string, want cellwire.Want) cellwire.Server {
 				t.Helper()
-				info, err := s.Info(ctx)
-				testproc.Check(t, err)
+				info := testproc.Try(s.Info(ctx)).Or(t)
 				work, _, err := s.Work(ctx, host, 0, info.Epoch, at)
 				testproc.Check(t, err)
 				if len(work.Items) != 1 || work.Items[0].Want != want || work.Items[0].Migration == nil && host == "h1" {
@@ -280,16 +264,13 @@ func TestFormerHostsGetNoData(t *testing.T) {
 			}
 			shown := func(want cellwire.Want) {
 				t.Helper()
-				all, err := s.Server(ctx, sid(1), at)
-				testproc.Check(t, err)
+				all := testproc.Try(s.Server(ctx, sid(1), at)).Or(t)
 				got := gets("h1", want)
 				expected := cellwire.Server{
 					UUID: all.UUID, Name: all.Name, CreatedAt: all.CreatedAt, Revision: all.Revision,
 					Host: "h2", Node: "n2", NodeUUID: sid(901), VMState: all.VMState,
 				}
-				if diff := gocmp.Diff(expected, got); diff != "" {
-					t.Errorf("the former host gets (-want +got)\n%s", diff)
-				}
+				testproc.Samef(t, gocmp.Diff(expected, got), "the former host gets")
 			}
 			shown(cellwire.WantDeparting)
 			reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
@@ -299,11 +280,10 @@ func TestFormerHostsGetNoData(t *testing.T) {
 				shown(cellwire.WantLeft)
 				return
 			}
-			_, err = s.Rebuild(ctx, sid(1), cellwire.RebuildRequest{
+			testproc.Try(s.Rebuild(ctx, sid(1), cellwire.RebuildRequest{
 				UserData: new("bmV3IHNlY3JldA=="), Key: &cellwire.ServerKey{Name: "new", Data: "ssh-ed25519 A"}, ImageRef: "image2",
 				Patch: cellwire.ServerPatch{Metadata: &cellwire.MetadataPatch{Set: map[string]string{"password": "secret"}}},
-			}, moment)
-			testproc.Check(t, err)
+			}, moment)).Or(t)
 			shown(cellwire.WantLeft)
 			if got := gets("h2", cellwire.WantCleared); got.UserData == "" || got.KeyData == "" || got.Metadata["password"] == "" {
 				t.Errorf("the server's host gets %+v", got)
@@ -335,22 +315,18 @@ func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
 			_, err := s.Migrate(ctx, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold}, moment)
 			testproc.Check(t, err)
 			to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}
-			_, err = s.Step(ctx, sid(500+n), cellwire.MigrationStep{Destination: to}, moment)
-			testproc.Check(t, err)
+			testproc.Try(s.Step(ctx, sid(500+n), cellwire.MigrationStep{Destination: to}, moment)).Or(t)
 			text = "departing (pre-migrating)"
 			if n%4 == 0 {
 				reported(t, s, "h1", cellwire.Report{UUID: sid(n), Migration: sid(500 + n), Kind: cellwire.ReportDeparted})
 				text = "departing (post-migrating)"
 			}
 		} else {
-			_, err := s.Patch(ctx, sid(n), cellwire.ServerPatch{Name: new("new")}, moment)
-			testproc.Check(t, err)
+			testproc.Try(s.Patch(ctx, sid(n), cellwire.ServerPatch{Name: new("new")}, moment)).Or(t)
 		}
 		want = append(want, fmt.Sprintf("%02x: %s", n, text))
 	}
-	if diff := gocmp.Diff(want, wants(t, s, "h1", 0)); diff != "" {
-		t.Errorf("the source is asked for (-want +got) %s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, wants(t, s, "h1", 0)), "the source is asked for")
 	if diff := gocmp.Diff([]string{"00: arriving (post-migrating)", "04: arriving (post-migrating)", "08: arriving (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
 		t.Errorf("the destination is asked for (-want +got) %s", diff)
 	}
@@ -374,11 +350,9 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	to := func(n int) cellwire.MigrationStep {
 		return cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: fmt.Sprint("h", n), Node: fmt.Sprint("n", n), NodeUUID: sid(899 + n)}}
 	}
-	_, err = s.Step(ctx, sid(501), to(2), later)
-	testproc.Check(t, err)
+	testproc.Try(s.Step(ctx, sid(501), to(2), later)).Or(t)
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
-	services, err := s.Services(ctx, moment)
-	testproc.Check(t, err)
+	services := testproc.Try(s.Services(ctx, moment)).Or(t)
 	hosts(t, s, "h1", "h2")
 	_, err = s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(502), Type: cellwire.MigrationCold}, moment)
 	testproc.Check(t, err)
@@ -386,8 +360,7 @@ func TestMigrationsKeepHosts(t *testing.T) {
 		t.Errorf("to the host that it has not left: %v", err)
 	}
 	hosts(t, s, "h1", "h2", "h3")
-	_, err = s.Step(ctx, sid(502), to(3), moment)
-	testproc.Check(t, err)
+	testproc.Try(s.Step(ctx, sid(502), to(3), moment)).Or(t)
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted})
 	if _, err := s.DeleteService(ctx, services[1].UUID, later); !cellclient.IsInUse(err) {
 		t.Errorf("the source of a migration is forgotten: %v", err)
@@ -395,13 +368,9 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	if _, err := s.DeleteService(ctx, services[0].UUID, later); err != nil {
 		t.Errorf("the source of an evacuation: %v", err)
 	}
-	if diff := gocmp.Diff([]string{"01: departing (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, gocmp.Diff([]string{"01: departing (post-migrating)"}, wants(t, s, "h2", 0)))
 	hosts(t, s, "h1")
-	if diff := gocmp.Diff([]string{"01: left (done)"}, wants(t, s, "h1", 0)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, gocmp.Diff([]string{"01: left (done)"}, wants(t, s, "h1", 0)))
 }
 
 // TestMigrationReportsOfOthers are refused, and those of a server's host about a migration that is
@@ -415,8 +384,7 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 	testproc.Check(t, err)
 	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, moment)
 	testproc.Check(t, err)
-	before, err := s.Info(ctx)
-	testproc.Check(t, err)
+	before := testproc.Try(s.Info(ctx)).Or(t)
 	for _, tt := range []struct {
 		host   string
 		report cellwire.Report
@@ -472,13 +440,10 @@ func migrationQueries(t *testing.T, s *celldb.DB) {
 		if q.Limit == 0 {
 			q.Limit = 10
 		}
-		list, err := s.Migrations(ctx, q)
-		testproc.Check(t, err)
+		list := testproc.Try(s.Migrations(ctx, q)).Or(t)
 		for _, m := range list {
 			n := 0
-			if _, err := fmt.Sscanf(m.UUID[24:], "%x", &n); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(fmt.Sscanf(m.UUID[24:], "%x", &n)).Or(t)
 			got = append(got, n-500)
 		}
 		return got
@@ -500,22 +465,17 @@ func migrationQueries(t *testing.T, s *celldb.DB) {
 		"not a text":    {cellwire.MigrationQuery{Host: "h2\x00"}, nil},
 		"nor here":      {cellwire.MigrationQuery{UUID: "\xff"}, nil},
 	} {
-		if got := ask(tt.q); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
+		testproc.EqualList(t, ask(tt.q), tt.want, "%s: %v", name)
 	}
 	var got []int
 	q := cellwire.MigrationQuery{Limit: 1}
 	for range count + 1 {
-		list, err := s.Migrations(ctx, q)
-		testproc.Check(t, err)
+		list := testproc.Try(s.Migrations(ctx, q)).Or(t)
 		if got = append(got, ask(q)...); len(list) > 0 {
 			q.After = &list[0]
 		}
 	}
-	if !slices.Equal(got, []int{5, 4, 3, 2, 1, 0}) {
-		t.Errorf("page by page: %v", got)
-	}
+	testproc.EqualList(t, got, []int{5, 4, 3, 2, 1, 0}, "page by page: %v")
 	for _, limit := range []int{-1, 0, cellwire.MaxLimit + 1} {
 		if _, err := s.Migrations(ctx, cellwire.MigrationQuery{Limit: limit}); err == nil {
 			t.Errorf("the limit %d is taken", limit)

@@ -51,12 +51,9 @@ func TestMove(t *testing.T) {
 	for i, to := range []string{dbservers.Fresh(t), dbservers.Fresh(t), filepath.Join(t.TempDir(), "again.db")} {
 		file := filepath.Join(t.TempDir(), "backup.db")
 		testproc.Check(t, sqldb.BackUp(ctx, at, celldb.DatabaseOptions(), file))
-		_, err := sqldb.Restore(ctx, to, celldb.DatabaseOptions(), file)
-		testproc.Check(t, err)
+		testproc.Try(sqldb.Restore(ctx, to, celldb.DatabaseOptions(), file)).Or(t)
 		s := open(t, to)
-		if diff := gocmp.Diff(want, read(s)); diff != "" {
-			t.Errorf("move %d (-want +got):\n%s", i, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(want, read(s)), "move %d", i)
 		release(t, s, building(20+i))
 		want = read(s)
 		closeStore(t, s)

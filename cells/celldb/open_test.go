@@ -55,10 +55,7 @@ func TestTwoDatabasesHaveTwoEpochs(t *testing.T) {
 	var epochs []string
 	for range 2 {
 		s := open(t, filepath.Join(t.TempDir(), "cell.db"))
-		info, err := s.Info(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testproc.Try(s.Info(ctx)).Or(t)
 		closeStore(t, s)
 		epochs = append(epochs, info.Epoch)
 	}
@@ -86,16 +83,11 @@ func TestRefusedFiles(t *testing.T) {
 			execute(t, path, "PRAGMA user_version = 99")
 		}, celldb.ErrSchema, "99 steps of the schema"},
 		"another cell's": {func(t *testing.T, path string) {
-			s, err := celldb.Open(ctx, path, "cell2", celldb.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testproc.Try(celldb.Open(ctx, path, "cell2", celldb.Options{})).Or(t)
 			closeStore(t, s)
 		}, celldb.ErrName, `"cell2"`},
 		"a directory": {func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Mkdir(path, 0o700))
 		}, celldb.ErrUnavailable, "a directory is in its place"},
 		"a log without its file": {func(t *testing.T, path string) { write(t, path+"-wal", "x") }, celldb.ErrUnavailable, "write-ahead log"},
 	} {
@@ -122,9 +114,7 @@ func TestRefusedFiles(t *testing.T) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func TestOneProcess(t *testing.T) {
@@ -132,9 +122,7 @@ func TestOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, path)
 	link := filepath.Join(t.TempDir(), "link.db")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Symlink(path, link))
 	for _, name := range []string{path, link} {
 		second, err := celldb.Open(ctx, name, "cell1", celldb.Options{})
 		if err == nil {
@@ -172,10 +160,7 @@ func TestDamage(t *testing.T) {
 		release(t, s, building(n))
 	}
 	closeStore(t, s)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testproc.Try(os.ReadFile(path)).Or(t)
 	seen := 0
 	const page = 4096
 	for at := page; at < len(data); at += page {

@@ -33,9 +33,7 @@ func reports(t fataler, s *celldb.DB, who celldb.Reporter, m celldb.Moment, node
 		report.Nodes = append(report.Nodes, cellwire.ReportedNode{UUID: sid(n), Name: fmt.Sprint("n", n)})
 	}
 	_, problems, err := s.Report(ctx, who, report, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	codes := map[string]cellwire.NodeProblemCode{}
 	for _, p := range problems {
 		codes[p.UUID] = p.Code
@@ -49,10 +47,7 @@ func reports(t fataler, s *celldb.DB, who celldb.Reporter, m celldb.Moment, node
 // owners are the hosts of nodes that are reported, and the claims on them.
 func owners(t fataler, s *celldb.DB, m celldb.Moment) map[string]string {
 	t.Helper()
-	list, err := s.ComputeNodes(ctx, false, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testproc.Try(s.ComputeNodes(ctx, false, m)).Or(t)
 	out := map[string]string{}
 	for _, n := range list {
 		out[n.UUID] = n.Host
@@ -93,12 +88,8 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 			reports(t, s, c.first, moment, 1)
 			reports(t, s, c.second, moment, 1)
 			got := [2]cellwire.NodeProblemCode{reports(t, s, c.first, moment, 1)[sid(1)], reports(t, s, c.second, moment, 1)[sid(1)]}
-			if diff := gocmp.Diff(c.problems, got); diff != "" {
-				t.Errorf("problems: %s", diff)
-			}
-			if got := owners(t, s, moment)[sid(1)]; got != c.owner {
-				t.Errorf("the node is that of %s, want %s", got, c.owner)
-			}
+			testproc.Samef(t, gocmp.Diff(c.problems, got), "problems")
+			testproc.Equal(t, owners(t, s, moment)[sid(1)], c.owner, "the node is that of %s")
 			owner, _, _ := strings.Cut(c.owner, " ")
 			for i, host := range []string{"h1", "h2"} {
 				server := building(i + 1)
@@ -109,10 +100,7 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 					t.Errorf("a server on the node of host %s: %v", host, err)
 				}
 			}
-			services, err := s.Services(ctx, moment)
-			if err != nil {
-				t.Fatal(err)
-			}
+			services := testproc.Try(s.Services(ctx, moment)).Or(t)
 			for _, one := range services {
 				if is := len(one.Contested) > 0; is != (c.refused && one.Host == owner) {
 					t.Errorf("service %s: %v", one.Host, one.Contested)
@@ -130,9 +118,7 @@ func TestAConflictEnds(t *testing.T) {
 		h1, h2 := celldb.Reporter{Host: "h1"}, celldb.Reporter{Host: "h2"}
 		expect := func(what string, m celldb.Moment, want cellwire.NodeProblemCode) {
 			t.Helper()
-			if got := reports(t, s, h1, m, 1)[sid(1)]; got != want {
-				t.Errorf("%s: %q", what, got)
-			}
+			testproc.Equal(t, reports(t, s, h1, m, 1)[sid(1)], want, "%s: %q", what)
 		}
 		reports(t, s, h1, moment, 1)
 		reports(t, s, h2, moment, 1, 2)
@@ -147,18 +133,12 @@ func TestAConflictEnds(t *testing.T) {
 		if got := reports(t, s, h2, later, 1, 2)[sid(1)]; got != cellwire.NodeElsewhere {
 			t.Errorf("its host does not report it: %q", got)
 		}
-		if err := s.NodesState(ctx, cellwire.NodesRequest{Host: "h1"}, later); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Host: "h1"}, later))
 		if got := reports(t, s, h2, later, 1, 2); len(got) != 0 {
 			t.Errorf("an operator freed it: %v", got)
 		}
-		if diff := gocmp.Diff(map[string]string{sid(1): "h2", sid(2): "h2"}, owners(t, s, later)); diff != "" {
-			t.Error(diff)
-		}
-		if err := s.NodesState(ctx, cellwire.NodesRequest{Host: "h2"}, later); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Same(t, gocmp.Diff(map[string]string{sid(1): "h2", sid(2): "h2"}, owners(t, s, later)))
+		testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Host: "h2"}, later))
 		if got := owners(t, s, later); len(got) != 2 {
 			t.Errorf("what a host reports is not freed: %v", got)
 		}
@@ -173,14 +153,10 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 		reports(t, s, h1, moment, 1, 2)
 		say := func(problems map[string]string) {
 			t.Helper()
-			if err := s.NodesState(ctx, cellwire.NodesRequest{Problems: problems}, moment); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Problems: problems}, moment))
 		}
 		say(map[string]string{sid(1): "it is enrolled for h9", sid(7): "of no host here"})
-		if diff := gocmp.Diff(map[string]cellwire.NodeProblemCode{sid(1): cellwire.NodeNotMapped}, reports(t, s, h1, moment, 1, 2)); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, gocmp.Diff(map[string]cellwire.NodeProblemCode{sid(1): cellwire.NodeNotMapped}, reports(t, s, h1, moment, 1, 2)))
 		say(map[string]string{sid(2): "another"})
 		list, err := s.ComputeNodes(ctx, false, moment)
 		if err != nil || list[0].Problem != "" || list[1].Problem != "another" {
@@ -206,10 +182,7 @@ func TestInventedNodes(t *testing.T) {
 	s := fresh(t)
 	who := celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate}
 	reports(t, s, celldb.Reporter{Host: "h2"}, moment, 1, 2, 3)
-	before, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(s.Info(ctx)).Or(t)
 	for n := 0; n < 12_000; n += 1000 {
 		var many []int
 		for i := range 1000 {
@@ -249,17 +222,13 @@ func TestForgottenNodes(t *testing.T) {
 		server := building(9)
 		server.Node, server.NodeUUID = "n3", sid(3)
 		release(t, s, server)
-		if err := s.Mapped(ctx, []string{sid(2), sid(3)}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Mapped(ctx, []string{sid(2), sid(3)}))
 		m := moment
 		pass := func(d time.Duration) {
 			t.Helper()
 			m.Now = m.Now.Add(d)
 			for range 2 {
-				if _, err := s.ForgetNodes(ctx, m); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(s.ForgetNodes(ctx, m)).Or(t)
 			}
 		}
 		expect := func(what string, present, absent int64, forgotten ...string) {
@@ -283,13 +252,9 @@ func TestForgottenNodes(t *testing.T) {
 		reports(t, s, h1, m, 4)
 		pass(25 * time.Hour)
 		expect("again", 1, 2, sid(2))
-		if err := s.NodesState(ctx, cellwire.NodesRequest{Forgotten: []string{sid(2), sid(3), sid(4)}}, m); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Forgotten: []string{sid(2), sid(3), sid(4)}}, m))
 		expect("forgotten by the compute API", 1, 1)
-		if _, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(9), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, m); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(9), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, m)).Or(t)
 		if n, err := s.ForgetNodes(ctx, m); n != 0 || err != nil {
 			t.Errorf("a pass with nothing to do changed %d rows, %v", n, err)
 		}
@@ -345,9 +310,7 @@ func TestNodesKeepTheirHosts(t *testing.T) {
 				lastSeen[host] = time.Time{}.Add(1)
 			case "free":
 				up := m.Now.Sub(lastSeen[host]) <= m.DownTime
-				if err := s.NodesState(ctx, cellwire.NodesRequest{Host: host}, m); err != nil {
-					rt.Fatal(err)
-				}
+				testproc.Check(rt, s.NodesState(ctx, cellwire.NodesRequest{Host: host}, m))
 				for n, owner := range whose {
 					if owner == host && (!up || !reported[host][n]) {
 						delete(whose, n)

@@ -35,15 +35,8 @@ func plan(t *testing.T, s *DB, query string, args []any) string {
 // rows only.
 func TestPlans(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, err := Open(context.Background(), t.TempDir()+"/cell.db", "cell1", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := testproc.Try(Open(context.Background(), t.TempDir()+"/cell.db", "cell1", Options{})).Or(t)
+	defer func() { testproc.NoError(t, s.Close()) }()
 	newest := []cellwire.SortKey{{Key: "created_at", Desc: true}}
 	after := cellwire.Key{time.Now().UnixMicro(), "5e"}
 	for name, c := range map[string]struct {
@@ -81,9 +74,7 @@ func TestPlans(t *testing.T) {
 		"soft":       {s.engine.softlyDeleted(), "instances_softly_deleted"},
 	} {
 		args := make([]any, strings.Count(c.query, "?"))
-		if got := plan(t, s, c.query, args); !strings.Contains(got, c.index) {
-			t.Errorf("%s is answered by %s, want %s", name, got, c.index)
-		}
+		testproc.Contains(t, plan(t, s, c.query, args), c.index, "%s is answered by %s", name)
 	}
 }
 

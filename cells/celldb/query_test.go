@@ -31,18 +31,14 @@ var (
 // empty erases all that is in a store.
 func empty(t testing.TB, s *celldb.DB) {
 	t.Helper()
-	if err := s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services", "DELETE FROM compute_nodes"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services", "DELETE FROM compute_nodes"))
 }
 
 // populate fills a store with servers in all states and returns them as they are.
 func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 	word := rapid.SampledFrom(words)
 	must := func(err error) {
-		if err != nil {
-			rt.Fatal(err)
-		}
+		testproc.Check(rt, err)
 	}
 	for _, h := range []string{"h1", "h2"} {
 		_, _, err := s.Report(ctx, celldb.Reporter{Host: h}, cellwire.HostReport{}, moment)
@@ -303,9 +299,7 @@ func queries(t *testing.T, s *celldb.DB) {
 			var got []cellwire.Row
 			for {
 				page, err := s.Servers(ctx, q, moment)
-				if err != nil {
-					rt.Fatalf("%+v: %v", q, err)
-				}
+				testproc.Checkf(rt, err, "%+v", q)
 				got = append(got, page.Rows...)
 				if !page.More {
 					break
@@ -314,13 +308,8 @@ func queries(t *testing.T, s *celldb.DB) {
 					rt.Fatalf("%+v: a page of %d rows has more after it", q, len(page.Rows))
 				}
 				// As it comes back over the wire.
-				text, err := json.Marshal(page.Rows[len(page.Rows)-1].Key)
-				if err != nil {
-					rt.Fatal(err)
-				}
-				if err := json.Unmarshal(text, &q.After); err != nil {
-					rt.Fatal(err)
-				}
+				text := testproc.Try(json.Marshal(page.Rows[len(page.Rows)-1].Key)).Or(rt)
+				testproc.Check(rt, json.Unmarshal(text, &q.After))
 			}
 			if diff := gocmp.Diff(want, got); diff != "" {
 				rt.Fatalf("%+v (-want +got):\n%s", q, diff)

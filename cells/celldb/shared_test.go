@@ -97,9 +97,7 @@ func serversCheck(t *testing.T, address string) {
 		t.Helper()
 		s.LookAgain()
 		for range 2 {
-			if err := s.Check(ctx); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.Check(ctx))
 		}
 	}
 	whole()
@@ -110,28 +108,21 @@ func serversCheck(t *testing.T, address string) {
 		{"ALTER TABLE services RENAME COLUMN version TO x", "ALTER TABLE services RENAME COLUMN x TO version", "no column version of the table services"},
 		{"UPDATE cell SET epoch = 'x'", "UPDATE cell SET epoch = '" + epoch(t, s) + "'", "replaced by another database"},
 	} {
-		if err := s.Execute(ctx, c.breaks); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Execute(ctx, c.breaks))
 		s.LookAgain()
 		for range 2 {
 			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), s.Where()) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", c.breaks, err)
 			}
 		}
-		if err := s.Execute(ctx, c.fixes); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Execute(ctx, c.fixes))
 		whole()
 	}
 }
 
 func epoch(t *testing.T, s *celldb.DB) string {
 	t.Helper()
-	info, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(s.Info(ctx)).Or(t)
 	return info.Epoch
 }
 
@@ -154,9 +145,7 @@ func TestChanges(t *testing.T) {
 		}
 		changed()
 		service, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		changed("h1")
 		if _, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 			t.Fatal(err)
@@ -164,18 +153,14 @@ func TestChanges(t *testing.T) {
 		changed()
 		insert(t, others, building(1))
 		changed() // hidden
-		if _, err := others.Release(ctx, sid(1), moment); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(others.Release(ctx, sid(1), moment)).Or(t)
 		second := building(2)
 		second.Host = "h2"
 		release(t, others, second)
 		changed("h1", "h2")
 		changed()
 		disabled := true
-		if _, err := others.PatchService(ctx, service.UUID, cellwire.ServicePatch{Disabled: &disabled}, moment); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(others.PatchService(ctx, service.UUID, cellwire.ServicePatch{Disabled: &disabled}, moment)).Or(t)
 		changed("h1")
 	})
 }

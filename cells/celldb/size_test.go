@@ -29,10 +29,7 @@ func heavy(n int) cellwire.Server {
 
 func size(t *testing.T, answer any) int {
 	t.Helper()
-	text, err := json.Marshal(answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(json.Marshal(answer)).Or(t)
 	return len(text)
 }
 
@@ -52,10 +49,7 @@ func workInPages(t *testing.T, s *celldb.DB) {
 	for n := range count {
 		release(t, s, heavy(n+1))
 	}
-	info, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(s.Info(ctx)).Or(t)
 	had := map[string]cellwire.Want{}
 	after, answers := int64(0), 0
 	for more := true; more; answers++ {
@@ -78,16 +72,10 @@ func workInPages(t *testing.T, s *celldb.DB) {
 		if answers == 0 {
 			// One that was sent, one that was not, and one that is gone before it is sent.
 			for _, n := range []int{1, count} {
-				if _, err := s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment)).Or(t)
 			}
-			if _, err := s.Delete(ctx, sid(count-1), cellwire.DeleteNormal, moment); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(count - 1), Kind: cellwire.ReportGone}}, moment); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(s.Delete(ctx, sid(count-1), cellwire.DeleteNormal, moment)).Or(t)
+			testproc.Try(s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(count - 1), Kind: cellwire.ReportGone}}, moment)).Or(t)
 		}
 		after, more = work.Revision, work.More
 	}
@@ -129,9 +117,7 @@ func pagesCanBeRead(t *testing.T, s *celldb.DB) {
 		seen += len(page.Rows)
 		more, q.After = page.More, page.Rows[len(page.Rows)-1].Key
 	}
-	if seen != count {
-		t.Errorf("the pages had %d servers", seen)
-	}
+	testproc.Equal(t, seen, count, "the pages had %d servers")
 	q.After, q.Brief = nil, true
 	if page, err := s.Servers(ctx, q, moment); err != nil || len(page.Rows) != count || page.More {
 		t.Errorf("of names alone a page has %d rows, more %v: %v", len(page.Rows), page.More, err)

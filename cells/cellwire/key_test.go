@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // keys are keys in JSON, valid and invalid.
@@ -30,17 +32,13 @@ func FuzzKey(f *testing.F) {
 		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.UseNumber()
 		var want []any
-		if err := decoder.Decode(&want); err != nil {
-			t.Fatalf("%q is not JSON: %v", text, err)
-		}
+		testproc.Checkf(t, decoder.Decode(&want), "%q is not JSON", text)
 		for i, v := range want {
 			if n, is := v.(json.Number); is {
 				want[i], _ = n.Int64()
 			}
 		}
-		if diff := cmp.Diff(want, []any(key), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%q (-encoding/json +key):\n%s", text, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, []any(key), cmpopts.EquateEmpty()), "%q (-encoding/json +key)", text)
 	})
 }
 
@@ -63,8 +61,6 @@ func BenchmarkKey(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var key Key
-		if err := key.UnmarshalJSON([]byte(keys[0])); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, key.UnmarshalJSON([]byte(keys[0])))
 	}
 }

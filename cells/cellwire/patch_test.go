@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestServerPatch: what becomes of a server, and that what it had is left as it was.
@@ -49,13 +51,9 @@ func TestServerPatch(t *testing.T) {
 			if err := c.patch.Apply(&after); errors.As(err, &refusal) != (c.refusal != "") || refusal != nil && refusal.Code != c.refusal {
 				t.Fatalf("%v, not a refusal %q", err, c.refusal)
 			}
-			if diff := cmp.Diff(is, was); diff != "" {
-				t.Errorf("what the server had is changed (-before +after):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(is, was), "what the server had is changed (-before +after)")
 			if c.change(&want); refusal == nil {
-				if diff := cmp.Diff(want, after); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				testproc.Same(t, cmp.Diff(want, after))
 			}
 		})
 	}

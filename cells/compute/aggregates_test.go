@@ -108,9 +108,7 @@ func TestAggregatesAndZonesAsInNova(t *testing.T) {
 	boots, _ := c.withCalls()
 	c.withHosts()
 	c.replayAliased(recordedCalls(t, "nova_aggregates.json"), map[string]ours{})
-	if want := []string{"h1", "h1", "h3", "h1"}; !slices.Equal(boots.mirrored, want) {
-		t.Errorf("mirrored are %v, not %v", boots.mirrored, want)
-	}
+	testproc.EqualList(t, boots.mirrored, []string{"h1", "h1", "h3", "h1"}, "mirrored are %v")
 }
 
 // TestZoneOfHostsWithServers: a host does not change its zone while there are servers on it.
@@ -181,14 +179,10 @@ func TestZonesInAnOutage(t *testing.T) {
 		{member, "", []string{"away true", "here true"}},
 		{admin, "/detail", []string{"away true", "here true", "hidden true"}},
 	} {
-		if diff := gocmp.Diff(tt.want, zones(tt.who, tt.path)); diff != "" {
-			t.Errorf("%s %s: %s", tt.who, tt.path, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(tt.want, zones(tt.who, tt.path)), "%s %s", tt.who, tt.path)
 	}
 	c.cell(2).fail = refused
-	if diff := gocmp.Diff([]string{"here true", "away false"}, zones(member, "")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, gocmp.Diff([]string{"here true", "away false"}, zones(member, "")))
 	got := c.ask(admin, "2.69", "/v2.1/os-services")
 	for _, s := range got.body["services"].([]any) {
 		if s := s.(map[string]any); s["host"] == "h2" && s["zone"] != "hidden" || s["host"] == "h1" && s["zone"] != "here" {

@@ -86,9 +86,7 @@ func TestMicroversions(t *testing.T) {
 			if h := got.header; h.Get("OpenStack-API-Version") != standard || h.Get("X-OpenStack-Nova-API-Version") != tt.echo {
 				t.Errorf("echoed are %q and %q, not %q", h.Get("OpenStack-API-Version"), h.Get("X-OpenStack-Nova-API-Version"), tt.echo)
 			}
-			if diff := gocmp.Diff(vary, got.header.Values("Vary")); diff != "" {
-				t.Errorf("Vary (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, gocmp.Diff(vary, got.header.Values("Vary")), "Vary")
 		})
 	}
 }
@@ -267,9 +265,7 @@ func TestRoles(t *testing.T) {
 	system := httptest.NewRequest(http.MethodGet, "/v2.1/servers", nil)
 	system.Header.Set("X-Auth-Token", "admin")
 	system.Header.Set("Openstack-System-Scope", "all")
-	if got := c.send(system); got.status != 403 {
-		t.Errorf("with a token for the system: %d", got.status)
-	}
+	testproc.Equal(t, c.send(system).status, 403, "with a token for the system: %d")
 }
 
 // unable cannot find out who sends a request.
@@ -287,9 +283,7 @@ func TestUnavailableAuthenticatorIs503(t *testing.T) {
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	if !strings.Contains(c.logged.String(), "keystone is down") {
-		t.Errorf("the log says %s", c.logged.String())
-	}
+	testproc.Contains(t, c.logged.String(), "keystone is down", "the log says %s")
 }
 
 // TestPolicyFileOfNova: rules of Nova's for calls that are not there have no effect, which the log
@@ -297,7 +291,7 @@ func TestUnavailableAuthenticatorIs503(t *testing.T) {
 func TestPolicyFileOfNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path, logged := filepath.Join(t.TempDir(), "policy.yaml"), bytes.Buffer{}
-	if err := os.WriteFile(path, []byte(`
+	testproc.Check(t, os.WriteFile(path, []byte(`
 admin_api: "role:boss"
 project_manager_api: "role:manager and project_id:%(project_id)s"
 mine: "rule:project_manager_api or rule:only_novas"
@@ -306,13 +300,8 @@ mine: "rule:project_manager_api or rule:only_novas"
 "os_compute_api:servers:indx": "@"
 "os_compute_api:servers:index": "rule:ours"
 ours: "role:member"
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	policy, err := OpenPolicy(path, zerolog.New(&logged))
-	if err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
+	policy := testproc.Try(OpenPolicy(path, zerolog.New(&logged))).Or(t)
 	c := newCloud(t, Options{})
 	c.api.policy = policy
 	for who, want := range map[string]int{member: 200, reader: 403} {
@@ -332,9 +321,7 @@ func TestPolicyFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	open := func(text string) (*Policy, error) {
 		path := filepath.Join(t.TempDir(), "policy.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
 		return OpenPolicy(path, zerolog.Nop())
 	}
 	const rule = "os_compute_api:servers:index:get_all_tenants"
@@ -349,9 +336,7 @@ func TestPolicyFile(t *testing.T) {
 		rule + `: "project_id:p1 and not role:admin"`:  {admin: false, member: true, reader: true},
 	} {
 		policy, err := open(text)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		testproc.Checkf(t, err, "%s", text)
 		c := newCloud(t, Options{})
 		c.api.policy = policy
 		for who, want := range allowed {

@@ -33,9 +33,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	servers := c.realCells()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	gatherer := c.api.cells.(gatherReader).g
 	placement, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", placementclient.ErrUnavailable }})
@@ -73,9 +71,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	hosts := func(want ...string) []any {
 		t.Helper()
 		got := ask(admin, "GET", "/os-services", "", 200, "")
-		if diff := gocmp.Diff(want, got.hosts()); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, gocmp.Diff(want, got.hosts()))
 		return got.body["services"].([]any)
 	}
 	used := func(want float64) {

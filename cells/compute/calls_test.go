@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // recordings are exchanges with nova-api 26.2.2, in the order in which they were made: what was
@@ -42,14 +43,9 @@ type call struct {
 
 func recordedCalls(t testing.TB, file string) []call {
 	t.Helper()
-	data, err := recordings.ReadFile("testdata/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testproc.Try(recordings.ReadFile("testdata/" + file)).Or(t)
 	var calls []call
-	if err := json.Unmarshal(data, &calls); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(data, &calls))
 	for i := range calls {
 		switch calls[i].Version {
 		case "":
@@ -103,9 +99,7 @@ func (c *cloud) replay(calls []call, except map[string]ours, normal func(name st
 			if got.text != "" {
 				body = got.body
 			}
-			if diff := gocmp.Diff(normal(asked.Name, asked.Answer), normal(asked.Name, body)); diff != "" {
-				t.Errorf("(-Nova +ours)\n%s", diff)
-			}
+			testproc.Samef(t, gocmp.Diff(normal(asked.Name, asked.Answer), normal(asked.Name, body)), "(-Nova +ours)")
 		})
 	}
 	for name, e := range except {
@@ -274,9 +268,7 @@ func (c *cloud) servicesOf(cell int, services ...cellwire.Service) *fakeServices
 	c.t.Helper()
 	all := &fakeServices{services: services}
 	for _, s := range services {
-		if err := c.store.MapNodes(context.Background(), []apidb.Node{{UUID: "node-" + s.Host, Name: s.Host, Host: s.Host, CellUUID: cellUUID(cell)}}); err != nil {
-			c.t.Fatal(err)
-		}
+		testproc.Check(c.t, c.store.MapNodes(context.Background(), []apidb.Node{{UUID: "node-" + s.Host, Name: s.Host, Host: s.Host, CellUUID: cellUUID(cell)}}))
 	}
 	c.cell(cell).fail = all.answer
 	return all
@@ -292,9 +284,7 @@ func (c *cloud) inZone(zone string, hosts ...string) apidb.Aggregate {
 			return nil
 		})
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testproc.Check(c.t, err)
 	return a
 }
 

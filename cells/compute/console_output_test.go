@@ -32,26 +32,17 @@ func newConsoleHost(t *testing.T, abilities ...string) *consoleHost {
 	c := &consoleHost{cloud: newCloud(t, Options{})}
 	c.cell = c.realCells()[1]
 	c.api.gatherer = c.api.cells.(gatherReader).g
-	client, err := cellclient.New(cellclient.Config{URL: c.cell.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testproc.Try(cellclient.New(cellclient.Config{URL: c.cell.URL})).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err = client.Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1001), Name: "h1", Abilities: abilities}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1001), Name: "h1", Abilities: abilities}}})
+	testproc.Check(t, err)
 	s := server(1, "web")
 	s.VMState, s.TaskState, s.PowerState, s.LaunchedAt, s.ID, s.HostUp = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 0, false
 	s.Host, s.Node, s.NodeUUID = "h1", "h1", uuid(1001)
 	s = c.has(1, s)
 	c.id = s.UUID
-	if _, err := client.Insert(ctx, s); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Release(ctx, s.UUID); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(client.Insert(ctx, s)).Or(t)
+	testproc.Try(client.Release(ctx, s.UUID)).Or(t)
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
 		for after, epoch, seen := int64(0), "", map[string]bool{}; ctx.Err() == nil; {

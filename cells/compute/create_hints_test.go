@@ -26,9 +26,7 @@ func TestHintsAboutServers(t *testing.T) {
 	c.has(1, other)
 	gone := server(4, "s4")
 	c.has(1, gone)
-	if err := c.store.SetQueued(t.Context(), map[string]bool{gone.UUID: true}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.SetQueued(t.Context(), map[string]bool{gone.UUID: true}))
 	missing := func(uuid, hint string) string {
 		return "badRequest: os:scheduler_hints: the server " + uuid + " of " + hint + " could not be found."
 	}

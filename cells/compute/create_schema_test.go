@@ -42,10 +42,7 @@ func TestCreateByMicroversion(t *testing.T) {
 			if tt.networks && v >= vNetworksRequired {
 				members += `,"networks":"none"`
 			}
-			value, err := jsonkit.Decode([]byte(`{"server":{` + members + `}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			value := testproc.Try(jsonkit.Decode([]byte(`{"server":{` + members + `}}`))).Or(t)
 			want := v >= tt.since && v <= tt.until || v >= tt.also[0] && v <= tt.also[1]
 			if err := jsonkit.Validate(createSchemas.at(v), value); (err == nil) != want {
 				t.Errorf("%s at %s: %v", tt.name, v, err)
@@ -60,12 +57,7 @@ func BenchmarkCheckCreate(b *testing.B) {
 	schema := createSchemas.at(MaxVersion)
 	b.ReportAllocs()
 	for b.Loop() {
-		value, err := jsonkit.Decode(body)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := jsonkit.Validate(schema, value); err != nil {
-			b.Fatal(err)
-		}
+		value := testproc.Try(jsonkit.Decode(body)).Or(b)
+		testproc.Check(b, jsonkit.Validate(schema, value))
 	}
 }

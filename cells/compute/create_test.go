@@ -150,12 +150,8 @@ func TestRequestedServer(t *testing.T) {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
 			tt.want.AllowCellDown, tt.want.RequestID = who == admin, got.header.Get("X-Compute-Request-Id")
-			if diff := gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
-			if location := got.header.Get("Location"); location != "http://compute/v2.1/servers/"+uuid(100) {
-				t.Errorf("Location is %q", location)
-			}
+			testproc.Same(t, gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()))
+			testproc.Equal(t, got.header.Get("Location"), "http://compute/v2.1/servers/"+uuid(100), "Location is %q")
 		})
 	}
 }
@@ -198,9 +194,7 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 				{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "off", VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true, Disabled: true},
 				{Flavor: cellwire.Flavor{ID: "diskless", Flavor: plugins.Flavor{Name: "diskless", VCPUs: 1, MemoryMB: 1}}, IsPublic: true},
 			} {
-				if err := c.store.CreateFlavor(t.Context(), f); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, c.store.CreateFlavor(t.Context(), f))
 			}
 			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Disabled: true})
 			c.inZone("west", "c1h1")
@@ -241,9 +235,7 @@ func TestBootsInAnOutage(t *testing.T) {
 			c.withFlavors()
 			if tt.rule != "" {
 				rules, _, err := overlay().Compile([]byte(`"os_compute_api:servers:create:cell_down": "` + tt.rule + `"`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, err)
 				c.api.policy = &Policy{rules: rules}
 			}
 			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
@@ -289,8 +281,6 @@ func TestHostNames(t *testing.T) {
 		"web1": "web1", "Web 1": "web-1", "a_b.c": "a-b-c", "é1": "é1", "日本": "", "-.x.-": "x", "a/b!c": "abc",
 		strings.Repeat("x", 70): strings.Repeat("x", 63), strings.Repeat("日", 70) + "y": "y", "..": "",
 	} {
-		if got := hostName(name); got != want {
-			t.Errorf("%q: %q, not %q", name, got, want)
-		}
+		testproc.Equal(t, hostName(name), want, "%q: %q", name)
 	}
 }

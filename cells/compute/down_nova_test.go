@@ -24,9 +24,7 @@ func novaCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := newCloud(t, options)
 	c.cells[cellUUID(3)] = &fakeCell{}
-	if _, err := c.store.CreateCell(t.Context(), apidb.Cell{UUID: cellUUID(3), Name: "cell3", URL: "http://cell3"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.store.CreateCell(t.Context(), apidb.Cell{UUID: cellUUID(3), Name: "cell3", URL: "http://cell3"})).Or(t)
 	n := 0
 	add := func(cell int, name, project string) {
 		n++
@@ -67,9 +65,7 @@ func TestServersOfDownCellsAsInNova(t *testing.T) {
 		{admin, "/detail?all_tenants=True", append([]string{"UNKNOWN:9", "UNKNOWN:7", "UNKNOWN:6", "UNKNOWN:3", "UNKNOWN:2", "faker3"}, up...)},
 	} {
 		got := c.ask(tt.who, "2.69", "/v2.1/servers"+tt.path)
-		if diff := gocmp.Diff(tt.want, got.names()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.path, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(tt.want, got.names()), "%s", tt.path)
 		tenants := map[any]bool{}
 		for _, s := range got.body["servers"].([]any) {
 			record, detail := s.(map[string]any), strings.HasPrefix(tt.path, "/detail")
@@ -108,9 +104,7 @@ func TestRestOfMinimalRecords(t *testing.T) {
 	c.sql("DELETE FROM request_specs WHERE instance_uuid = '%s'", uuid(2))
 	c.cell(1).fail = refused
 	want := []any{map[string]any{"binary": computeBinary, "host": "c1h1", "status": statusUnknown}}
-	if diff := gocmp.Diff(want, c.ask(admin, "2.69", "/v2.1/os-services").body["services"]); diff != "" {
-		t.Errorf("the services (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, c.ask(admin, "2.69", "/v2.1/os-services").body["services"]), "the services")
 	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !slices.Equal(got, []string{"UNKNOWN:2", "UNKNOWN:1"}) {
 		t.Errorf("the list is %v", got)
 	}

@@ -33,9 +33,7 @@ func (c *cloud) withFlavors() {
 		},
 		{Flavor: cellwire.Flavor{ID: "8b1a", Flavor: plugins.Flavor{Name: "m1.private", VCPUs: 2, MemoryMB: 4096}}, RxTxFactor: 1},
 	} {
-		if err := c.store.CreateFlavor(context.Background(), f); err != nil {
-			c.t.Fatal(err)
-		}
+		testproc.Check(c.t, c.store.CreateFlavor(context.Background(), f))
 	}
 }
 
@@ -95,9 +93,7 @@ func TestFlavorLists(t *testing.T) {
 	for _, f := range []apidb.Flavor{
 		{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "a.disabled", VCPUs: 8, MemoryMB: 1}}, IsPublic: true, Disabled: true},
 	} {
-		if err := c.store.CreateFlavor(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, c.store.CreateFlavor(t.Context(), f))
 	}
 	for _, tt := range []struct {
 		who, query string

@@ -111,9 +111,7 @@ func TestHypervisorLists(t *testing.T) {
 		if links, is := got.body["hypervisors_links"].([]any); is {
 			link = strings.TrimPrefix(links[0].(map[string]any)["href"].(string), "http://compute/v2.1/")
 		}
-		if link != tt.link {
-			t.Errorf("%s %s: the next page is %q, not %q", tt.version, tt.path, link, tt.link)
-		}
+		testproc.Equal(t, link, tt.link, "%s %s: the next page is %q", tt.version, tt.path)
 	}
 	c.cell(1).fail = refused
 	if got := c.ask(admin, "2.69", "/v2.1/os-hypervisors/detail"); got.hypervisors() != "h3 down disabled" {
@@ -141,9 +139,7 @@ func TestHypervisor(t *testing.T) {
 		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": nil, "hypervisor_version": 0.0, "host_ip": nil,
 		"cpu_info": map[string]any{}, "service": map[string]any{"id": "5e200000-0000-4000-8000-000000000001", "host": "h1", "disabled_reason": nil},
 	})
-	if diff := gocmp.Diff(map[string]any{"hypervisor": want}, got.body); diff != "" {
-		t.Errorf("%d (-want +got)\n%s", got.status, diff)
-	}
+	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor": want}, got.body), "%d", got.status)
 	got = c.ask(admin, "2.1", "/v2.1/os-hypervisors/2")
 	old, _ := got.body["hypervisor"].(map[string]any)
 	if old["hypervisor_hostname"] != "H2" || old["cpu_info"] != "" || old["id"] != 2.0 {
@@ -151,9 +147,7 @@ func TestHypervisor(t *testing.T) {
 	}
 	got = c.ask(admin, "2.69", "/v2.1/os-hypervisors/statistics") // of those that are enabled
 	sums := with(map[string]any{"count": 2.0, "vcpus": 12.0, "memory_mb": 6144.0, "local_gb": 150.0, "free_ram_mb": 5632.0, "free_disk_gb": 110.0, "disk_available_least": 110.0})
-	if diff := gocmp.Diff(map[string]any{"hypervisor_statistics": sums}, got.body); diff != "" {
-		t.Errorf("%d (-want +got)\n%s", got.status, diff)
-	}
+	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor_statistics": sums}, got.body), "%d", got.status)
 	refusal := func(who, version, path string, status int, says string) {
 		t.Helper()
 		if got := c.ask(who, version, "/v2.1/os-hypervisors"+path); got.status != status || got.message() != says {

@@ -177,9 +177,7 @@ func TestGeneratedKey(t *testing.T) {
 	c.withCalls()
 	pair := c.do(member, "2.2", "POST", "/v2.1/os-keypairs", `{"keypair":{"name":"new"}}`).body["keypair"].(map[string]any)
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(pair["private_key"].(string)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(pair["private_key"].(string)), 0o600))
 	public := strings.Fields(keygen(t, "-y", "-f", file))
 	if got := strings.Fields(pair["public_key"].(string)); got[0] != public[0] || got[1] != public[1] || got[2] != "Generated-by-Nova" {
 		t.Errorf("the public key is %v, and that of the private one %v", got, public)
@@ -204,20 +202,14 @@ func TestImportedKeys(t *testing.T) {
 			args = append(args, "-b", bits)
 		}
 		keygen(t, args...)
-		data, err := os.ReadFile(file + ".pub")
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testproc.Try(os.ReadFile(file + ".pub")).Or(t)
 		key := string(data)
 		print, err := keyFingerprint(apidb.KeySSH, key)
 		if said := keygen(t, "-l", "-E", "md5", "-f", file); err != nil || !strings.Contains(said, "MD5:"+print+" ") {
 			t.Errorf("%s: %q, %v, and ssh-keygen's %s", kind, print, err, said)
 		}
 		fields := strings.Fields(key)
-		read, err := sshKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := testproc.Try(sshKey(key)).Or(t)
 		blob := read.Marshal()
 		for what, wrong := range map[string]string{
 			"a part": encoded(fields[0], blob[:len(blob)-1]), "more": encoded(fields[0], append(blob[:len(blob):len(blob)], 0)), "another type": encoded("ssh-dss", blob),
@@ -266,19 +258,11 @@ func FuzzSSHKey(f *testing.F) {
 func TestImportedCertificate(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	public, private, err := generateKey(apidb.KeySSH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	block, _ := pem.Decode([]byte(private))
-	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testproc.Try(x509.ParsePKCS1PrivateKey(block.Bytes)).Or(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
 	print, err := keyFingerprint(apidb.KeyX509, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	if err != nil || len(print) != 59 {
 		t.Errorf("%q, %v", print, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // pagesOf are full pages of cells whose rows alternate.
@@ -30,9 +31,7 @@ func BenchmarkMerge(b *testing.B) {
 		l := &serverMerge{query: query, order: keyOrderOf(query.Sort), batch: 100}
 		for i, page := range pages {
 			s := &cellSource{index: i}
-			if err := l.order.checkPage(page, s, 100); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, l.order.checkPage(page, s, 100))
 			s.take(page)
 			l.sources = append(l.sources, s)
 		}

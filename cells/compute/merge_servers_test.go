@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,26 +24,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(allCompared)) }
 
-func check(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, want, got any,
-) {
+func check(t testproc.Running, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 }
 
 // serverMerge lists and fails on an error.
 func mergeFrom(t *testing.T, q cellwire.ServerQuery, fakes ...*listCell) mergedServers {
 	t.Helper()
 	g, cells := gathererOf(fakes...)
-	result, err := mergeServers(t.Context(), g, cells, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	return testproc.Try(mergeServers(t.Context(), g, cells, q)).Or(t)
 }
 
 // countOf counts rows by the cell that their uuids are of.
@@ -264,26 +253,6 @@ func TestMergeEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestFiftyListsDuringAHang(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1)}, &listCell{fault: hang}, &listCell{rows: rowsOf("c", 100, 0, 3)})
-		start := time.Now()
-		var lists sync.WaitGroup
-		for range 50 {
-			lists.Go(func() {
-				r, err := mergeServers(t.Context(), g, cells, cellwire.ServerQuery{Limit: 1000, Sort: byCreation})
-				if err != nil || time.Since(start) > mergeTimeout {
-					t.Errorf("%v after %v", err, time.Since(start))
-				}
-				check(t, map[string]int{"a": 300, "c": 100}, countOf(r.Rows))
-				check(t, []string{"cell1"}, namesOf(r.Down))
-			})
-		}
-		lists.Wait()
-	})
-}
-
 // For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of
 // the cells that are up gives.
 func TestMergeEqualsASort(t *testing.T) {
@@ -302,9 +271,7 @@ func TestMergeEqualsASort(t *testing.T) {
 		var got mergedServers
 		var err error
 		synctest.Test(t, func(t *testing.T) { got, err = mergeServers(t.Context(), g, cells, q) })
-		if err != nil {
-			r.Fatal(err)
-		}
+		testproc.Check(r, err)
 		var up [][]cellwire.Row
 		var down []string
 		for i, f := range fakes {
@@ -380,10 +347,7 @@ func TestPagesFollowEachOther(t *testing.T) {
 		g, cells := gathererOf(fakes...)
 		var got []cellwire.Row
 		for {
-			r, err := mergeServers(context.Background(), g, cells, q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := testproc.Try(mergeServers(context.Background(), g, cells, q)).Or(t)
 			got = append(got, r.Rows...)
 			if !r.More {
 				break

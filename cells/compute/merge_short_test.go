@@ -29,10 +29,7 @@ func testShortPages(t *testing.T) {
 	a, b := &listCell{rows: rowsOf("a", 50, 0, 2), lie: short}, &listCell{rows: rowsOf("b", 50, 1, 2)}
 	g, cells := gathererOf(a, b)
 	q := cellwire.ServerQuery{Limit: 90, Sort: byCreation}
-	got, err := mergeServers(t.Context(), g, cells, q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(mergeServers(t.Context(), g, cells, q)).Or(t)
 	want := naiveMerge([][]cellwire.Row{a.rows, b.rows}, q)
 	if diff := cmp.Diff(want.Rows, got.Rows); diff != "" || !got.More || len(got.Down) != 0 {
 		t.Errorf("more %v, down %v: %s", got.More, got.Down, diff)

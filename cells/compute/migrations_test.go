@@ -124,9 +124,7 @@ func TestMigrationLists(t *testing.T) {
 	c.do(admin, "2.66", "GET", "/v2.1"+path+"?host=h1&source_compute=h2&instance_uuid=u&status=done&migration_type=evacuation&hidden=0&changes-since=2024-05-01T12:00:00Z&limit=7", "")
 	since := at.Truncate(time.Second)
 	want := cellwire.MigrationQuery{Host: "h1", ServerUUID: "u", Status: cellwire.MigrationDone, Type: cellwire.MigrationEvacuation, ChangedSince: &since, Limit: 7}
-	if diff := gocmp.Diff(want, c.cell(1).asked); diff != "" {
-		t.Errorf("the cell is asked (-want +got) %s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, c.cell(1).asked), "the cell is asked")
 
 	of := "/servers/" + uuid(1) + "/migrations"
 	gone := "itemNotFound: Instance " + uuid(1) + " could not be found."

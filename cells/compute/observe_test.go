@@ -59,12 +59,8 @@ func TestObserver(t *testing.T) {
 		"other  405",
 		"GET /v2.1/bug 500",
 	}
-	if d := gocmp.Diff(want, w.lines); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-	if n := c.api.InFlight(); n != 0 {
-		t.Errorf("%d requests are worked on after all of them", n)
-	}
+	testproc.Same(t, gocmp.Diff(want, w.lines))
+	testproc.Equal(t, c.api.InFlight(), 0, "%d requests are worked on after all of them")
 }
 
 // TestRequestLog: a quick read that succeeds is logged at debug, all else at info, and a fault of
@@ -129,9 +125,7 @@ func TestRequestLog(t *testing.T) {
 			want = append(want, "cause")
 		}
 		slices.Sort(want)
-		if d := gocmp.Diff(want, slices.Sorted(maps.Keys(line))); d != "" {
-			t.Errorf("%s %s: the fields are (-want +got)\n%s", tt.method, tt.path, d)
-		}
+		testproc.Samef(t, gocmp.Diff(want, slices.Sorted(maps.Keys(line))), "%s %s: the fields are", tt.method, tt.path)
 	}
 }
 

@@ -21,9 +21,7 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	_, quotas := c.withCalls()
 	quotas.usage["p1"] = cellwire.Usage{Instances: 10, Cores: 10, RAM: 8192}
 	quotas.usage["p2"] = cellwire.Usage{Instances: 2, Cores: 2, RAM: 1024}
-	if err := c.store.SetQuotas(context.Background(), "p1", apidb.QuotaSet{"instances": 20, "cores": 100}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.SetQuotas(context.Background(), "p1", apidb.QuotaSet{"instances": 20, "cores": 100}))
 	calls := recordedCalls(t, "nova_quotas.json")
 	noUsers := "badRequest: user_id: this service has no quotas of single users; set those of the project."
 	c.replay(calls, map[string]ours{
@@ -55,19 +53,12 @@ func TestQuotasAreSetTogether(t *testing.T) {
 		{body: `{"quota_set":7}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8, "key_pairs": 0}, says: "badRequest: Invalid input for field/attribute quota_set. Value: 7. 7 is not of type 'object'"},
 	} {
 		got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", tt.body)
-		if got.message() != tt.says {
-			t.Errorf("%s: %d %s, not %s", tt.body, got.status, got.message(), tt.says)
-		}
-		set, err := c.store.Quotas(t.Context(), "p9")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Equal(t, got.message(), tt.says, "%s: %d %s", tt.body, got.status)
+		set := testproc.Try(c.store.Quotas(t.Context(), "p9")).Or(t)
 		if len(set) == 0 {
 			set = nil
 		}
-		if diff := gocmp.Diff(tt.set, set); diff != "" {
-			t.Errorf("%s:\n%s", tt.body, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(tt.set, set), "%s", tt.body)
 	}
 	quotas.err = errors.New("the usage cannot be counted")
 	if got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"cores":1,"force":true}}`); got.status != 200 {

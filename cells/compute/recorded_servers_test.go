@@ -29,9 +29,7 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 	c.api.gatherer = c.api.cells.(gatherReader).g
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	client := func(cell int) *cellclient.Client {
 		t.Helper()

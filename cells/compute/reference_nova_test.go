@@ -25,10 +25,7 @@ func TestNovaFitsTheDocument(t *testing.T) {
 			method, path, _ := strings.Cut(c.Request, " ")
 			r := httptest.NewRequest(method, "http://compute"+path, strings.NewReader(c.Body))
 			r.Header.Set("X-Auth-Token", "u-p1:p1")
-			answer, err := json.Marshal(c.Answer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := testproc.Try(json.Marshal(c.Answer)).Or(t)
 			if c.Answer == nil {
 				answer = nil
 			}
@@ -82,20 +79,12 @@ func fromNovaAt(version string, answer []byte) http.Header {
 // TestServersOfNovaFitTheDocument does so with the servers that Nova 26 showed.
 func TestServersOfNovaFitTheDocument(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	data, err := recordings.ReadFile("testdata/nova_server_views.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testproc.Try(recordings.ReadFile("testdata/nova_server_views.json")).Or(t)
 	var views map[string]map[string]any
-	if err := json.Unmarshal(data, &views); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(data, &views))
 	for name, server := range views {
 		withoutDifferences(t, server)
-		view, err := json.Marshal(server)
-		if err != nil {
-			t.Fatal(err)
-		}
+		view := testproc.Try(json.Marshal(server)).Or(t)
 		version := name[strings.LastIndex(name, "-")+1:]
 		path, answer := "/v2.1/servers/"+uuid(1), `{"server":`+string(view)+"}"
 		switch {

@@ -30,10 +30,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reference := Reference()
 	golden.Text(t, "../../docs/api-compute.md", string(reference.Markdown()))
-	document, err := reference.OpenAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := testproc.Try(reference.OpenAPI()).Or(t)
 	golden.Text(t, "../../docs/openapi/compute.json", string(document))
 }
 
@@ -49,9 +46,7 @@ var document = sync.OnceValues(func() (*openapi.Document, error) {
 // compare compares an exchange with the document.
 func compare(t testing.TB, r *http.Request, sent []byte, w *httptest.ResponseRecorder) {
 	t.Helper()
-	if wrong := different(r, sent, w.Code, w.Header(), w.Body.Bytes()); wrong != nil {
-		t.Errorf("OpenAPI document: %v", wrong)
-	}
+	testproc.NoErrorf(t, different(r, sent, w.Code, w.Header(), w.Body.Bytes()), "OpenAPI document")
 }
 
 // different is how an exchange differs from the document; nil if it does not.

@@ -109,10 +109,7 @@ func TestConsoleProxy(t *testing.T) {
 		return socket, resp.StatusCode
 	}
 
-	page, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testproc.Try(http.Get(url)).Or(t)
 	text, err := io.ReadAll(page.Body)
 	_ = page.Body.Close()
 	policy := page.Header.Get("Content-Security-Policy")
@@ -130,17 +127,13 @@ func TestConsoleProxy(t *testing.T) {
 			t.Fatalf("%d", status)
 		}
 		for _, typed := range []string{"hello", "\x00\xff"} {
-			if err := socket.Write(ctx, websocket.MessageBinary, []byte(typed)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, socket.Write(ctx, websocket.MessageBinary, []byte(typed)))
 			if kind, got, err := socket.Read(ctx); err != nil || kind != websocket.MessageBinary || string(got) != typed {
 				t.Errorf("%q: %q, %v", typed, got, err)
 			}
 		}
 		testproc.Eventually(t, testproc.Patience, "the request is over while its console is open", testproc.True(func() bool { return c.api.InFlight() == 0 }))
-		if err := socket.Write(ctx, websocket.MessageText, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, socket.Write(ctx, websocket.MessageText, []byte("x")))
 		if _, _, err := socket.Read(ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 			t.Errorf("the guest is off: %v", err)
 		}
@@ -173,9 +166,7 @@ func TestConsoleProxy(t *testing.T) {
 	if _, status := dial(url, nil); status != 503 {
 		t.Errorf("the API stops: %d", status)
 	}
-	if err := c.store.SetQueued(ctx, map[string]bool{c.id: true}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.SetQueued(ctx, map[string]bool{c.id: true}))
 	if _, status := dial(url, nil); status != 401 {
 		t.Errorf("a deleted server: %d", status)
 	}

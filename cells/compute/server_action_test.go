@@ -90,9 +90,7 @@ func TestPowerActions(t *testing.T) {
 				t.Errorf("there is a body: %s", got.text)
 			}
 			if !tt.unplaced {
-				if is := c.cell(1).servers[0].TaskState; is != tt.becomes {
-					t.Errorf("task_state %q, not %q", is, tt.becomes)
-				}
+				testproc.Equal(t, c.cell(1).servers[0].TaskState, tt.becomes, "task_state %q")
 			}
 		})
 	}

@@ -38,24 +38,15 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store, err := celldb.Open(context.Background(), cellTemplate(name).Fresh(c.t), name, celldb.Options{})
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		store := testproc.Try(celldb.Open(context.Background(), cellTemplate(name).Fresh(c.t), name, celldb.Options{})).Or(c.t)
 		service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		testproc.Check(c.t, err)
 		server := httptest.NewServer(service)
 		c.t.Cleanup(func() {
 			server.Close()
-			if err := store.Close(); err != nil {
-				c.t.Error(err)
-			}
+			testproc.NoError(c.t, store.Close())
 		})
-		if err := c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(n), Name: name, URL: server.URL}); err != nil {
-			c.t.Fatal(err)
-		}
+		testproc.Check(c.t, c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(n), Name: name, URL: server.URL}))
 		servers = append(servers, server)
 	}
 	c.api.cells = gatherReader{gather.New(gather.Options{Timeout: time.Minute, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
@@ -82,10 +73,7 @@ func TestListsOfCells(t *testing.T) {
 		}
 		s = c.has(where, s)
 		ctx := context.Background()
-		client, err := cellclient.New(cellclient.Config{URL: servers[where].URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := testproc.Try(cellclient.New(cellclient.Config{URL: servers[where].URL})).Or(t)
 		if _, err := client.Insert(ctx, s); err != nil {
 			t.Fatalf("insert: %v", err)
 		}
@@ -113,9 +101,7 @@ func TestListsOfCells(t *testing.T) {
 	}
 	newest := slices.Clone(all)
 	slices.Reverse(newest)
-	if diff := gocmp.Diff(newest, ids("/v2.1/servers")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, gocmp.Diff(newest, ids("/v2.1/servers")))
 	for _, key := range append(slices.Clone(sortKeys), "vcpus") {
 		for _, dir := range []string{"asc", "desc"} {
 			found := ids("/v2.1/servers/detail?limit=7&sort_key=" + key + "&sort_dir=" + dir)

@@ -90,12 +90,8 @@ func TestDeletesAndActions(t *testing.T) {
 			if tt.says == "" && got.text != "" {
 				t.Errorf("there is a body: %s", got.text)
 			}
-			if diff := gocmp.Diff(tt.did, boots.deleted); diff != "" {
-				t.Error(diff)
-			}
-			if restored := len(boots.restored) == 1; restored != tt.restored {
-				t.Errorf("restored: %t", restored)
-			}
+			testproc.Same(t, gocmp.Diff(tt.did, boots.deleted))
+			testproc.Equal(t, len(boots.restored) == 1, tt.restored, "restored: %t")
 		})
 	}
 }
@@ -107,9 +103,7 @@ func TestDeletedBeforeItWasPlaced(t *testing.T) {
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.has(nowhere, server(1, "s1"))
-	if err := c.store.AbandonBuild(t.Context(), uuid(1)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.AbandonBuild(t.Context(), uuid(1)))
 	for _, call := range [][3]string{
 		{"DELETE", "", ""}, {"POST", "/action", `{"restore":null}`}, {"POST", "/action", `{"forceDelete":null}`},
 	} {

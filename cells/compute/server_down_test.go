@@ -46,9 +46,7 @@ func crowd(t *testing.T, options Options) *cloud {
 	add(nowhere, "build", "p1", func(s *cellwire.Server) {                                                        // 11
 		s.VMState, s.TaskState, s.Host, s.Node, s.ID = cellwire.VMBuilding, cellwire.TaskScheduling, "", "", 0
 	})
-	if err := c.store.SetQueued(context.Background(), map[string]bool{gone.UUID: true, soft.UUID: true}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.SetQueued(context.Background(), map[string]bool{gone.UUID: true, soft.UUID: true}))
 	c.sql("UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = '%s'", old.UUID)
 	return c
 }
@@ -199,9 +197,7 @@ func TestMinimalRecords(t *testing.T) {
 	}
 	for path, want := range map[string]any{"/v2.1/servers": brief, "/v2.1/servers/detail": detail} {
 		got := c.ask(member, "2.69", path).body["servers"].([]any)[1]
-		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(want, got), "%s", path)
 	}
 	if diff := gocmp.Diff(map[string]any{"server": whole}, c.ask(member, "2.69", "/v2.1/servers/"+id).body); diff != "" {
 		t.Errorf("show (-want +got):\n%s", diff)
@@ -297,9 +293,7 @@ func TestEveryFailureOfACellIsDown(t *testing.T) {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		c.cell(1).fail = fail
 		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
-			if diff := gocmp.Diff(unknown, c.ask(member, "2.69", path).names()); diff != "" {
-				t.Errorf("%s, %s (-want +got):\n%s", name, path, diff)
-			}
+			testproc.Samef(t, gocmp.Diff(unknown, c.ask(member, "2.69", path).names()), "%s, %s", name, path)
 		}
 		c.cell(1).fail = nil
 		if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
@@ -323,9 +317,7 @@ func TestOtherCellsDown(t *testing.T) {
 		for _, n := range tt.down {
 			c.cell(n).fail = refused
 		}
-		if diff := gocmp.Diff(tt.want, c.ask(member, "2.69", "/v2.1/servers/detail").names()); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", tt.down, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(tt.want, c.ask(member, "2.69", "/v2.1/servers/detail").names()), "%v", tt.down)
 		for _, n := range tt.down {
 			if n == 0 {
 				if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(1)); got.status != 200 || len(got.body["server"].(map[string]any)) != 10 {

@@ -30,9 +30,7 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	var err error
 	x := &exchange{api: c.api, route: &route{query: &serverQuery}}
 	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{x, func() error {
-		if err := errors.Join(x.identify(), x.negotiate()); err != nil {
-			c.t.Fatal(err)
-		}
+		testproc.Check(c.t, errors.Join(x.identify(), x.negotiate()))
 		list, err = x.readList(false)
 		return err
 	}})
@@ -179,9 +177,7 @@ func TestWrongQueries(t *testing.T) {
 	// What members may not filter by, and what a microversion does not have yet, does not count.
 	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
 		got, err := c.read(member, version, query)
-		if err != nil {
-			t.Fatalf("%s: %v", query, err)
-		}
+		testproc.Checkf(t, err, "%s", query)
 		want := cellwire.ServerQuery{ProjectID: "p1", Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}
 		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
 			t.Errorf("%s (-want +got):\n%s", query, diff)

@@ -41,9 +41,7 @@ func TestServerInAGroup(t *testing.T) {
 	boots, _ := c.withCalls()
 	c.withFlavors()
 	group, err := c.store.CreateServerGroup(t.Context(), apidb.ServerGroup{Name: "g", ProjectID: "p1", UserID: "u-p1", Policy: apidb.PolicyAffinity}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"},"%s":%s}`
 	const none = "aaaaaaaa-0000-4000-8000-000000000000"
 	for _, tt := range []struct {
@@ -73,24 +71,16 @@ func TestServerInAGroup(t *testing.T) {
 
 	for n := range 3 {
 		err := c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}, Group: group.UUID}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
-	if err := c.store.AbandonBuild(t.Context(), uuid(1)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.AbandonBuild(t.Context(), uuid(1)))
 	got := c.ask(member, "2.69", "/v2.1/os-server-groups/"+group.UUID).body["server_group"].(map[string]any)["members"]
-	if diff := gocmp.Diff(any([]any{uuid(0), uuid(2)}), got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, gocmp.Diff(any([]any{uuid(0), uuid(2)}), got))
 
 	// A server says in which group it is from 2.71 on, also when its cell is down.
 	for n, want := range map[int][]any{0: {group.UUID}, 7: {}} {
 		if n == 7 {
-			if err := c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}}}, nil); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}}}, nil))
 		}
 		show := func(version string) map[string]any {
 			t.Helper()
@@ -98,20 +88,14 @@ func TestServerInAGroup(t *testing.T) {
 		}
 		check := func(what string) {
 			t.Helper()
-			if diff := gocmp.Diff(any(want), show("2.71")["server_groups"]); diff != "" {
-				t.Errorf("%s: %s", what, diff)
-			}
+			testproc.Samef(t, gocmp.Diff(any(want), show("2.71")["server_groups"]), "%s", what)
 			if _, has := show("2.70")["server_groups"]; has {
 				t.Errorf("%s: 2.70 has server_groups", what)
 			}
 		}
 		check("while it is built")
-		if err := c.store.Place(t.Context(), uuid(n), cellUUID(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.store.Built(t.Context(), uuid(n)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, c.store.Place(t.Context(), uuid(n), cellUUID(1)))
+		testproc.Check(t, c.store.Built(t.Context(), uuid(n)))
 		c.cell(1).fail = refused
 		check("in a cell that is down")
 	}

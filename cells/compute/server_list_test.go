@@ -110,9 +110,7 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 	} {
 		c := crowd(t, Options{ListSkipsDownCells: true, MaxLimit: tt.most})
 		if !tt.building {
-			if err := c.store.AbandonBuild(context.Background(), uuid(11)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, c.store.AbandonBuild(context.Background(), uuid(11)))
 		}
 		for _, n := range tt.down {
 			c.cell(n).fail = refused
@@ -134,9 +132,7 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 func TestPlacedAndNotReleased(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
-	if err := c.store.Place(context.Background(), uuid(11), cellUUID(1)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.Place(context.Background(), uuid(11), cellUUID(1)))
 	released := server(11, "build")
 	released.ProjectID, released.VMState, released.TaskState, released.CreatedAt = "p1", cellwire.VMBuilding, cellwire.TaskSpawning, c.clock
 	hidden := released
@@ -148,9 +144,7 @@ func TestPlacedAndNotReleased(t *testing.T) {
 	}
 	for _, state := range []string{"not there", "hidden", "released"} {
 		states[state]()
-		if diff := gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers/detail").names()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", state, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers/detail").names()), "%s", state)
 		if got := c.ask(member, "2.69", "/v2.1/servers?limit=3"); len(got.names()) != 3 || got.next() == "" {
 			t.Errorf("%s: a page of 3 has %v and goes on with %q", state, got.names(), got.next())
 		}
@@ -160,9 +154,7 @@ func TestPlacedAndNotReleased(t *testing.T) {
 		}
 	}
 	c.cell(1).fail = refused
-	if diff := gocmp.Diff(unknown, c.ask(member, "2.69", "/v2.1/servers").names()); diff != "" {
-		t.Errorf("down (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(unknown, c.ask(member, "2.69", "/v2.1/servers").names()), "down")
 	if shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(11)); shown.status != 200 || shown.body["server"].(map[string]any)["status"] != "BUILD" {
 		t.Errorf("down: %d %s", shown.status, shown.text)
 	}
@@ -199,14 +191,10 @@ func TestServerInTwoCells(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	copied := c.cell(1).servers[1] // c1-b
 	c.cell(2).servers = append(c.cell(2).servers, copied)
-	if diff := gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()))
 	c.cell(1).fail = refused
 	want := []string{"UNKNOWN:10", "UNKNOWN:2", "build", "c2-b", "c1-b", "c2-a", "c0-a"}
-	if diff := gocmp.Diff(want, c.ask(member, "2.69", "/v2.1/servers").names()); diff != "" {
-		t.Errorf("with its own cell down (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(want, c.ask(member, "2.69", "/v2.1/servers").names()), "with its own cell down")
 }
 
 // TestCellDiesBetweenBatches: the rows that it gave before do not count; its servers are unknown,
@@ -226,9 +214,7 @@ func TestCellDiesBetweenBatches(t *testing.T) {
 		return nil, nil
 	}
 	c.has(2, server(1000, "c2"))
-	if diff := gocmp.Diff(append(want, "c2"), c.ask(member, "2.69", "/v2.1/servers").names()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, gocmp.Diff(append(want, "c2"), c.ask(member, "2.69", "/v2.1/servers").names()))
 	if asked := c.cell(1).requests; asked < 2 {
 		t.Errorf("the cell was asked %d times", asked)
 	}
@@ -238,12 +224,8 @@ func TestCellDiesBetweenBatches(t *testing.T) {
 func TestDisabledCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
-	if err := c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(1), Name: "cell1", URL: "http://cell1", Disabled: true}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Check(t, c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(1), Name: "cell1", URL: "http://cell1", Disabled: true}))
+	testproc.Same(t, gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()))
 	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 || got.body["server"].(map[string]any)["name"] != "c1-b" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
@@ -297,9 +279,7 @@ func TestSortedLists(t *testing.T) {
 		"sort_key=vcpus&sort_key=display_name&sort_dir=desc&sort_dir=asc":    {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
 		"sort_key=display_name&sort_key=display_name&sort_dir=asc":           {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
 	} {
-		if diff := gocmp.Diff(want, c.ask(member, "2.69", "/v2.1/servers?"+query).names()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", query, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(want, c.ask(member, "2.69", "/v2.1/servers?"+query).names()), "%s", query)
 	}
 	for query, says := range map[string]string{
 		"sort_dir=up":                "Invalid input received: Unknown sort direction, must be 'desc' or 'asc'",
@@ -373,8 +353,6 @@ func TestPatterns(t *testing.T) {
 		"hostname=^WEB": {"vm-web-2", "vm-web-1"}, "reservation_id=web": {"vm-web-2", "vm-web-1"}, "node=.*": {"vm-db-1", "vm-web-1"},
 		"hostname=1&node=rackdb": {"vm-db-1"}, "description=.*": {},
 	} {
-		if got := c.ask(admin, "2.69", "/v2.1/servers?"+query).names(); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, not %v", query, got, want)
-		}
+		testproc.EqualList(t, c.ask(admin, "2.69", "/v2.1/servers?"+query).names(), want, "%s: %v", query)
 	}
 }

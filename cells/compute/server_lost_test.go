@@ -20,9 +20,7 @@ func TestServerMissingInItsCellIsLogged(t *testing.T) {
 	now := start
 	c.api.service.Now = func() time.Time { return now }
 	lost, other, deleted := c.has(1, server(1, "lost")), c.has(2, server(2, "other")), c.has(1, server(3, "deleted"))
-	if err := c.store.SetQueued(context.Background(), map[string]bool{deleted.UUID: true}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.store.SetQueued(context.Background(), map[string]bool{deleted.UUID: true}))
 	c.cell(1).servers, c.cell(2).servers = nil, nil
 	said := func() int { return strings.Count(c.logged.String(), "does not have it") }
 	for _, step := range []struct {

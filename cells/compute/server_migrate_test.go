@@ -96,9 +96,7 @@ func TestMoves(t *testing.T) {
 			boots.err = tt.err
 			for n := 1; n <= 2; n++ {
 				host := []string{"h1", "h2"}[n-1]
-				if err := c.store.MapNodes(t.Context(), []apidb.Node{{UUID: uuid(1000 + n), Name: host, Host: host, CellUUID: cellUUID(1)}}); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, c.store.MapNodes(t.Context(), []apidb.Node{{UUID: uuid(1000 + n), Name: host, Host: host, CellUUID: cellUUID(1)}}))
 			}
 			s := server(1, "s1")
 			s.VMState, s.TaskState, s.HostUp = tt.vm, tt.task, tt.up
@@ -125,9 +123,7 @@ func TestMoves(t *testing.T) {
 				t.Errorf("the answer is %q", got.text)
 			}
 			asked := strings.ReplaceAll(strings.Join(boots.moved, ", "), uuid(1)+" ", "")
-			if asked != tt.asks {
-				t.Errorf("the scheduler was asked for %q, not %q", asked, tt.asks)
-			}
+			testproc.Equal(t, asked, tt.asks, "the scheduler was asked for %q")
 		})
 	}
 }

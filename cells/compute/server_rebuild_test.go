@@ -76,9 +76,7 @@ func TestRebuild(t *testing.T) {
 			if got.status != http.StatusAccepted || got.header.Get("Location") != "http://compute/v2.1/servers/"+uuid(1) {
 				t.Fatalf("%d %s, at %s", got.status, got.text, got.header.Get("Location"))
 			}
-			if diff := gocmp.Diff(want, c.cell(1).servers[0]); diff != "" {
-				t.Errorf("the server (-want +got)\n%s", diff)
-			}
+			testproc.Samef(t, gocmp.Diff(want, c.cell(1).servers[0]), "the server")
 			if shown["status"] != "REBUILD" || shown["name"] != want.Name || shown["image"].(map[string]any)["id"] != otherImage || shown["adminPass"] == "" {
 				t.Errorf("the answer is %s", got.text)
 			}
@@ -183,9 +181,7 @@ func TestRebuildRefused(t *testing.T) {
 			if got := c.do(who, version, "POST", rebuildPath, body); got.status != tt.status || got.message() != tt.says {
 				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
 			}
-			if diff := gocmp.Diff(before, c.cell(1).servers[0]); diff != "" {
-				t.Errorf("the server was changed:\n%s", diff)
-			}
+			testproc.Samef(t, gocmp.Diff(before, c.cell(1).servers[0]), "the server was changed")
 		})
 	}
 }

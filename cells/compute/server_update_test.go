@@ -145,9 +145,7 @@ func TestUpdate(t *testing.T) {
 	} {
 		delete(shown, without)
 	}
-	if diff := gocmp.Diff(shown, got); diff != "" {
-		t.Errorf("(-shown +answered)\n%s", diff)
-	}
+	testproc.Samef(t, gocmp.Diff(shown, got), "(-shown +answered)")
 	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":"d"}}`)); got["description"] != "d" || got["name"] != "other" {
 		t.Errorf("%v", got)
 	}

@@ -33,9 +33,7 @@ var recordedName = regexp.MustCompile(`^show-(.+)-(admin|member)-(2\.\d+)$`)
 func TestServersLookAsInNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var records map[string]map[string]any
-	if err := json.Unmarshal(recorded, &records); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(recorded, &records))
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		parts := recordedName.FindStringSubmatch(name)
 		if parts == nil {
@@ -73,9 +71,7 @@ func TestServersLookAsInNova(t *testing.T) {
 			if cell == nowhere {
 				want["updated"] = got.body["server"].(map[string]any)["updated"]
 			}
-			if diff := gocmp.Diff(want, got.body["server"]); diff != "" {
-				t.Errorf("(-Nova +ours)\n%s", diff)
-			}
+			testproc.Samef(t, gocmp.Diff(want, got.body["server"]), "(-Nova +ours)")
 		})
 	}
 }
@@ -105,9 +101,7 @@ func TestHostStatus(t *testing.T) {
 			record, _ := c.ask(who, "2.69", "/v2.1/servers/"+s.UUID).body["server"].(map[string]any)
 			return record["host_status"]
 		}
-		if got := shown(admin); got != tt.want {
-			t.Errorf("%+v: %v", tt, got)
-		}
+		testproc.Equal(t, shown(admin), tt.want, "%+v: %v", tt)
 		if got := shown(member); got != nil {
 			t.Errorf("%+v: a member gets %v", tt, got)
 		}
@@ -118,9 +112,7 @@ func TestHostStatus(t *testing.T) {
 func TestServersOfADownCellLookAsInNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var records map[string]map[string]any
-	if err := json.Unmarshal(recorded, &records); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(recorded, &records))
 	for _, tt := range []struct{ name, what, who, path string }{
 		{"down-show-member-2.69", "active", member, "/v2.1/servers/" + uuid(1)},
 		{"down-show-admin-2.69", "active", admin, "/v2.1/servers/" + uuid(1)},
@@ -149,9 +141,7 @@ func TestServersOfADownCellLookAsInNova(t *testing.T) {
 				t.Error("Nova's has none")
 			}
 		}
-		if diff := gocmp.Diff(any(want), record); diff != "" {
-			t.Errorf("%s (-Nova +ours)\n%s", tt.name, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(any(want), record), "%s (-Nova +ours)", tt.name)
 	}
 }
 
@@ -175,10 +165,7 @@ func fromNova(t *testing.T, record map[string]any) cellwire.Server {
 		if text(key) == "" {
 			return nil
 		}
-		at, err := time.Parse(layout, text(key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := testproc.Try(time.Parse(layout, text(key))).Or(t)
 		return &at
 	}
 	flavor := record["flavor"].(map[string]any)
@@ -221,17 +208,12 @@ func fromNova(t *testing.T, record map[string]any) cellwire.Server {
 		}
 	}
 	if fault, is := record["fault"].(map[string]any); is {
-		at, err := time.Parse(time.RFC3339, fault["created"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := testproc.Try(time.Parse(time.RFC3339, fault["created"].(string))).Or(t)
 		s.Fault = &cellwire.Fault{Code: int(number(fault, "code")), Message: fault["message"].(string), Created: at}
 		s.Fault.Details, _ = fault["details"].(string)
 	}
 	if name := strings.TrimPrefix(text("OS-EXT-SRV-ATTR:instance_name"), "instance-"); name != "" {
-		if _, err := fmt.Sscanf(name, "%x", &s.ID); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(fmt.Sscanf(name, "%x", &s.ID)).Or(t)
 	}
 	return s
 }

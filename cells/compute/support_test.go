@@ -28,6 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some
@@ -269,18 +270,12 @@ func newCloud(t *testing.T, options Options) *cloud {
 	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testproc.NoError(t, c.store.Close()) })
 	for i := range 3 {
 		uuid := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
 		name := fmt.Sprintf("cell%d", i)
 		c.cells[uuid] = &fakeCell{}
-		if _, err := c.store.CreateCell(context.Background(), apidb.Cell{UUID: uuid, Name: name, URL: "http://" + name}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(c.store.CreateCell(context.Background(), apidb.Cell{UUID: uuid, Name: name, URL: "http://" + name})).Or(t)
 	}
 	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
 		return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
@@ -319,9 +314,7 @@ func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 	c.clock = s.CreatedAt
 	check := func(err error) {
 		c.t.Helper()
-		if err != nil {
-			c.t.Fatalf("server %s: %v", s.Name, err)
-		}
+		testproc.Checkf(c.t, err, "server %s", s.Name)
 	}
 	check(c.store.CreateServers(ctx, []apidb.RequestSpec{{Server: s}}, nil))
 	if cell != nowhere {
@@ -395,10 +388,7 @@ func rereadable(t testing.TB, r *http.Request) []byte {
 	if r.Body == nil {
 		return nil
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testproc.Try(io.ReadAll(r.Body)).Or(t)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body
 }

@@ -74,13 +74,9 @@ func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
 		t.Errorf("GET /: %d %v", got.status, got.header)
 	}
 	got = c.ask("", "2.47", "/v2.1")
-	if diff := gocmp.Diff("compute 2.47", got.header.Get(headerVersion)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, gocmp.Diff("compute 2.47", got.header.Get(headerVersion)))
 	// What begins as the API does is not found, and only for those who are known.
 	for who, status := range map[string]int{"": 401, member: 404} {
-		if got := c.ask(who, "", "/v2.1/keypairs"); got.status != status {
-			t.Errorf("%q asks for what there is not: %d, not %d", who, got.status, status)
-		}
+		testproc.Equal(t, c.ask(who, "", "/v2.1/keypairs").status, status, "%q asks for what there is not: %d", who)
 	}
 }

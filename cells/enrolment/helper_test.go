@@ -119,8 +119,7 @@ func newKeyPair(t *testing.T, name string) keyPair {
 	t.Helper()
 	key, keyPEM, err := pki.NewKey()
 	must(t, err)
-	csr, err := pki.NewRequest(key, name)
-	must(t, err)
+	csr := testproc.Try(pki.NewRequest(key, name)).Or(t)
 	return keyPair{keyPEM, csr}
 }
 
@@ -132,16 +131,13 @@ func (w *world) join(token enrolment.Token, k keyPair, nodes ...enrolment.Node) 
 func (w *world) joined(host string, nodes ...enrolment.Node) tls.Certificate {
 	w.t.Helper()
 	k := newKeyPair(w.t, host)
-	answer, err := w.join(w.invite(host, false), k, nodes...)
-	must(w.t, err)
+	answer := testproc.Try(w.join(w.invite(host, false), k, nodes...)).Or(w.t)
 	return w.pair(answer, k)
 }
 
 func (w *world) pair(a *enrolment.Answer, k keyPair) tls.Certificate {
 	w.t.Helper()
-	pair, err := tls.X509KeyPair([]byte(a.Certificate), k.key)
-	must(w.t, err)
-	return pair
+	return testproc.Try(tls.X509KeyPair([]byte(a.Certificate), k.key)).Or(w.t)
 }
 
 // send sends a request as any client can; client may be nil.
@@ -151,19 +147,16 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 	if client != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return client, nil }
 	}
-	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, body)
-	must(w.t, err)
+	request := testproc.Try(http.NewRequestWithContext(w.t.Context(), method, w.url+path, body)).Or(w.t)
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
 	request.Header.Set("Expect", "100-continue") // a server that refuses the size closes the connection
 	dialer := &net.Dialer{LocalAddr: w.from}
 	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	must(w.t, err)
+	response := testproc.Try((&http.Client{Transport: transport}).Do(request)).Or(w.t)
 	defer func() { _ = response.Body.Close() }()
-	answer, err = io.ReadAll(response.Body)
-	must(w.t, err)
+	answer = testproc.Try(io.ReadAll(response.Body)).Or(w.t)
 	return response.StatusCode, answer
 }
 
@@ -186,8 +179,7 @@ func (w *world) confirm(client tls.Certificate) error {
 // post sends a request with a certificate; the error is the refusal.
 func (w *world) post(client tls.Certificate, path string, request, answer any) error {
 	w.t.Helper()
-	body, err := json.Marshal(request)
-	must(w.t, err)
+	body := testproc.Try(json.Marshal(request)).Or(w.t)
 	status, text := w.send(&client, http.MethodPost, path, "application/json", bytes.NewReader(body))
 	if status != http.StatusOK {
 		refused := &enrolment.Refusal{Status: status}
@@ -249,7 +241,5 @@ func wantRefusal(t *testing.T, what string, err error, code enrolment.Code) {
 // identity is whom a certificate is for.
 func identity(t *testing.T, c tls.Certificate) pki.Identity {
 	t.Helper()
-	id, err := pki.Of(c.Leaf)
-	must(t, err)
-	return id
+	return testproc.Try(pki.Of(c.Leaf)).Or(t)
 }

@@ -22,12 +22,9 @@ func TestIdentityOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	key, text, err := pki.NewKey()
 	must(t, err)
-	csr, err := pki.NewRequest(key, "h1")
-	must(t, err)
-	request, err := pki.ParseRequest(csr)
-	must(t, err)
-	ca, err := pki.InitAuthority(filepath.Join(dir, "ca"), "test-ca", time.Now())
-	must(t, err)
+	csr := testproc.Try(pki.NewRequest(key, "h1")).Or(t)
+	request := testproc.Try(pki.ParseRequest(csr)).Or(t)
+	ca := testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "test-ca", time.Now())).Or(t)
 	certificate, err := ca.Sign(request, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 	must(t, err)
 	content, _, err := enrolment.NewIdentity(text, certificate, time.Now())
@@ -47,8 +44,7 @@ func TestIdentityOfAnother(t *testing.T) {
 			t.Errorf("%s is read: %v", name, err)
 		}
 	}
-	_, err = h.Begin(true)
-	must(t, err)
+	testproc.Try(h.Begin(true)).Or(t)
 }
 
 // TestPendingKeyOfAnother: joining takes no file for its key that the agent's user may have left in
@@ -56,9 +52,7 @@ func TestIdentityOfAnother(t *testing.T) {
 func TestPendingKeyOfAnother(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	_, text, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for name, plant := range map[string]func(from, to string) error{
 		"a symbolic link": os.Symlink,
 		"a second name":   os.Link,
@@ -73,22 +67,14 @@ func TestPendingKeyOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			other := filepath.Join(dir, "ca.key")
-			if err := os.WriteFile(other, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.WriteFile(other, text, 0o600))
 			h := enrolment.Host{StateDir: filepath.Join(dir, "state"), ConfigDir: dir, UID: os.Geteuid(), GID: os.Getegid()}
-			if _, err := h.Begin(false); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(h.Begin(false)).Or(t)
 			if _, err := h.Begin(false); err != nil {
 				t.Fatalf("the key that join made: %v", err)
 			}
-			if err := h.Abandon(); err != nil {
-				t.Fatal(err)
-			}
-			if err := plant(other, filepath.Join(h.StateDir, enrolment.PendingKeyFile)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, h.Abandon())
+			testproc.Check(t, plant(other, filepath.Join(h.StateDir, enrolment.PendingKeyFile)))
 			if _, err := h.Begin(false); err == nil {
 				t.Error("Begin took it for the key")
 			}

@@ -29,29 +29,25 @@ func TestRenew(t *testing.T) {
 	w := newWorld(t, nil)
 	first := w.joined("h1", enrolment.Node{UUID: nodeA})
 	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
-	_, err := w.renew(first, lost)
-	must(t, err)
-	answer, err := w.renew(first, second)
-	must(t, err)
+	testproc.Try(w.renew(first, lost)).Or(t)
+	answer := testproc.Try(w.renew(first, second)).Or(t)
 	if id := identity(t, w.pair(answer, second)); id.Name != "h1" || !slices.Equal(id.Nodes, []string{nodeA}) {
 		t.Errorf("the certificate is for %+v", id)
 	}
 	third := newKeyPair(t, "h1")
-	answer, err = w.renew(w.pair(answer, second), third)
-	must(t, err)
+	answer = testproc.Try(w.renew(w.pair(answer, second), third)).Or(t)
 	if n := strings.Count(w.log.String(), `"address":"127.0.0.1"`); n < 3 || strings.Count(w.log.String(), "A host renewed its certificate.") != 3 {
 		t.Errorf("the renewals are not logged with their address: %s", w.log)
 	}
 	// Now a copy of the first identity is of no use, and is noticed.
-	_, err = w.renew(first, newKeyPair(t, "h1"))
+	_, err := w.renew(first, newKeyPair(t, "h1"))
 	wantRefusal(t, "an old copy", err, enrolment.CodeKeyUnknown)
 	if !strings.Contains(w.log.String(), "has shown a key that is not its own any more") {
 		t.Error("the copy was not logged")
 	}
 	// An expired certificate is renewed within the grace.
 	w.later.Add(int64(90 * time.Minute))
-	answer, err = w.renew(w.pair(answer, third), second)
-	must(t, err)
+	answer = testproc.Try(w.renew(w.pair(answer, third), second)).Or(t)
 	w.later.Add(int64(121 * time.Minute))
 	_, err = w.renew(w.pair(answer, second), third)
 	wantRefusal(t, "after the grace", err, enrolment.CodeUnauthorized)
@@ -65,11 +61,9 @@ func TestConfirm(t *testing.T) {
 	first := w.joined("h1", enrolment.Node{UUID: nodeA})
 	must(t, w.confirm(first)) // nothing was renewed yet
 	lost, second := newKeyPair(t, "h1"), newKeyPair(t, "h1")
-	lostAnswer, err := w.renew(first, lost)
-	must(t, err)
+	lostAnswer := testproc.Try(w.renew(first, lost)).Or(t)
 	must(t, w.confirm(first)) // the agent was restarted: it does not end what is on the way
-	answer, err := w.renew(first, second)
-	must(t, err)
+	answer := testproc.Try(w.renew(first, second)).Or(t)
 	if !strings.Contains(w.log.String(), "never confirmed the one before") {
 		t.Error("the renewal that was never confirmed is not logged")
 	}
@@ -77,7 +71,7 @@ func TestConfirm(t *testing.T) {
 	for range 2 {
 		must(t, w.confirm(w.pair(answer, second)))
 	}
-	_, err = w.renew(first, newKeyPair(t, "h1"))
+	_, err := w.renew(first, newKeyPair(t, "h1"))
 	wantRefusal(t, "the key of before, after the confirmation", err, enrolment.CodeKeyUnknown)
 	wantRefusal(t, "confirming it", w.confirm(first), enrolment.CodeKeyUnknown)
 	if n := strings.Count(w.log.String(), "confirmed its renewed certificate"); n != 1 {
@@ -86,8 +80,7 @@ func TestConfirm(t *testing.T) {
 	// The clock of the service that signed it may be ahead of that which is asked.
 	w.later.Store(int64(5 * time.Minute))
 	third := newKeyPair(t, "h1")
-	answer, err = w.renew(w.pair(answer, second), third)
-	must(t, err)
+	answer = testproc.Try(w.renew(w.pair(answer, second), third)).Or(t)
 	w.later.Store(0)
 	must(t, w.confirm(w.pair(answer, third)))
 }
@@ -100,21 +93,18 @@ func TestTwoHolders(t *testing.T) {
 	w := newWorld(t, func(c *enrolment.Config) { c.Observer = counted })
 	host := w.joined("h417")
 	thief := newKeyPair(t, "h417")
-	answer, err := w.renew(host, thief)
-	must(t, err)
+	answer := testproc.Try(w.renew(host, thief)).Or(t)
 	must(t, w.confirm(w.pair(answer, thief)))
-	before, err := w.store.Enrolment(t.Context(), "h417")
-	must(t, err)
+	before := testproc.Try(w.store.Enrolment(t.Context(), "h417")).Or(t)
 
-	_, err = w.renew(host, newKeyPair(t, "h417"))
+	_, err := w.renew(host, newKeyPair(t, "h417"))
 	wantRefusal(t, "the host", err, enrolment.CodeKeyUnknown)
 	for _, part := range []string{"Another holder of the certificate of host h417 renewed it at " + before.Issued.UTC().Format(time.RFC3339) + " from 127.0.0.1", "cells manage evict-host h417", "add-host h417 --again"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the host is not told %q: %v", part, err)
 		}
 	}
-	e, err := w.store.Enrolment(t.Context(), "h417")
-	must(t, err)
+	e := testproc.Try(w.store.Enrolment(t.Context(), "h417")).Or(t)
 	if e.Conflict == nil || e.Conflict.From != "127.0.0.1" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
 		t.Fatalf("the enrolment is %+v, the conflict %+v", e, e.Conflict)
 	}
@@ -162,8 +152,7 @@ func TestRenewalRaces(t *testing.T) {
 	}
 	w.from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	for range 30 {
-		_, err := w.renew(first, newKeyPair(t, "h1"))
-		must(t, err)
+		testproc.Try(w.renew(first, newKeyPair(t, "h1"))).Or(t)
 	}
 	_, err := w.renew(first, newKeyPair(t, "h1"))
 	wantRefusal(t, "one more of the copy", err, enrolment.CodeTooMany)
@@ -176,8 +165,7 @@ func TestRenewalRaces(t *testing.T) {
 		t.Errorf("%+v, %v", e.Conflict, err)
 	}
 	w.later.Add(int64(time.Minute))
-	answer, err := w.renew(first, second)
-	must(t, err)
+	answer := testproc.Try(w.renew(first, second)).Or(t)
 	must(t, w.confirm(w.pair(answer, second)))
 	e, err := w.store.Enrolment(t.Context(), "h1")
 	if err != nil || e.Conflict == nil || e.Conflict.From != "127.0.0.2" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
@@ -195,8 +183,7 @@ func TestRefusalsTakeNoLock(t *testing.T) {
 		c.Store = store
 	})
 	evicted, again, copied := w.joined("evicted"), w.joined("again"), w.joined("copied")
-	_, err := enrolment.Evict(t.Context(), w.store, "evicted", "", "", w.now())
-	must(t, err)
+	testproc.Try(enrolment.Evict(t.Context(), w.store, "evicted", "", "", w.now())).Or(t)
 	w.invite("again", true)
 	k := newKeyPair(t, "copied")
 	answer, err := w.renew(copied, k)
@@ -212,9 +199,7 @@ func TestRefusalsTakeNoLock(t *testing.T) {
 		wantRefusal(t, "the key of before", w.confirm(copied), enrolment.CodeKeyUnknown)
 		must(t, w.confirm(renewed))
 	}
-	if n := store.changes.Load(); n != 0 {
-		t.Errorf("refusals took the write lock %d times", n)
-	}
+	testproc.Equal(t, store.changes.Load(), 0, "refusals took the write lock %d times")
 }
 
 // TestRenewRefused: certificates of others, of hosts that are not enrolled any more, and of
@@ -223,25 +208,19 @@ func TestRenewRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	denied := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
-	file, err := pki.OpenDenyFile(denied, zerolog.Nop())
-	must(t, err)
+	file := testproc.Try(pki.OpenDenyFile(denied, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
 	sign := func(ca *pki.Authority, id pki.Identity, client bool) tls.Certificate {
 		k := newKeyPair(t, id.Name)
-		request, err := pki.ParseRequest(k.csr)
-		must(t, err)
+		request := testproc.Try(pki.ParseRequest(k.csr)).Or(t)
 		certificate, err := ca.Sign(request, id, pki.SignOptions{Lifetime: time.Hour, Now: time.Now(), Client: client})
 		must(t, err)
-		pair, err := tls.X509KeyPair(certificate, k.key)
-		must(t, err)
-		return pair
+		return testproc.Try(tls.X509KeyPair(certificate, k.key)).Or(t)
 	}
-	other, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())
-	must(t, err)
+	other := testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())).Or(t)
 	h1 := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
 	evicted, again := w.joined("evicted"), w.joined("again")
-	_, err = enrolment.Evict(t.Context(), w.store, "evicted", "", "sold  to\nothers", w.now())
-	must(t, err)
+	testproc.Try(enrolment.Evict(t.Context(), w.store, "evicted", "", "sold  to\nothers", w.now())).Or(t)
 	w.invite("again", true)
 	w.joined("h1")
 	for name, c := range map[string]struct {

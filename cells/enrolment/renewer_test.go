@@ -47,15 +47,12 @@ func newRenewal(t *testing.T) *renewal {
 }
 
 func (r *renewal) sign(csr []byte, nodes []enrolment.Node) []byte {
-	request, err := pki.ParseRequest(csr)
-	must(r.t, err)
+	request := testproc.Try(pki.ParseRequest(csr)).Or(r.t)
 	id := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
 	for _, n := range nodes {
 		id.Nodes = append(id.Nodes, n.UUID)
 	}
-	text, err := r.ca.Sign(request, id, pki.SignOptions{Lifetime: 24 * time.Hour, Now: time.Now()})
-	must(r.t, err)
-	return text
+	return testproc.Try(r.ca.Sign(request, id, pki.SignOptions{Lifetime: 24 * time.Hour, Now: time.Now()})).Or(r.t)
 }
 
 // joined writes an identity file.
@@ -140,8 +137,7 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 		path := r.joined(enrolment.Node{UUID: nodeA})
 		n := r.renewer(path)
 		r.nodes = []enrolment.Node{{UUID: nodeA}}
-		before, err := enrolment.ReadIdentity(path, path)
-		must(t, err)
+		before := testproc.Try(enrolment.ReadIdentity(path, path)).Or(t)
 		r.run(n, func() {
 			time.Sleep(7 * time.Hour)
 			synctest.Wait()
@@ -154,8 +150,7 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 				t.Errorf("renewed after %v", got)
 			}
 		})
-		after, err := enrolment.ReadIdentity(path, path)
-		must(t, err)
+		after := testproc.Try(enrolment.ReadIdentity(path, path)).Or(t)
 		if after.Key == before.Key || !after.Expires.After(before.Expires.Add(23*time.Hour)) || !slices.Equal(after.Nodes, []string{nodeA}) {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
@@ -297,8 +292,7 @@ func TestIdentityRefused(t *testing.T) {
 	r := newRenewal(t)
 	k, other := newKeyPair(t, "h1"), newKeyPair(t, "h1")
 	good := r.sign(k.csr, nil)
-	request, err := pki.ParseRequest(k.csr)
-	must(t, err)
+	request := testproc.Try(pki.ParseRequest(k.csr)).Or(t)
 	server, err := r.ca.Sign(request, pki.Identity{Kind: pki.Service, Name: "s", Names: []string{"s"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 	must(t, err)
 	for name, c := range map[string]struct {

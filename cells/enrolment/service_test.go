@@ -38,15 +38,12 @@ func TestJoin(t *testing.T) {
 	token := w.invite("h1", false, enrolment.Node{UUID: nodeA, Name: "h1.example.com"})
 	key, keyPEM, err := pki.NewKey()
 	must(t, err)
-	other, err := url.Parse("urn:compute-agent:host:h2")
-	must(t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+	other := testproc.Try(url.Parse("urn:compute-agent:host:h2")).Or(t)
+	der := testproc.Try(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: "compute-api"}, DNSNames: []string{"compute-api", "h2"}, URIs: []*url.URL{other},
-	}, key)
-	must(t, err)
+	}, key)).Or(t)
 	k := keyPair{keyPEM, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}
-	answer, err := w.join(token, k)
-	must(t, err)
+	answer := testproc.Try(w.join(token, k)).Or(t)
 	id := identity(t, w.pair(answer, k))
 	if id.Kind != pki.Host || id.Name != "h1" || !slices.Equal(id.Names, []string{"h1", "h1.example.com"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
 		t.Errorf("the certificate is for %+v", id)
@@ -79,8 +76,7 @@ func TestTheFirstNodesThatAHostNamesAreItsOwn(t *testing.T) {
 	if len(answer.Nodes) != 1 || len(answer.Refused) != 1 || !strings.Contains(answer.Refused[0], nodeB) {
 		t.Errorf("another node: %+v", answer)
 	}
-	_, err = enrolment.EnrolNode(t.Context(), w.store, "h1", enrolment.Node{UUID: nodeB})
-	must(t, err)
+	testproc.Try(enrolment.EnrolNode(t.Context(), w.store, "h1", enrolment.Node{UUID: nodeB})).Or(t)
 	answer, err = w.renew(w.pair(answer, k), newKeyPair(t, "h1"), enrolment.Node{UUID: nodeB})
 	if must(t, err); len(answer.Nodes) != 2 || len(answer.Refused) != 0 {
 		t.Errorf("after an operator enrolled it: %+v", answer)
@@ -125,8 +121,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	}
 	thief := w.joined("h417", nodes...)
 	check("join", thief)
-	answer, err := w.renew(thief, newKeyPair(t, "h417"), nodes...)
-	must(t, err)
+	answer := testproc.Try(w.renew(thief, newKeyPair(t, "h417"), nodes...)).Or(t)
 	for _, n := range answer.Nodes {
 		if slices.Contains(others, n.Name) {
 			t.Errorf("renewed with its nodes: %+v", n)
@@ -134,8 +129,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	}
 	late := w.joined("h9")
 	k := newKeyPair(t, "h9")
-	answer, err = w.renew(late, k, enrolment.Node{UUID: nodeA, Name: "victim"})
-	must(t, err)
+	answer = testproc.Try(w.renew(late, k, enrolment.Node{UUID: nodeA, Name: "victim"})).Or(t)
 	if id := identity(t, w.pair(answer, k)); !slices.Equal(id.Names, []string{"h9"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
 		t.Errorf("a first node with a renewal: %+v", id)
 	}
@@ -147,7 +141,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 			t.Errorf("an operator gives the name %s: %v", name, err)
 		}
 	}
-	_, err = enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: "hypervisor-9"})
+	_, err := enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: "hypervisor-9"})
 	must(t, err)
 	_, _, err = enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "hypervisor-9", CellUUID: cell1, Now: w.now()})
 	if !errors.As(err, &taken) || taken.Host != "h9" {
@@ -164,8 +158,7 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	// An earlier name that the host may not choose stays only if the operator repeats it.
 	for _, repeated := range [][]enrolment.Node{{{UUID: nodeB, Name: "hypervisor-9"}}, nil} {
 		k := newKeyPair(t, "h9")
-		answer, err := w.join(w.invite("h9", true, repeated...), k)
-		must(t, err)
+		answer := testproc.Try(w.join(w.invite("h9", true, repeated...), k)).Or(t)
 		id := identity(t, w.pair(answer, k))
 		if len(id.Nodes) != 2 || slices.Contains(id.Names, "hypervisor-9") != (repeated != nil) {
 			t.Errorf("invited again with %v: %+v", repeated, id)
@@ -179,15 +172,12 @@ func TestNoReasonStopsTheDenyList(t *testing.T) {
 	w := newWorld(t, nil)
 	h1, h2 := w.joined("h1"), w.joined("h2")
 	_, err := enrolment.Evict(t.Context(), w.store, "h1", "", strings.Repeat("x", 501), w.now())
-	if !errors.Is(err, apidb.ErrInvalid) {
-		t.Errorf("a reason of 501 bytes: %v", err)
-	}
+	testproc.ErrorIs(t, err, apidb.ErrInvalid, "a reason of 501 bytes: %v")
 	list, err := enrolment.Denied(t.Context(), w.store, nil)
 	if must(t, err); len(list.Denials()) != 0 {
 		t.Errorf("the refused eviction changed %+v", list.Denials())
 	}
-	_, err = enrolment.Evict(t.Context(), w.store, "h2", "", "short", w.now())
-	must(t, err)
+	testproc.Try(enrolment.Evict(t.Context(), w.store, "h2", "", "short", w.now())).Or(t)
 	_, err = w.store.ChangeEnrolment(t.Context(), "h1", func(e *apidb.Enrolment) error { // an older process
 		e.State, e.DeniedBefore, e.Reason = apidb.Evicted, w.now().Add(time.Second), strings.Repeat("é", 500)
 		return nil
@@ -206,8 +196,7 @@ func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
 	w := newWorld(t, nil)
 	w.later.Store(int64(5 * time.Minute))
 	c := w.joined("h1")
-	_, err := enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", time.Now())
-	must(t, err)
+	testproc.Try(enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", time.Now())).Or(t)
 	list, err := enrolment.Denied(t.Context(), w.store, nil)
 	if must(t, err); list.CheckIdentity(identity(t, c)) == nil {
 		t.Errorf("%+v does not refuse a certificate of %v", list.Denials(), identity(t, c).Issued)
@@ -219,8 +208,7 @@ func TestJoinAfterRevocationByFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(path, []byte("h1 "+time.Now().UTC().Format(time.RFC3339)+" lost\n"), 0o600))
-	file, err := pki.OpenDenyFile(path, zerolog.Nop())
-	must(t, err)
+	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
 	if c := w.joined("h1"); file.Get().CheckIdentity(identity(t, c)) != nil {
 		t.Errorf("the new certificate of %v is refused: %+v", identity(t, c).Issued, file.Get().Denials())
@@ -250,8 +238,7 @@ func TestJoinRefused(t *testing.T) {
 	for i := range many {
 		many[i].UUID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
 	}
-	ca, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "other", time.Now())
-	must(t, err)
+	ca := testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "other", time.Now())).Or(t)
 	for name, c := range map[string]struct {
 		token, csr string
 		nodes      []enrolment.Node
@@ -273,8 +260,7 @@ func TestJoinRefused(t *testing.T) {
 		"too many nodes":          {token.Reveal(), good, many, enrolment.CodeBadRequest},
 		"the node of another one": {token.Reveal(), good, []enrolment.Node{{UUID: nodeB}, {UUID: nodeA}}, enrolment.CodeNodeTaken},
 	} {
-		body, err := json.Marshal(enrolment.JoinRequest{Token: c.token, CSR: c.csr, Nodes: c.nodes})
-		must(t, err)
+		body := testproc.Try(json.Marshal(enrolment.JoinRequest{Token: c.token, CSR: c.csr, Nodes: c.nodes})).Or(t)
 		w.later.Add(int64(time.Minute)) // the bound of failures is not what this is about
 		status, answer := w.send(nil, http.MethodPost, "/v1/join", "application/json", bytes.NewReader(body))
 		var refused enrolment.Refusal
@@ -307,8 +293,7 @@ func TestJoinRefused(t *testing.T) {
 	_, err = w.join(token, otherKey)
 	wantRefusal(t, "an expired token", err, enrolment.CodeTokenExpired)
 	// Nothing of this kept the host out for good.
-	_, err = w.join(w.invite("h1", false), otherKey, enrolment.Node{UUID: nodeB})
-	must(t, err)
+	testproc.Try(w.join(w.invite("h1", false), otherKey, enrolment.Node{UUID: nodeB})).Or(t)
 }
 
 // TestATokenIsGoodOnce: for one key. The same request again is answered, because an answer may be
@@ -317,14 +302,12 @@ func TestATokenIsGoodOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, nil)
 	token, k := w.invite("h1", false), newKeyPair(t, "h1")
-	first, err := w.join(token, k, enrolment.Node{UUID: nodeA})
-	must(t, err)
-	again, err := w.join(token, k, enrolment.Node{UUID: nodeA})
-	must(t, err)
+	first := testproc.Try(w.join(token, k, enrolment.Node{UUID: nodeA})).Or(t)
+	again := testproc.Try(w.join(token, k, enrolment.Node{UUID: nodeA})).Or(t)
 	if a, b := identity(t, w.pair(first, k)), identity(t, w.pair(again, k)); a.Name != b.Name || !slices.Equal(a.Nodes, b.Nodes) {
 		t.Errorf("%+v, then %+v", a, b)
 	}
-	_, err = w.join(token, newKeyPair(t, "h1"))
+	_, err := w.join(token, newKeyPair(t, "h1"))
 	wantRefusal(t, "with another key", err, enrolment.CodeTokenUsed)
 	_, err = w.join(token, k, enrolment.Node{UUID: nodeB})
 	wantRefusal(t, "with another node", err, enrolment.CodeNodeTaken)
@@ -348,9 +331,7 @@ func TestATokenIsGoodOnce(t *testing.T) {
 		}
 		wantRefusal(t, "at once", err, enrolment.CodeTokenUsed)
 	}
-	if got != 1 {
-		t.Errorf("%d machines joined with one token", got)
-	}
+	testproc.Equal(t, got, 1, "%d machines joined with one token")
 }
 
 // TestFailedJoinsAreBounded: guesses of one network are refused for a while. A host with a good
@@ -366,8 +347,7 @@ func TestFailedJoinsAreBounded(t *testing.T) {
 	}
 	_, err := w.join(wrong, k)
 	wantRefusal(t, "after ten", err, enrolment.CodeTooMany)
-	_, err = w.join(token, k)
-	must(t, err)
+	testproc.Try(w.join(token, k)).Or(t)
 	w.later.Add(int64(time.Minute))
 	_, err = w.join(wrong, k)
 	wantRefusal(t, "a minute later", err, enrolment.CodeTokenUnknown)
@@ -381,9 +361,7 @@ func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, other := newWorld(t, nil), newWorld(t, nil)
 	_, err := enrolment.Join(t.Context(), other.url, w.invite("h1", false), newKeyPair(t, "h1").csr, nil)
-	if !errors.Is(err, enrolment.ErrOtherCA) {
-		t.Errorf("the service of another CA: %v", err)
-	}
+	testproc.ErrorIs(t, err, enrolment.ErrOtherCA, "the service of another CA: %v")
 	if strings.Contains(other.log.String(), "/v1/join") {
 		t.Error("the other service got the request")
 	}
@@ -406,8 +384,7 @@ func TestDenyListIsReadOnce(t *testing.T) {
 	var store *countedStore
 	path := filepath.Join(t.TempDir(), "denied")
 	must(t, os.WriteFile(path, []byte("filed "+time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600))
-	file, err := pki.OpenDenyFile(path, zerolog.Nop())
-	must(t, err)
+	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) {
 		store = &countedStore{Store: c.Store}
 		c.Store, c.Denied = store, file
@@ -427,11 +404,8 @@ func TestDenyListIsReadOnce(t *testing.T) {
 		all.Go(func() { denied() })
 	}
 	all.Wait()
-	if n := store.lists.Load(); n != 1 {
-		t.Errorf("the database was read %d times", n)
-	}
-	_, err = enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", at)
-	must(t, err)
+	testproc.Equal(t, store.lists.Load(), 1, "the database was read %d times")
+	testproc.Try(enrolment.Evict(t.Context(), w.store, "h1", "", "stolen", at)).Or(t)
 	w.stopClock(at.Add(time.Second))
 	if !strings.Contains(denied(), "h1 ") || store.lists.Load() != 2 {
 		t.Errorf("after a second the eviction does not show; the database was read %d times", store.lists.Load())
@@ -445,21 +419,17 @@ func TestEnrolledAgain(t *testing.T) {
 	var old []tls.Certificate
 	for range 4 {
 		k := newKeyPair(t, "h1")
-		answer, err := w.join(w.invite("h1", len(old) > 0), k, enrolment.Node{UUID: nodeA})
-		must(t, err)
+		answer := testproc.Try(w.join(w.invite("h1", len(old) > 0), k, enrolment.Node{UUID: nodeA})).Or(t)
 		old = append(old, w.pair(answer, k))
 	}
-	list, err := enrolment.Denied(t.Context(), w.store, nil)
-	must(t, err)
+	list := testproc.Try(enrolment.Denied(t.Context(), w.store, nil)).Or(t)
 	for i, c := range old {
 		if denied := list.CheckIdentity(identity(t, c)) != nil; denied != (i < len(old)-1) {
 			t.Errorf("identity %d of %d: denied %v", i, len(old), denied)
 		}
 	}
-	_, _, err = enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
-	if !errors.Is(err, enrolment.ErrAgain) {
-		t.Errorf("without --again: %v", err)
-	}
+	_, _, err := enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
+	testproc.ErrorIs(t, err, enrolment.ErrAgain, "without --again: %v")
 	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("evicting a host that was never invited: %v", err)
 	}

@@ -34,11 +34,10 @@ func TestTraces(t *testing.T) {
 	must(t, pki.EditDenyFile(list, func(*pki.DenyList) (*pki.DenyList, error) {
 		return pki.NewDenyList([]pki.Denial{{Host: "stolen", Before: time.Now().Add(time.Hour)}})
 	}))
-	denied, err := pki.OpenDenyFile(list, zerolog.Nop())
-	must(t, err)
+	denied := testproc.Try(pki.OpenDenyFile(list, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) { c.Tracing, c.Denied = api, denied })
 	refused := new(enrolment.Refusal)
-	_, err = w.join(enrolment.NewToken(w.ca.Fingerprint()), newKeyPair(t, "cn1"))
+	_, err := w.join(enrolment.NewToken(w.ca.Fingerprint()), newKeyPair(t, "cn1"))
 	if !errors.As(err, &refused) || refused.Code != enrolment.CodeTokenUnknown {
 		t.Fatal(err)
 	}
@@ -51,8 +50,7 @@ func TestTraces(t *testing.T) {
 	}
 
 	k := newKeyPair(t, "cn1")
-	answer, err := w.join(w.invite("cn1", false), k)
-	must(t, err)
+	answer := testproc.Try(w.join(w.invite("cn1", false), k)).Or(t)
 	client := &enrolment.Client{
 		URL: w.url, CAFile: filepath.Join(t.TempDir(), "ca.pem"), IdentityFile: filepath.Join(t.TempDir(), "identity.pem"),
 		Tracing: func() *tracing.Tracing { return agent },
@@ -60,15 +58,12 @@ func TestTraces(t *testing.T) {
 	must(t, os.WriteFile(client.CAFile, []byte(answer.CA), 0o600))
 	must(t, os.WriteFile(client.IdentityFile, append(k.key, answer.Certificate...), 0o600))
 	must(t, client.Confirm(t.Context()))
-	_, err = client.Renew(t.Context(), newKeyPair(t, "cn1").csr, nil)
-	must(t, err)
+	testproc.Try(client.Renew(t.Context(), newKeyPair(t, "cn1").csr, nil)).Or(t)
 	api.Close(t.Context())
 	agent.Close(t.Context())
 
 	want := []string{"POST /v1/confirm", "POST /v1/confirm > POST /v1/confirm", "POST /v1/join", "POST /v1/join", "POST /v1/renew", "POST /v1/renew > POST /v1/renew"}
-	if diff := cmp.Diff(want, collector.Tree()); diff != "" {
-		t.Errorf("spans (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, collector.Tree()), "spans")
 	for _, s := range collector.Spans() {
 		if s.Service == "compute-api" && (s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyRequestID] == "") {
 			t.Errorf("%+v", s)

@@ -163,9 +163,7 @@ func states[T any](answers []gather.Answer[T]) []string {
 
 func check(t *testing.T, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 const (
@@ -207,9 +205,7 @@ func TestErrorsThatMeanDown(t *testing.T) {
 		}
 		start := time.Now()
 		got := c.all(t.Context(), c.gatherer(0))
-		if took := time.Since(start); took != timeout {
-			t.Errorf("it took %v", took)
-		}
+		testproc.Equal(t, time.Since(start), timeout, "it took %v")
 		check(t, want, states(got))
 		for i, a := range got {
 			if a.Cell != c.cells[i] {
@@ -275,9 +271,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 	c := newCloud(up, up)
 	g := c.gatherer(0)
 	defer func() {
-		if p := recover(); p != "oh" {
-			t.Errorf("recovered %v", p)
-		}
+		testproc.Equal(t, recover(), "oh", "recovered %v")
 	}()
 	var asked atomic.Int64
 	gather.All(t.Context(), g, c.cells, func(context.Context, *cellclient.Client) (int, error) {
@@ -373,10 +367,7 @@ func BenchmarkGather50(b *testing.B) {
 // machine is.
 func TestTimeoutOverSockets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	defer func() { _ = listener.Close() }()
 	release := make(chan struct{})
 	half := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -411,9 +402,7 @@ func TestARenamedCell(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		cell := apidb.Cell{UUID: "u", Name: name, URL: "http://cell"}
 		_, err := gather.One(t.Context(), g, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
-		if !errors.Is(err, gather.ErrDown) {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, err, gather.ErrDown, "%v")
 		if s := g.States(); len(s) != 1 || s[0].Requests.Failed != 1 {
 			t.Errorf("as %s: %+v", name, s)
 		}

@@ -40,9 +40,7 @@ func (c *cloud) run(t *testing.T, g *gather.Gatherer, list func(context.Context)
 	go func() { ended <- g.Run(ctx, list) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-ended)
 	})
 	t.Cleanup(stop)
 	synctest.Wait()

@@ -117,9 +117,7 @@ func TestRequestsBeginInTime(t *testing.T) {
 		got := states(few.all(t.Context(), g))
 		check(t, timeout/4+time.Second, time.Since(begin))
 		for i, state := range got {
-			if state != isUp {
-				t.Errorf("cell %d is %s", i, state)
-			}
+			testproc.Equal(t, state, isUp, "cell %d is %s", i)
 		}
 		few.cells[0].UUID, few.behave[few.cells[0].Name] = "hangs", hangs
 		begin = time.Now()

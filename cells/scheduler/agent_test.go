@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // agent is a host with one node, and its guests: what a real one does for its cell, one step at a
@@ -62,8 +63,7 @@ func (a *agent) work() {
 		return
 	}
 	a.beat()
-	work, err := a.cell.Work(ctx, a.host, 0, "", 0)
-	a.w.must(err)
+	work := testproc.Try(a.cell.Work(ctx, a.host, 0, "", 0)).Or(a.w.t)
 	client, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin, Transport: &link{to: a.w.asked, counts: map[string]int{}}})
 	a.w.must(err)
 	var reports []cellwire.Report
@@ -75,8 +75,7 @@ func (a *agent) work() {
 			if there || item.Server.VMState != cellwire.VMBuilding {
 				continue
 			}
-			held, err := client.Allocations(ctx, report.UUID)
-			a.w.must(err)
+			held := testproc.Try(client.Allocations(ctx, report.UUID)).Or(a.w.t)
 			if _, ours := held.Allocations[a.node]; !ours {
 				a.w.t.Errorf("server %s is to be made on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
 				report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
@@ -115,8 +114,7 @@ func (a *agent) work() {
 		reports = append(reports, report)
 	}
 	if len(reports) > 0 {
-		_, err := a.cell.Reports(ctx, a.host, reports)
-		a.w.must(err)
+		testproc.Try(a.cell.Reports(ctx, a.host, reports)).Or(a.w.t)
 	}
 }
 
@@ -140,8 +138,7 @@ func (a *agent) move(client *scheduler.PlacementClient, item cellwire.WorkItem, 
 		}
 	case cellwire.WantArriving:
 		report.Kind = cellwire.ReportArrived
-		held, err := client.Allocations(ctx, report.UUID)
-		a.w.must(err)
+		held := testproc.Try(client.Allocations(ctx, report.UUID)).Or(a.w.t)
 		if _, ours := held.Allocations[a.node]; !ours {
 			a.w.t.Errorf("server %s is to arrive on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
 		}

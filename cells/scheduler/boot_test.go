@@ -32,9 +32,7 @@ func begin(t *testing.T, hosts []int, options ...func(*scheduler.Options, *sched
 
 func diff(t *testing.T, want, got any) {
 	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 // TestBoot: a server goes all the way to its host, and costs what it may cost.
@@ -49,8 +47,7 @@ func TestBoot(t *testing.T) {
 		diff(t, map[string]int{"GET /v1/survey": 1}, s.link.counted())
 	}
 	diff(t, map[string]int{}, w.plink.counted())
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	if m.CellUUID != "" || m.QueuedForDelete == nil || *m.QueuedForDelete {
 		t.Errorf("before it is scheduled the mapping is %+v", m)
 	}
@@ -76,8 +73,7 @@ func TestBoot(t *testing.T) {
 func TestRecheckCosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2}, limits(10, 20, 51200))
-	_, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })
-	w.must(err)
+	testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })).Or(w.t)
 	w.sites[1].link.counted()
 	w.plink.counted()
 	w.schedule()
@@ -109,8 +105,7 @@ func TestNothingToDo(t *testing.T) {
 	w.plink.counted()
 	w.schedule()
 	w.must(w.scheduler.Reconcile(ctx))
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	for _, s := range w.sites {
 		want := map[string]int{"GET /v1/servers/unfinished": 1}
 		if s.cell.UUID == m.CellUUID {
@@ -165,8 +160,7 @@ func TestNoValidHost(t *testing.T) {
 			for _, site := range w.sites {
 				cell := site.link.to
 				site.link.to = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { // as one decodes that does not have the field
-					body, err := io.ReadAll(r.Body)
-					w.must(err)
+					body := testproc.Try(io.ReadAll(r.Body)).Or(w.t)
 					if strings.Contains(string(body), "key_name") {
 						rw.Header().Set("Content-Type", "application/json")
 						rw.WriteHeader(http.StatusBadRequest)
@@ -181,10 +175,8 @@ func TestNoValidHost(t *testing.T) {
 		"the host is silent": {why: "service_down", before: func(w *world) { w.pass(scheduler.DefaultGrace * 5) }},
 		"the host is disabled": {why: "service_disabled", before: func(w *world) {
 			a := w.sites[1].agents[0]
-			services, err := a.cell.Services(ctx)
-			w.must(err)
-			_, err = a.cell.PatchService(ctx, services[0].UUID, cellwire.ServicePatch{Disabled: &disabled})
-			w.must(err)
+			services := testproc.Try(a.cell.Services(ctx)).Or(w.t)
+			testproc.Try(a.cell.PatchService(ctx, services[0].UUID, cellwire.ServicePatch{Disabled: &disabled})).Or(w.t)
 		}},
 		"the node is disabled in Placement": {why: "not_offered", before: func(w *world) {
 			w.ask("PUT", "/resource_providers/"+w.sites[1].agents[0].node+"/traits",
@@ -333,9 +325,7 @@ func TestSpread(t *testing.T) {
 	}
 	w.work()
 	for _, a := range w.all() {
-		if len(a.guests) != 1 {
-			t.Errorf("%s has %d of 4 servers on 4 hosts", a.host, len(a.guests))
-		}
+		testproc.Equal(t, len(a.guests), 1, "%s has %d of 4 servers on 4 hosts", a.host)
 	}
 }
 

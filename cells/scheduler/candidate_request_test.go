@@ -56,13 +56,8 @@ func TestNewCandidateRequest(t *testing.T) {
 		"mixed, isolated":           {map[string]string{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3", "hw:emulator_threads_policy": "isolate"}, "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:3" + always},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := scheduler.NewCandidateRequest(flavorWith(c.specs))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(c.want, plainQuery(r)); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
-			}
+			r := testproc.Try(scheduler.NewCandidateRequest(flavorWith(c.specs))).Or(t)
+			testproc.Same(t, cmp.Diff(c.want, plainQuery(r)))
 		})
 	}
 }
@@ -84,21 +79,13 @@ func plainQuery(r scheduler.CandidateRequest) string {
 func TestInTree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r, err := scheduler.NewCandidateRequest(flavorWith(map[string]string{"resources1:VGPU": "1"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	r.InTree, r.Limit = "u", 7
-	if d := cmp.Diff("in_tree=u&limit=7&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&resources1=VGPU:1"+always, plainQuery(r)); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff("in_tree=u&limit=7&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&resources1=VGPU:1"+always, plainQuery(r)))
 	r, err = scheduler.NewCandidateRequest(flavorWith(map[string]string{"resources1:VCPU": "1", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	r.InTree = "u"
-	if d := cmp.Diff("in_tree1=u&limit=1000&resources1=VCPU:1"+always, plainQuery(r)); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff("in_tree1=u&limit=1000&resources1=VCPU:1"+always, plainQuery(r)))
 }
 
 // TestInvalidFlavors: what is refused, and in which words.
@@ -140,9 +127,7 @@ func TestInvalidFlavors(t *testing.T) {
 			t.Errorf("%v was taken", c.specs)
 			continue
 		}
-		if d := cmp.Diff(c.want, unfit.Message); d != "" {
-			t.Errorf("%v (-want +got)\n%s", c.specs, d)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, unfit.Message), "%v", c.specs)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // BenchmarkCandidates reads the answer that a boot gets in a cloud of 1,000 hosts.
@@ -24,9 +25,7 @@ func BenchmarkCandidates(b *testing.B) {
 	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` + strings.Join(summaries, ",") + `}}`
 	c := newPlacementClient(b, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, body), nil }))
 	request, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

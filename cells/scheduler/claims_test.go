@@ -3,7 +3,6 @@
 package scheduler_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 
@@ -103,9 +102,7 @@ func TestClaimOfAServerInCell0(t *testing.T) {
 			if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) == 0 {
 				t.Fatalf("it holds %+v %v: there is nothing to test", held, err)
 			}
-			if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
-				t.Errorf("its build has not ended: %v", err)
-			}
+			testproc.Try(w.store.BuildRequest(ctx, uuid)).ErrorIs(t, apidb.ErrNotFound, "its build has not ended: %v")
 			w.consistent(map[string]bool{uuid: !c.deleted})
 		})
 	}

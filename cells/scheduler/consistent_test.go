@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // settle lets all that is under way come to its end: everything is up, and time passes.
@@ -121,8 +122,7 @@ func (w *world) confirmAll() {
 		page, err := s.store.Servers(ctx, cellwire.ServerQuery{VMStates: []string{cellwire.VMResized}, TaskStates: []string{""}, Limit: 1000}, celldb.Moment{Now: w.clock()})
 		w.must(err)
 		for _, row := range page.Rows {
-			m, err := w.store.Mapping(ctx, row.Server.UUID)
-			w.must(err)
+			m := testproc.Try(w.store.Mapping(ctx, row.Server.UUID)).Or(w.t)
 			if err := w.scheduler.Decide(ctx, m, true); err != nil && !errors.Is(err, scheduler.ErrNotResized) {
 				w.t.Fatal(err)
 			}

@@ -21,23 +21,20 @@ import (
 func TestCreateMany(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, limits(3, -1, -1))
-	servers, err := w.create(func(r *scheduler.CreateRequest) {
+	servers := testproc.Try(w.create(func(r *scheduler.CreateRequest) {
 		r.Min, r.Max, r.ForcedHost, r.Hostname, r.Reservation = 2, 5, "cell1-host1", "host", "r-1"
 		r.Metadata = map[string]string{"a": "b"}
-	})
-	w.must(err)
+	})).Or(w.t)
 	var got []string
 	for _, s := range servers {
 		got = append(got, fmt.Sprint(s.Name, s.Hostname, s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata, s.ForcedHost))
-		spec, err := w.store.RequestSpec(ctx, s.UUID)
-		w.must(err)
+		spec := testproc.Try(w.store.RequestSpec(ctx, s.UUID)).Or(w.t)
 		diff(t, s.Kept(), spec)
-		request, err := w.store.BuildRequest(ctx, s.UUID)
-		w.must(err)
+		request := testproc.Try(w.store.BuildRequest(ctx, s.UUID)).Or(w.t)
 		diff(t, apidb.BuildRequest{RequestSpec: s}, request)
 	}
 	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]cell1-host1", "vm-2host-21buildingschedulingr-1map[a:b]cell1-host1", "vm-3host-32buildingschedulingr-1map[a:b]cell1-host1"}, got)
-	_, err = w.create()
+	_, err := w.create()
 	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 3 of 3 instances" {
 		t.Errorf("one more: %v", err)
 	}
@@ -86,10 +83,8 @@ func TestCreateRefuses(t *testing.T) {
 			if err == nil || !c.want(err) {
 				t.Errorf("%v", err)
 			}
-			requests, err := w.store.BuildRequests(ctx, "", 0)
-			w.must(err)
-			counts, err := w.store.CountProject(ctx, "p", nil)
-			w.must(err)
+			requests := testproc.Try(w.store.BuildRequests(ctx, "", 0)).Or(w.t)
+			counts := testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
 			if len(requests) != 0 || counts.Instances != 1 {
 				t.Errorf("there are %d build requests and %d servers", len(requests), counts.Instances)
 			}
@@ -122,16 +117,11 @@ func TestCreateAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	counts, err := w.store.CountProject(ctx, "p", nil)
-	w.must(err)
-	if counts.Instances != 5 {
-		t.Errorf("%d servers with a quota of 5", counts.Instances)
-	}
+	counts := testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
+	testproc.Equal(t, counts.Instances, 5, "%d servers with a quota of 5")
 	w.schedule()
 	w.work()
-	if n := len(w.guests()); n != 5 {
-		t.Errorf("%d guests", n)
-	}
+	testproc.Equal(t, len(w.guests()), 5, "%d guests")
 }
 
 // TestRecheckQuota: a quota that became too small before the server was placed. As with Nova it is
@@ -162,9 +152,7 @@ func TestZones(t *testing.T) {
 	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Zone = zone })
 	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Zone = zone })
 	w.schedule()
-	if d := cmp.Diff([]string{zone, zone}, []string{w.row(any).Zone, w.row(asked).Zone}); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff([]string{zone, zone}, []string{w.row(any).Zone, w.row(asked).Zone}))
 }
 
 // TestErrorsHaveNoCellNames: errors for members do not name a cell that is down; the log does.

@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The parts of a decision's hosts.
@@ -59,10 +60,8 @@ func decisionUUID(host, part int) string {
 func placementOf(b *testing.B, kind func(host int) []part) (*placement.Server, []apidb.Node) {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "placement.db")
-	made, err := store.Open(b.Context(), path, store.Options{Upgrade: true, Logger: zerolog.Nop()})
-	check(b, err)
-	l, err := ledger.Open(b.Context(), made, ledger.Options{})
-	check(b, err)
+	made := testproc.Try(store.Open(b.Context(), path, store.Options{Upgrade: true, Logger: zerolog.Nop()})).Or(b)
+	l := testproc.Try(ledger.Open(b.Context(), made, ledger.Options{})).Or(b)
 	var nodes []apidb.Node
 	for first := 0; first < decisionHosts; first += 1000 {
 		_, err := l.Update(b.Context(), func(tx *ledger.Tx) error {

@@ -25,9 +25,7 @@ func TestDelete(t *testing.T) {
 		w := begin(t, []int{1})
 		uuid := w.created()
 		w.must(w.delete(uuid, false))
-		if err := w.delete(uuid, false); !errors.Is(err, apidb.ErrNotFound) {
-			t.Errorf("the second time: %v", err)
-		}
+		testproc.ErrorIs(t, w.delete(uuid, false), apidb.ErrNotFound, "the second time: %v")
 		w.schedule()
 		w.consistent(map[string]bool{uuid: false})
 	})
@@ -61,9 +59,7 @@ func TestDelete(t *testing.T) {
 		w.schedule()
 		w.restart()
 		w.must(w.delete(uuid, false))
-		if _, err := w.store.BuildRequest(ctx, uuid); !errors.Is(err, apidb.ErrNotFound) {
-			t.Errorf("the build request: %v", err)
-		}
+		testproc.Try(w.store.BuildRequest(ctx, uuid)).ErrorIs(t, apidb.ErrNotFound, "the build request: %v")
 		w.consistent(map[string]bool{uuid: false})
 	})
 	t.Run("active", func(t *testing.T) {
@@ -123,17 +119,13 @@ func TestDelete(t *testing.T) {
 		w.work()
 		for _, how := range []fault{refused, hangs, rubbish} {
 			w.sites[1].link.set(how)
-			if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
-				t.Errorf("%v", err)
-			}
+			testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "%v")
 			if m, _ := w.store.Mapping(ctx, uuid); m.Queued() {
 				t.Error("the mapping is queued for delete")
 			}
 		}
 		w.sites[1].link.set(lost) // the cell receives the request
-		if err := w.delete(uuid, false); !errors.Is(err, gather.ErrDown) {
-			t.Errorf("%v", err)
-		}
+		testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "%v")
 		w.sites[1].link.set(up)
 		w.must(w.scheduler.Reconcile(ctx))
 		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {
@@ -152,13 +144,11 @@ func TestSoftDelete(t *testing.T) {
 	w.work()
 	w.must(w.delete(uuid, true))
 	w.work()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	if row := w.row(uuid); row.VMState != cellwire.VMSoftDeleted || !m.Queued() {
 		t.Errorf("the row is %+v, the mapping %+v", row, m)
 	}
-	_, err = w.scheduler.Restore(ctx, m)
-	w.must(err)
+	testproc.Try(w.scheduler.Restore(ctx, m)).Or(w.t)
 	w.work()
 	if row := w.row(uuid); row.VMState != cellwire.VMActive || w.queued(uuid) {
 		t.Errorf("the row is %+v, queued %v", row, w.queued(uuid))
@@ -214,10 +204,8 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 					alive[uuid] = false
 					continue
 				}
-				m, err := w.store.Mapping(ctx, uuid)
-				w.must(err)
-				_, err = w.scheduler.Restore(ctx, m)
-				w.must(err)
+				m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
+				testproc.Try(w.scheduler.Restore(ctx, m)).Or(w.t)
 				if again {
 					w.work()
 					w.must(w.delete(uuid, true))
@@ -249,9 +237,8 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 		w.work()
 		dbservers.Execute(t, w.database, "DELETE FROM request_specs WHERE instance_uuid = '"+uuid+"'")
 		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: int64(limit)}))
-		m, err := w.store.Mapping(ctx, uuid)
-		w.must(err)
-		_, err = w.scheduler.Restore(ctx, m)
+		m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
+		_, err := w.scheduler.Restore(ctx, m)
 		var exceeded *scheduler.QuotaExceededError
 		if fits && err != nil || !fits && !errors.As(err, &exceeded) {
 			t.Errorf("with %d cores: %v", limit, err)
@@ -267,8 +254,7 @@ func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 	uuid := w.created()
 	w.schedule()
 	w.work()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	// gone is a request whose client goes away while the cell works on it.
 	gone := func(what string) context.Context {
 		asking, leave := context.WithCancel(ctx)
@@ -287,8 +273,7 @@ func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 		t.Error("it is deleted, and that is not noted")
 	}
 	w.work()
-	_, err = w.scheduler.Restore(gone("restore"), m)
-	w.must(err)
+	testproc.Try(w.scheduler.Restore(gone("restore"), m)).Or(w.t)
 	if w.queued(uuid) {
 		t.Error("it is restored, and that is not noted")
 	}
@@ -296,7 +281,6 @@ func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 
 func (w *world) queued(uuid string) bool {
 	w.t.Helper()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	return m.Queued()
 }

@@ -20,8 +20,7 @@ import (
 func TestDiscover(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1, 1})
-	nodes, err := w.store.Nodes(ctx)
-	w.must(err)
+	nodes := testproc.Try(w.store.Nodes(ctx)).Or(w.t)
 	if len(nodes) != 2 {
 		t.Fatalf("at the beginning %d nodes are mapped", len(nodes))
 	}
@@ -70,8 +69,7 @@ func (w *world) flags(uuids ...string) string {
 	w.t.Helper()
 	text := ""
 	for _, uuid := range uuids {
-		m, err := w.store.Mapping(ctx, uuid)
-		w.must(err)
+		m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 		switch {
 		case m.QueuedForDelete == nil:
 			text += "-"
@@ -116,8 +114,7 @@ func TestMigrateQueued(t *testing.T) {
 	for _, c := range []struct {
 		most, want, asked int
 	}{{2, 2, 1}, {0, 6, 2}, {0, 0, 0}} {
-		report, err := scheduler.MigrateQueued(ctx, w.store, w.gatherer, c.most)
-		w.must(err)
+		report := testproc.Try(scheduler.MigrateQueued(ctx, w.store, w.gatherer, c.most)).Or(w.t)
 		asked := 0
 		for _, s := range w.sites {
 			asked += s.link.counted()["POST /v1/servers/states"]
@@ -135,15 +132,13 @@ func TestMigrateWithoutACell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
 	w.sites[1].link.set(refused)
-	report, err := scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)
-	w.must(err)
+	report := testproc.Try(scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 1 || report.Failed[0].Cell.Name != "cell1" {
 		t.Errorf("%+v", report)
 	}
 	diff(t, "----"+"nyyn"+"-", w.flags(uuids...))
 	w.sites[1].link.set(up)
-	report, err = scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)
-	w.must(err)
+	report = testproc.Try(scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 0 {
 		t.Errorf("%+v", report)
 	}
@@ -154,8 +149,7 @@ func TestMigrateWithoutACell(t *testing.T) {
 func TestCompare(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
-	_, err := scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)
-	w.must(err)
+	testproc.Try(scheduler.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	wrong := map[string]bool{uuids[0]: true, uuids[1]: false, uuids[3]: true, uuids[6]: false}
 	w.must(w.store.SetQueued(ctx, wrong))
 	w.must(w.scheduler.Reconcile(ctx))
@@ -172,8 +166,7 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 			w := begin(t, []int{0}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.DiscoverInterval = interval })
 			w.sites[1].agents = append(w.sites[1].agents, newAgent(w, w.sites[1], "new"))
 			w.beat()
-			made, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })
-			w.must(err)
+			made := testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })).Or(w.t)
 			w.sites[1].link.counted()
 			w.schedule()
 			asked := w.sites[1].link.counted()["GET /v1/compute-nodes"]
@@ -204,9 +197,7 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	}
 	uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = "cell1-host1" })
 	w.schedule()
-	if row := w.row(uuid); row.Host != "cell1-host1" {
-		t.Errorf("it is on %q", row.Host)
-	}
+	testproc.Equal(t, w.row(uuid).Host, "cell1-host1", "it is on %q")
 }
 
 // TestConflictsAreLoggedOnce: a host that cannot be mapped is an error in the log when it is found,

@@ -53,11 +53,8 @@ func (w *world) add(site int, host string) *agent {
 func (w *world) discoverWith(o scheduler.DiscoverOptions) scheduler.DiscoverReport {
 	w.t.Helper()
 	w.beat()
-	cells, err := w.store.Cells(ctx)
-	w.must(err)
-	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, o)
-	w.must(err)
-	return report
+	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
+	return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, o)).Or(w.t)
 }
 
 // problems are what a host is answered about its nodes.
@@ -70,14 +67,13 @@ func (a *agent) problems() []cellwire.NodeProblem {
 
 func (w *world) enrolled(site int, host string, state apidb.EnrolmentState, nodes ...string) {
 	w.t.Helper()
-	_, err := w.store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+	testproc.Try(w.store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
 		e.State, e.CellUUID, e.Nodes = state, w.sites[site].cell.UUID, nil
 		for _, n := range nodes {
 			e.Nodes = append(e.Nodes, apidb.EnrolledNode{UUID: n})
 		}
 		return nil
-	})
-	w.must(err)
+	})).Or(w.t)
 }
 
 // TestWhichHostsAreMapped: in cells that ask who a host is, those that are enrolled, or match a
@@ -219,11 +215,8 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 			}
 			discover := func() scheduler.DiscoverReport {
 				t.Helper()
-				cells, err := w.store.Cells(ctx)
-				w.must(err)
-				found, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, all)
-				w.must(err)
-				return found
+				cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
+				return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, all)).Or(w.t)
 			}
 			report(c.site, "first", node, c.firstNamed)
 			if c.enrolled { // while a discovery was under way
@@ -240,8 +233,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 			}
 			found := discover()
 			owner := ""
-			nodes, err := w.store.Nodes(ctx)
-			w.must(err)
+			nodes := testproc.Try(w.store.Nodes(ctx)).Or(w.t)
 			for _, n := range nodes {
 				if n.UUID == node {
 					owner = n.Host
@@ -289,8 +281,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	if row := boot("c2VjcmV0"); row.Host != "h1" {
 		t.Errorf("a person has named the host: %+v", row)
 	}
-	all, err := w.store.Enrolments(ctx)
-	w.must(err)
+	all := testproc.Try(w.store.Enrolments(ctx)).Or(w.t)
 	if len(all) != 1 || all[0].State != apidb.Enrolled || all[0].CreatedBy != "operator" || len(all[0].Nodes) != 1 {
 		t.Errorf("%+v", all)
 	}
@@ -309,13 +300,11 @@ func TestForgottenNodesAreUnmapped(t *testing.T) {
 	w.beat()
 	w.pass(25 * time.Hour)
 	s := w.sites[1]
-	_, err := s.store.ForgetNodes(ctx, s.server.Moment())
-	w.must(err)
+	testproc.Try(s.store.ForgetNodes(ctx, s.server.Moment())).Or(w.t)
 	if report := w.discoverWith(all); len(report.Forgotten) != 1 || report.Forgotten[0] != former || len(report.Mapped) != 1 {
 		t.Errorf("%+v", report)
 	}
-	nodes, err := w.store.Nodes(ctx)
-	w.must(err)
+	nodes := testproc.Try(w.store.Nodes(ctx)).Or(w.t)
 	if len(nodes) != 1 || nodes[0].UUID != a.node {
 		t.Errorf("%+v", nodes)
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -76,15 +75,10 @@ func refusedForPolicy(t *testing.T, w *world) {
 		if _, err := w.create(grouped); err == nil || !containsText(needsPolicy)(err) {
 			t.Errorf("%v", err)
 		}
-		if got := w.candidateRequests(); got != 1 {
-			t.Errorf("%d requests for candidates", got)
-		}
+		testproc.Equal(t, w.candidateRequests(), 1, "%d requests for candidates")
 	}
-	requests, err := w.store.BuildRequests(ctx, "", 0)
-	w.must(err)
-	if len(requests) != 0 {
-		t.Errorf("there are %d build requests", len(requests))
-	}
+	requests := testproc.Try(w.store.BuildRequests(ctx, "", 0)).Or(w.t)
+	testproc.Equal(t, len(requests), 0, "there are %d build requests")
 	// With the policy it is served.
 	uuid := w.created(grouped, func(r *scheduler.CreateRequest) { r.Flavor.ExtraSpecs["group_policy"] = "none" })
 	w.schedule()
@@ -96,10 +90,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 
 // TestRealPlacementNeedsGroupPolicy: OpenStack's Placement requires group_policy.
 func TestRealPlacementNeedsGroupPolicy(t *testing.T) {
-	at, err := url.Parse(testproc.StartPlacement(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := testproc.Try(url.Parse(testproc.StartPlacement(t).URL)).Or(t)
 	w := newWorldOn(t, databases(t), httputil.NewSingleHostReverseProxy(at), []int{1}, nil)
 	t.Cleanup(w.close)
 	refusedForPolicy(t, w)
@@ -143,9 +134,7 @@ func TestGroupPolicyIsDecidedLater(t *testing.T) {
 			if row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != http.StatusBadRequest || row.Fault.Message != needsPolicy {
 				t.Errorf("%+v, fault %+v", row, row.Fault)
 			}
-			if !strings.Contains(w.logged(), "needs the extra spec 'group_policy'") {
-				t.Errorf("logged is %s", w.logged())
-			}
+			testproc.Contains(t, w.logged(), "needs the extra spec 'group_policy'", "logged is %s")
 			if _, err := w.create(grouped); err == nil || !containsText(needsPolicy)(err) {
 				t.Errorf("the next one: %v", err)
 			}

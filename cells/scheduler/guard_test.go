@@ -4,7 +4,6 @@ package scheduler_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -42,8 +41,7 @@ func (w *world) copied(t *testing.T, s *site) (back func(database string)) {
 	})
 	return func(database string) {
 		loseDatabase(t)(database)
-		_, err := sqldb.Restore(ctx, database, celldb.DatabaseOptions(), file)
-		w.must(err)
+		testproc.Try(sqldb.Restore(ctx, database, celldb.DatabaseOptions(), file)).Or(w.t)
 	}
 }
 
@@ -55,8 +53,7 @@ func loseDatabase(t *testing.T) func(database string) {
 // accept does what the command does.
 func (w *world) accept(s *site) scheduler.Difference {
 	w.t.Helper()
-	d, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell)
-	w.must(err)
+	d := testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).Or(w.t)
 	w.must(w.store.AcceptCell(ctx, s.cell.UUID, d.Now))
 	return d
 }
@@ -79,8 +76,7 @@ func (w *world) round() {
 
 func (w *world) suspect(s *site) bool {
 	w.t.Helper()
-	known, err := w.store.CellDatabases(ctx)
-	w.must(err)
+	known := testproc.Try(w.store.CellDatabases(ctx)).Or(w.t)
 	return known[s.cell.UUID].Suspect != nil
 }
 
@@ -186,10 +182,8 @@ func TestOlderCopy(t *testing.T) {
 	w.round()
 	back := w.copied(t, s)
 	w.must(w.delete(deleted, false))
-	m, err := w.store.Mapping(ctx, restored)
-	w.must(err)
-	_, err = w.scheduler.Restore(ctx, m)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, restored)).Or(w.t)
+	testproc.Try(w.scheduler.Restore(ctx, m)).Or(w.t)
 	w.work()
 	later := w.built()
 	w.round()
@@ -209,13 +203,11 @@ func TestOlderCopy(t *testing.T) {
 	}
 
 	// It does not become the right one by going on.
-	m, err = w.store.Mapping(ctx, stays)
-	w.must(err)
+	m = testproc.Try(w.store.Mapping(ctx, stays)).Or(w.t)
 	for range 30 {
 		w.must(w.delete(stays, true))
 		w.work()
-		_, err := w.scheduler.Restore(ctx, m)
-		w.must(err)
+		testproc.Try(w.scheduler.Restore(ctx, m)).Or(w.t)
 		w.work()
 	}
 	w.round()
@@ -273,9 +265,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 		}
 		return up
 	})
-	if _, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell); !errors.Is(err, scheduler.ErrChanged) {
-		t.Errorf("it says %v", err)
-	}
+	testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).ErrorIs(t, scheduler.ErrChanged, "it says %v")
 }
 
 // TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its
@@ -288,10 +278,8 @@ func TestRestoreThatWasNotNoted(t *testing.T) {
 	w.work()
 	w.round()
 	s := w.sites[1]
-	client, err := cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: s.link})
-	w.must(err)
-	_, err = client.Restore(ctx, uuid)
-	w.must(err)
+	client := testproc.Try(cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: s.link})).Or(w.t)
+	testproc.Try(client.Restore(ctx, uuid)).Or(w.t)
 	w.work()
 	if !w.queued(uuid) {
 		t.Fatal("it is noted: there is nothing to test")

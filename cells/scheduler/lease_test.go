@@ -30,15 +30,13 @@ type peer struct {
 // none, as a process that was stopped.
 func (w *world) join(t *testing.T, database string, beat time.Duration) *peer {
 	t.Helper()
-	store, err := apidb.Open(ctx, database, apidb.Options{Now: w.clock})
-	w.must(err)
+	store := testproc.Try(apidb.Open(ctx, database, apidb.Options{Now: w.clock})).Or(w.t)
 	t.Cleanup(func() { testproc.Check(t, store.Close()) })
 	lease := store.Scheduling(sqldb.LeaseOptions{Holder: t.Name(), Beat: beat, Silent: 3, Logger: zerolog.Nop()})
 	p := &peer{held: make(chan struct{})}
-	p.Scheduler, err = scheduler.New(scheduler.Options{
+	p.Scheduler = testproc.Try(scheduler.New(scheduler.Options{
 		Store: store, Lease: lease, Fenced: store.Fenced(lease), Gatherer: w.gatherer, Placement: w.client, Quota: w.quota, Now: w.clock, Logger: zerolog.New(w.log),
-	})
-	w.must(err)
+	})).Or(w.t)
 	held, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	var first sync.Once
@@ -134,8 +132,7 @@ func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 // claimedHost is the host that a server was claimed for.
 func (w *world) claimedHost() *agent {
 	w.t.Helper()
-	claims, err := w.store.Claims(ctx, w.clock().Add(time.Hour))
-	w.must(err)
+	claims := testproc.Try(w.store.Claims(ctx, w.clock().Add(time.Hour))).Or(w.t)
 	for _, a := range w.all() {
 		if len(claims) == 1 && a.node == claims[0].NodeUUID {
 			return a

@@ -4,7 +4,6 @@ package scheduler_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -46,8 +45,7 @@ func (w *world) host(uuid string) *agent {
 }
 
 func (w *world) migrate(uuid string, kind cellwire.MigrationType, host string) error {
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	return w.scheduler.Migrate(ctx, m, kind, host)
 }
 
@@ -66,20 +64,15 @@ func (w *world) dies(a *agent) {
 // open are the open migrations of a server.
 func (w *world) open(uuid string) []cellwire.Migration {
 	w.t.Helper()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
-	all, err := w.site(m.CellUUID).store.MigrationsOf(ctx, uuid)
-	w.must(err)
-	return all
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
+	return testproc.Try(w.site(m.CellUUID).store.MigrationsOf(ctx, uuid)).Or(w.t)
 }
 
 // action is the last action of a server.
 func (w *world) action(uuid string) cellwire.Action {
 	w.t.Helper()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
-	all, err := w.site(m.CellUUID).store.Actions(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
+	all := testproc.Try(w.site(m.CellUUID).store.Actions(ctx, uuid)).Or(w.t)
 	return all.Actions[0]
 }
 
@@ -141,14 +134,10 @@ func evacuation(t *testing.T, w *world) {
 		Type string `json:"consumer_type"`
 	}
 	w.ask("GET", "/allocations/"+migration.UUID, nil, &held)
-	if held.Type != scheduler.ConsumerTypeMigration {
-		t.Errorf("the consumer is a %s", held.Type)
-	}
+	testproc.Equal(t, held.Type, scheduler.ConsumerTypeMigration, "the consumer is a %s")
 	w.work()
 	w.is(uuid, cellwire.VMActive, "", to)
-	if done := w.open(uuid)[0]; done.Status != cellwire.MigrationDone {
-		t.Errorf("the migration is %s", done.Status)
-	}
+	testproc.Equal(t, w.open(uuid)[0].Status, cellwire.MigrationDone, "the migration is %s")
 	if last := w.action(uuid); last.Name != cellwire.ActionEvacuate || last.FinishedAt == nil || last.Failed {
 		t.Errorf("the action is %+v", last)
 	}
@@ -248,12 +237,9 @@ func coldMigration(t *testing.T, made func(*testing.T) *world) {
 			if last := w.action(uuid); last.Name != cellwire.ActionMigrate || last.FinishedAt == nil || last.Failed {
 				t.Errorf("the action is %+v", last)
 			}
-			m, err := w.store.Mapping(ctx, uuid)
-			check(t, err)
+			m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
 			check(t, w.scheduler.Decide(ctx, m, stays))
-			if err := w.scheduler.Decide(ctx, m, stays); !errors.Is(err, scheduler.ErrNotResized) {
-				t.Errorf("the second time: %v", err)
-			}
+			testproc.ErrorIs(t, w.scheduler.Decide(ctx, m, stays), scheduler.ErrNotResized, "the second time: %v")
 			at := to
 			w.work()
 			if !stays {
@@ -415,8 +401,7 @@ func deleteWhileItMoves(t *testing.T, kind cellwire.MigrationType, stage int, de
 			w.work()
 		}
 		if i == 3 && kind == cellwire.MigrationCold {
-			m, err := w.store.Mapping(ctx, uuid)
-			check(t, err)
+			m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
 			check(t, w.scheduler.Decide(ctx, m, false))
 		}
 	}
@@ -432,8 +417,7 @@ func deleteWhileItMoves(t *testing.T, kind cellwire.MigrationType, stage int, de
 	}
 	w.must(w.delete(uuid, false))
 	w.consistent(map[string]bool{uuid: false})
-	m, err := w.store.Mapping(ctx, uuid)
-	check(t, err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
 	if all, err := w.site(m.CellUUID).store.MigrationsDue(ctx); err != nil || len(all) > 0 {
 		t.Errorf("these are to be done: %+v, %v", all, err)
 	}

@@ -18,18 +18,16 @@ const foreignAggregate = "99999999-0000-4000-8000-000000000000"
 // aggregate makes an aggregate with hosts, in the API database only.
 func (w *world) aggregate(name string, metadata map[string]string, hosts ...string) apidb.Aggregate {
 	w.t.Helper()
-	a, err := w.store.CreateAggregate(ctx, name, metadata)
-	w.must(err)
+	a := testproc.Try(w.store.CreateAggregate(ctx, name, metadata)).Or(w.t)
 	return w.hostsOf(a, hosts...)
 }
 
 func (w *world) hostsOf(a apidb.Aggregate, hosts ...string) apidb.Aggregate {
 	w.t.Helper()
-	a, err := w.store.ChangeAggregate(ctx, a.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	a = testproc.Try(w.store.ChangeAggregate(ctx, a.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		a.Hosts = hosts
 		return nil
-	})
-	w.must(err)
+	})).Or(w.t)
 	return a
 }
 
@@ -236,9 +234,7 @@ func TestAggregatesBeforeTheMirror(t *testing.T) {
 	w.hostsOf(isolated, one.host)
 	third := w.created(func(r *scheduler.CreateRequest) { r.Zone = "z" })
 	w.schedule()
-	if row := w.row(third); row.Host != "" {
-		t.Errorf("it is on %q", row.Host)
-	}
+	testproc.Equal(t, w.row(third).Host, "", "it is on %q")
 }
 
 // TestMirrorOfUnmappedHosts: the node of a host that is unmapped leaves the aggregates of the

@@ -88,8 +88,7 @@ func (g *modelledGuests) boot(want wish) {
 	uuid := g.w.created(func(r *scheduler.CreateRequest) { r.Flavor = want.flavor })
 	g.w.schedule()
 	row := g.w.row(uuid)
-	held, err := g.w.client.Allocations(ctx, uuid)
-	g.w.must(err)
+	held := testproc.Try(g.w.client.Allocations(ctx, uuid)).Or(g.w.t)
 	if refused := row.VMState == cellwire.VMError; refused || possible == nil {
 		if !refused || possible != nil || len(held.Allocations) > 0 {
 			g.t.Fatalf("%+v is %s and holds %v; what fits is %v; its fault: %+v", want.flavor, row.VMState, held.Allocations, possible, row.Fault)
@@ -144,9 +143,7 @@ func (g *modelledGuests) agrees() {
 	g.w.work()
 	guests := g.w.guests()
 	for uuid := range g.held {
-		if guests[uuid] != 1 {
-			g.t.Errorf("%s is on %d hosts", uuid, guests[uuid])
-		}
+		testproc.Equal(g.t, guests[uuid], 1, "%s is on %d hosts", uuid)
 	}
 	if len(guests) != len(g.held) {
 		g.t.Errorf("there are %d guests of %d servers", len(guests), len(g.held))

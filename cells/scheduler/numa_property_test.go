@@ -231,12 +231,10 @@ func TestNUMAProperties(t *testing.T) {
 	inMemory := dbservers.Memory(t)
 	outcome := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(inMemory, "")
-		check(t, err)
+		dir := testproc.Try(os.MkdirTemp(inMemory, "")).Or(t)
 		database := "sqlite://" + filepath.Join(dir, "p.db")
 		check(t, placementTemplate.Copy(database))
-		server, err := newPlacement(database)
-		check(t, err)
+		server := testproc.Try(newPlacement(database)).Or(t)
 		defer func() { check(t, server.Close()) }()
 		s := &placementRig{t: t, handler: server.Handler()}
 		client := newPlacementClient(t, s)
@@ -249,9 +247,7 @@ func TestNUMAProperties(t *testing.T) {
 		for n := range rapid.IntRange(1, 6).Draw(rt, "guests") {
 			w := drawWish(rt)
 			found, _, err := scheduler.Ask(t.Context(), client, w.flavor)
-			if err != nil {
-				rt.Fatalf("%+v: %v", w.flavor, err)
-			}
+			testproc.Checkf(rt, err, "%+v", w.flavor)
 			var possible []guestPart // the first division that fits anywhere
 			for _, d := range w.divisions() {
 				for _, h := range byRoot {

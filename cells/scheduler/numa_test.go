@@ -80,8 +80,7 @@ func sized(vcpus, memory int64, specs ...string) func(*scheduler.CreateRequest) 
 // held is what a server holds of the cells, in words.
 func (w *world) held(uuid string, cells []string) string {
 	w.t.Helper()
-	held, err := w.client.Allocations(ctx, uuid)
-	w.must(err)
+	held := testproc.Try(w.client.Allocations(ctx, uuid)).Or(w.t)
 	var out []string
 	for i, cell := range cells {
 		for _, provider := range []string{cell, childUUID(cell, 2*i+2)} {
@@ -117,9 +116,7 @@ func TestOneCell(t *testing.T) {
 	// 324 MB are left in each: neither has 600, and both have 300.
 	uuid := w.created(sized(2, 600))
 	w.schedule()
-	if got := w.held(uuid, cells); got != "0:MEMORY_MB:300 0:VCPU:1 1:MEMORY_MB:300 1:VCPU:1" {
-		t.Errorf("it holds %s", got)
-	}
+	testproc.Equal(t, w.held(uuid, cells), "0:MEMORY_MB:300 0:VCPU:1 1:MEMORY_MB:300 1:VCPU:1", "it holds %s")
 	// One that may not be divided is refused, and the fault says what was asked for.
 	uuid = w.created(sized(2, 600, "hw:numa_nodes", "1"))
 	w.schedule()
@@ -217,8 +214,7 @@ func TestHostsOfBothKinds(t *testing.T) {
 // and candidates are the same.
 func TestRealPlacementTakesCells(t *testing.T) {
 	real := testproc.StartPlacement(t)
-	at, err := url.Parse(real.URL)
-	check(t, err)
+	at := testproc.Try(url.Parse(real.URL)).Or(t)
 	w := newWorldOn(t, databases(t), httputil.NewSingleHostReverseProxy(at), []int{1}, nil)
 	t.Cleanup(w.close)
 	cells := w.nest(w.sites[1].agents[0], 2)
@@ -285,8 +281,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 		s, c := newPlacementRig(t)
 		s.cellHosts(20)
 		for {
-			found, err := find(c)
-			check(t, err)
+			found := testproc.Try(find(c)).Or(t)
 			if len(found) == 0 {
 				return guests, whole
 			}
@@ -308,8 +303,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 		return found, err
 	})
 	asNova, wholeAsNova := fill(func(c *scheduler.PlacementClient) ([]scheduler.Candidate, error) {
-		r, err := scheduler.NewCandidateRequest(f)
-		check(t, err)
+		r := testproc.Try(scheduler.NewCandidateRequest(f)).Or(t)
 		r.Limit = 1
 		return c.Candidates(t.Context(), r)
 	})

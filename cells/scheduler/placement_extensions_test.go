@@ -120,9 +120,7 @@ func TestGroupPolicyExtension(t *testing.T) {
 				case !c.served && c.err == nil && !isPolicyRefusal(err):
 					t.Errorf("%v", err)
 				}
-				if d := cmp.Diff(c.asked, got); d != "" {
-					t.Errorf("asked (-want +got)\n%s", d)
-				}
+				testproc.Samef(t, cmp.Diff(c.asked, got), "asked")
 			}
 			// What needs no extension asks for none, and never for a newer microversion.
 			got = nil
@@ -132,9 +130,7 @@ func TestGroupPolicyExtension(t *testing.T) {
 				check(t, client.Check(t.Context(), r))
 				_, _ = client.Candidates(t.Context(), r)
 			}
-			if d := cmp.Diff([]string{without, without, without}, got); d != "" {
-				t.Errorf("without need (-want +got)\n%s", d)
-			}
+			testproc.Samef(t, cmp.Diff([]string{without, without, without}, got), "without need")
 		})
 	}
 }
@@ -209,12 +205,8 @@ func TestRootMemberOf(t *testing.T) {
 	ask := func(what string, r scheduler.CandidateRequest, kind error, want ...string) {
 		t.Helper()
 		got = nil
-		if _, err := client.Candidates(t.Context(), r); !errors.Is(err, kind) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s (-want +got)\n%s", what, d)
-		}
+		testproc.Try(client.Candidates(t.Context(), r)).ErrorIs(t, kind, "%s: %v", what)
+		testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 	}
 	plain := without + " roots  members " + values
 	granted = "root_member_of"
@@ -280,8 +272,7 @@ func TestPlacesThatForbid(t *testing.T) {
 		sent = append(sent, asked(r))
 		return nil, nil
 	}
-	found, err := client.Candidates(t.Context(), r)
-	check(t, err)
+	found := testproc.Try(client.Candidates(t.Context(), r)).Or(t)
 	// The GPU itself is such a place as well, also the slow one: same_subtree counts a provider
 	// among those below it.
 	for _, c := range found {
@@ -302,7 +293,5 @@ func TestPlacesThatForbid(t *testing.T) {
 	if found, err := client.Candidates(t.Context(), r); err != nil || len(found) != 0 {
 		t.Errorf("%d candidates by Placement's rules, %v", len(found), err)
 	}
-	if diff := cmp.Diff([]string{"placement 1.39 resourceless", "placement 1.39 resourceless"}, sent); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"placement 1.39 resourceless", "placement 1.39 resourceless"}, sent))
 }

@@ -18,8 +18,7 @@ import (
 // TestRealPlacementOfOpenStack: what is true of our Placement is true of OpenStack's.
 func TestRealPlacementOfOpenStack(t *testing.T) {
 	real := testproc.StartPlacement(t)
-	at, err := url.Parse(real.URL)
-	check(t, err)
+	at := testproc.Try(url.Parse(real.URL)).Or(t)
 	for name, test := range map[string]func(*testing.T, *placementRig, *scheduler.PlacementClient){
 		"life": testServerLifecycle,
 		"full": testCapacityExhausted,

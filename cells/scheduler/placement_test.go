@@ -66,8 +66,7 @@ func (s *placementRig) serve(r *http.Request) *http.Response {
 // put writes something past the client.
 func (s *placementRig) put(path string, body any) {
 	s.t.Helper()
-	text, err := json.Marshal(body)
-	check(s.t, err)
+	text := testproc.Try(json.Marshal(body)).Or(s.t)
 	r := httptest.NewRequest(http.MethodPut, path, bytes.NewReader(text))
 	if path == "/resource_providers" {
 		r.Method = http.MethodPost
@@ -99,8 +98,7 @@ var check = testproc.Check
 
 func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
 	t.Helper()
-	server, err := newPlacement(placementTemplate.Fresh(t))
-	check(t, err)
+	server := testproc.Try(newPlacement(placementTemplate.Fresh(t))).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
 	s := &placementRig{t: t, handler: server.Handler()}
 	return s, newPlacementClient(t, s)
@@ -119,9 +117,7 @@ func newPlacementClient(t testing.TB, transport http.RoundTripper, change ...fun
 	for _, f := range change {
 		f(&cfg)
 	}
-	c, err := scheduler.NewPlacementClient(cfg)
-	check(t, err)
-	return c
+	return testproc.Try(scheduler.NewPlacementClient(cfg)).Or(t)
 }
 
 var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
@@ -150,8 +146,7 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	s.node(1, nodeResources())
 	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
 	s.node(3, nodeResources(), scheduler.TraitDisabled)
-	candidates, err := c.Candidates(t.Context(), smallRequest(t))
-	check(t, err)
+	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	free := map[string]int64{}
 	by := map[string]scheduler.Candidate{}
 	for _, candidate := range candidates {
@@ -160,9 +155,7 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 			t.Errorf("no mappings: %+v", candidate)
 		}
 	}
-	if d := cmp.Diff(map[string]int64{providerUUID(1): 1024, providerUUID(2): 4096}, free); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(map[string]int64{providerUUID(1): 1024, providerUUID(2): 4096}, free))
 	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || len(held.Allocations) > 0 || held.ConsumerGeneration != nil {
 		t.Errorf("before, it holds %+v %v", held, err)
 	}
@@ -171,11 +164,8 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	if err := c.Claim(t.Context(), testConsumer, nil, by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a second claim: %v", err)
 	}
-	if d := cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" + testConsumer.UUID}, s.routes); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
-	held, err := c.Allocations(t.Context(), testConsumer.UUID)
-	check(t, err)
+	testproc.Same(t, cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" + testConsumer.UUID}, s.routes))
+	held := testproc.Try(c.Allocations(t.Context(), testConsumer.UUID)).Or(t)
 	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
@@ -183,18 +173,13 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
-	usages, err := c.Usages(t.Context(), "p")
-	check(t, err)
-	if d := cmp.Diff(map[string]int64{"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}, usages); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	usages := testproc.Try(c.Usages(t.Context(), "p")).Or(t)
+	testproc.Same(t, cmp.Diff(map[string]int64{"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}, usages))
 	for range 2 {
 		s.routes = nil
 		check(t, c.Release(t.Context(), testConsumer.UUID))
 	}
-	if d := cmp.Diff([]string{"GET /allocations/" + testConsumer.UUID}, s.routes); d != "" {
-		t.Errorf("releasing nothing (-want +got)\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"GET /allocations/" + testConsumer.UUID}, s.routes), "releasing nothing")
 	if usages, err := c.Usages(t.Context(), "p"); err != nil || len(usages) != 0 {
 		t.Errorf("afterwards %v %v", usages, err)
 	}
@@ -217,9 +202,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 		consumer.UUID = providerUUID(200 + n)
 		err = c.Claim(t.Context(), consumer, nil, candidates[0])
 	}
-	if !errors.Is(err, placementclient.ErrInsufficientCapacity) {
-		t.Errorf("the third: %v", err)
-	}
+	testproc.ErrorIs(t, err, placementclient.ErrInsufficientCapacity, "the third: %v")
 	gone := candidates[0]
 	gone.Allocations = maps.Clone(gone.Allocations)
 	gone.Allocations[providerUUID(9)] = gone.Allocations[providerUUID(1)]
@@ -234,8 +217,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, nodeResources())
-	candidates, err := c.Candidates(t.Context(), smallRequest(t))
-	check(t, err)
+	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	for _, times := range []int{1, 100} {
 		check(t, c.Claim(t.Context(), testConsumer, nil, candidates[0]))
 		left, puts := times, 0
@@ -246,8 +228,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 			puts++
 			if left--; left >= 0 {
 				other := newPlacementClient(t, &placementRig{t: t, handler: s.handler})
-				held, err := other.Allocations(t.Context(), testConsumer.UUID)
-				check(t, err)
+				held := testproc.Try(other.Allocations(t.Context(), testConsumer.UUID)).Or(t)
 				check(t, other.Claim(t.Context(), testConsumer, held.ConsumerGeneration, candidates[0]))
 			}
 			return nil, nil
@@ -268,8 +249,7 @@ func TestGenerationConflict(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	s.node(1, nodeResources())
-	candidates, err := c.Candidates(t.Context(), smallRequest(t))
-	check(t, err)
+	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	s.instead = func(r *http.Request) (*http.Response, error) {
 		if r.Method != http.MethodPut {
 			return nil, nil
@@ -314,8 +294,7 @@ func TestSharedDisk(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		s.put("/resource_providers/"+providerUUID(n)+"/aggregates", map[string]any{"resource_provider_generation": n, "aggregates": []string{providerUUID(50)}})
 	}
-	candidates, err := c.Candidates(t.Context(), smallRequest(t))
-	check(t, err)
+	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	if len(candidates) != 1 || candidates[0].Root != providerUUID(1) || len(candidates[0].Allocations) != 2 || candidates[0].FreeMemory != 1024 {
 		t.Errorf("%+v", candidates)
 	}

@@ -83,10 +83,7 @@ func TestSchedulerProperties(t *testing.T) {
 		checks = 10
 	}
 	rapid.Check(t, testproc.Few(checks, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(inMemory, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := testproc.Try(os.MkdirTemp(inMemory, "")).Or(t)
 		where := onEngine
 		if !onServer {
 			where = files(t, dir)
@@ -134,13 +131,10 @@ type chaos struct {
 func (c *chaos) create(t *rapid.T) {
 	flavor := small
 	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
-	servers, err := c.w.scheduler.Create(ctx, scheduler.CreateRequest{
+	servers := testproc.Try(c.w.scheduler.Create(ctx, scheduler.CreateRequest{
 		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}},
 		Min:         1, Max: rapid.Int64Range(1, 2).Draw(t, "count"), AllowCellDown: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	for _, s := range servers {
 		c.known = append(c.known, s.UUID)
 		c.alive[s.UUID] = true
@@ -184,11 +178,8 @@ func (c *chaos) judge(t *rapid.T, uuid string, soft bool, err error) {
 
 func (c *chaos) restore(t *rapid.T) {
 	uuid := c.one(t)
-	m, err := c.w.store.Mapping(ctx, uuid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.w.scheduler.Restore(ctx, m)
+	m := testproc.Try(c.w.store.Mapping(ctx, uuid)).Or(t)
+	_, err := c.w.scheduler.Restore(ctx, m)
 	if err == nil && !c.alive[uuid] {
 		if _, certain := c.alive[uuid]; certain {
 			t.Errorf("server %s was deleted for good, and restored", uuid)
@@ -201,20 +192,14 @@ func (c *chaos) restore(t *rapid.T) {
 
 // migrate has a server moved, if its state and that of its host allow it.
 func (c *chaos) migrate(t *rapid.T) {
-	m, err := c.w.store.Mapping(ctx, c.one(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testproc.Try(c.w.store.Mapping(ctx, c.one(t))).Or(t)
 	kind := rapid.SampledFrom([]cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation}).Draw(t, "type")
 	c.tolerate(t, c.w.scheduler.Migrate(ctx, m, kind, ""))
 }
 
 // decide confirms or reverts a migration.
 func (c *chaos) decide(t *rapid.T) {
-	m, err := c.w.store.Mapping(ctx, c.one(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testproc.Try(c.w.store.Mapping(ctx, c.one(t))).Or(t)
 	if m.CellUUID == "" {
 		return
 	}
@@ -279,9 +264,7 @@ func (c *chaos) mayEnd(t *rapid.T) func() {
 
 func (c *chaos) schedule(t *rapid.T) {
 	end := c.mayEnd(t)
-	if err := c.w.scheduler.Schedule(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, c.w.scheduler.Schedule(ctx))
 	end()
 }
 
@@ -344,8 +327,7 @@ func (c *chaos) over() {
 	w := c.w
 	w.settle()
 	for _, uuid := range slices.Sorted(slices.Values(c.known)) {
-		m, err := w.store.Mapping(ctx, uuid)
-		w.must(err)
+		m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 		if _, certain := c.alive[uuid]; certain {
 			continue
 		}

@@ -107,9 +107,7 @@ func jsonReply(body string) *http.Response {
 
 func (w *quotaWorld) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testproc.Check(w.t, err)
 }
 
 // service has limits for instances, cores and ram.
@@ -124,9 +122,7 @@ func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*schedu
 	for _, f := range change {
 		f(&o)
 	}
-	s, err := scheduler.NewQuotas(o)
-	w.must(err)
-	return s
+	return testproc.Try(scheduler.NewQuotas(o)).Or(w.t)
 }
 
 // asks writes servers of project p that were asked for, and places them in a cell, unless cell < 0.
@@ -193,9 +189,7 @@ func TestUsage(t *testing.T) {
 			if d := cmp.Diff(usageOf(9), got); d != "" || len(out) != len(down) {
 				t.Errorf("down are %v (-want +got)\n%s", out, d)
 			}
-			if n := w.asked.Load(); n != 3 {
-				t.Errorf("%d requests to 3 cells", n)
-			}
+			testproc.Equal(t, w.asked.Load(), 3, "%d requests to 3 cells")
 		})
 	}
 }
@@ -209,9 +203,7 @@ func TestUsageOfNoProject(t *testing.T) {
 	w.uses["cell2"] = nil
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
 	w.must(err)
-	if got != (cellwire.Usage{}) {
-		t.Errorf("a project without servers uses %+v", got)
-	}
+	testproc.Equal(t, got, cellwire.Usage{}, "a project without servers uses %+v")
 }
 
 // TestUsageCountsAnInsertedServerOnce: a server that its cell counts already, and whose build
@@ -224,9 +216,7 @@ func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 	*w.uses["cell2"] = usageOf(1)
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
 	w.must(err)
-	if d := cmp.Diff(usageOf(2), got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(usageOf(2), got))
 }
 
 // TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated
@@ -256,9 +246,7 @@ func TestUsageFromPlacement(t *testing.T) {
 				for range 2 {
 					got, _, err := s.Usage(ctx, "p")
 					w.must(err)
-					if d := cmp.Diff(want, got); d != "" {
-						t.Errorf("(-want +got)\n%s", d)
-					}
+					testproc.Same(t, cmp.Diff(want, got))
 				}
 				if n := w.asked.Load(); n != requests {
 					t.Errorf("%d requests to cells, want %d", n, requests)
@@ -335,20 +323,13 @@ func TestConfirm(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(5, 1)
 	s := w.service(8, -1, -1)
-	first, err := s.Check(ctx, quotaRequest(2, 2, quotaFlavor, false))
-	w.must(err)
+	first := testproc.Try(s.Check(ctx, quotaRequest(2, 2, quotaFlavor, false))).Or(w.t)
 	now := func() apidb.Counts {
-		n, err := w.store.CountProject(ctx, "p", nil)
-		w.must(err)
-		return n
+		return testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
 	}
-	if err := first.Confirm(now()); err != nil {
-		t.Errorf("when nothing came between: %v", err)
-	}
+	testproc.NoErrorf(t, first.Confirm(now()), "when nothing came between")
 	w.asks(1, -1, false)
-	if err := first.Confirm(now()); err != nil {
-		t.Errorf("when what came between fits beside: %v", err)
-	}
+	testproc.NoErrorf(t, first.Confirm(now()), "when what came between fits beside")
 	w.asks(1, -1, false)
 	var exceeded *scheduler.QuotaExceededError
 	if err := first.Confirm(now()); !errors.As(err, &exceeded) || err.Error() != "Quota exceeded for instances: Requested 2, but already used 7 of 8 instances" {
@@ -369,9 +350,7 @@ func TestRecheck(t *testing.T) {
 	}
 	w.asked.Store(0)
 	w.must(w.service(-1, -1, -1).Recheck(ctx, "p", quotaFlavor))
-	if n := w.asked.Load(); n != 0 {
-		t.Errorf("%d requests about limits that are none", n)
-	}
+	testproc.Equal(t, w.asked.Load(), 0, "%d requests about limits that are none")
 }
 
 // TestCellDown: who may boot while a cell is down.
@@ -435,11 +414,8 @@ func TestLimits(t *testing.T) {
 	w := newQuotaWorld(t)
 	s := w.service(10, 20, 51200)
 	w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: 99}))
-	limits, err := s.Limits(ctx, "p")
-	w.must(err)
-	if d := cmp.Diff(apidb.QuotaSet{"instances": 10, "cores": 99, "ram": 51200, "key_pairs": 100}, limits); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	limits := testproc.Try(s.Limits(ctx, "p")).Or(w.t)
+	testproc.Same(t, cmp.Diff(apidb.QuotaSet{"instances": 10, "cores": 99, "ram": 51200, "key_pairs": 100}, limits))
 	limits["instances"] = 0
 	if s.Defaults()["instances"] != 10 {
 		t.Error("the defaults were changed by a caller")

@@ -4,7 +4,6 @@ package scheduler_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -70,8 +69,7 @@ func TestManyAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Workers = 4 })
 	alive := map[string]bool{}
-	servers, err := w.create(func(r *scheduler.CreateRequest) { r.Min = 4*slots + 2 })
-	w.must(err)
+	servers := testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 4*slots + 2 })).Or(w.t)
 	for _, s := range servers {
 		alive[s.UUID] = true
 	}
@@ -100,7 +98,5 @@ func TestDamagedBuildRequestIsSkipped(t *testing.T) {
 	if m, err := w.store.Mapping(ctx, broken); err != nil || m.CellUUID != "" {
 		t.Errorf("it is placed: %+v, %v", m, err)
 	}
-	if !strings.Contains(w.logged(), broken) {
-		t.Errorf("the log says %s", w.logged())
-	}
+	testproc.Contains(t, w.logged(), broken, "the log says %s")
 }

@@ -80,9 +80,7 @@ func fillHosts(t *testing.T, other http.Handler) {
 	if row := w.row(uuid); row.VMState != cellwire.VMError {
 		t.Errorf("%+v", row)
 	}
-	if n := w.plink.counted()["GET /allocation_candidates"]; n != 5 {
-		t.Errorf("it cost %d requests for candidates, and not 5", n)
-	}
+	testproc.Equal(t, w.plink.counted()["GET /allocation_candidates"], 5, "it cost %d requests for candidates")
 	// A host that is chosen is asked for at once.
 	host := w.all()[0].host
 	uuid = w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = host })
@@ -98,15 +96,10 @@ func fillHosts(t *testing.T, other http.Handler) {
 // also with hosts of others and when answers are lost.
 func TestRealPlacementWithCrowdAndFaults(t *testing.T) {
 	real := testproc.StartPlacement(t)
-	at, err := url.Parse(real.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := testproc.Try(url.Parse(real.URL)).Or(t)
 	proxy := httputil.NewSingleHostReverseProxy(at)
 	t.Run("crowded", func(t *testing.T) { fillHosts(t, proxy) })
-	if err := real.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, real.Reset(t.Context()))
 	w := newWorldOn(t, databases(t), proxy, []int{1, 1}, limits(10, 20, 51200))
 	t.Cleanup(w.close)
 	alive := map[string]bool{}

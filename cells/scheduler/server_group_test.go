@@ -3,7 +3,6 @@
 package scheduler_test
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,9 +129,7 @@ func TestServerGroupsCost(t *testing.T) {
 	w.schedule()
 	w.created(in)
 	w.schedule()
-	if !strings.Contains(w.logged(), `"server_group_policy":2`) {
-		t.Error(w.logged())
-	}
+	testproc.Contains(t, w.logged(), `"server_group_policy":2`, "%v")
 }
 
 // TestServerGroupInAnOutage: members in a cell that is down are where they are: affinity has no
@@ -148,8 +145,7 @@ func TestServerGroupInAnOutage(t *testing.T) {
 			_, in := w.group(policy, 0)
 			first := w.created(in)
 			w.schedule()
-			m, err := w.store.Mapping(ctx, first)
-			w.must(err)
+			m := testproc.Try(w.store.Mapping(ctx, first)).Or(w.t)
 			second := w.created(in) // before the outage, in which the project cannot boot
 			w.site(m.CellUUID).link.set(refused)
 			w.schedule()
@@ -203,9 +199,7 @@ func TestDeletedServerGroup(t *testing.T) {
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{2}) || none != 0 {
 		t.Errorf("%v, %d", counts, none)
 	}
-	if _, err := w.create(in); !errors.Is(err, apidb.ErrGroup) {
-		t.Error(err)
-	}
+	testproc.Try(w.create(in)).ErrorIs(t, apidb.ErrGroup, "%v")
 }
 
 // TestServerGroupMembersQuota: a group has no more members of a user than the quota allows.
@@ -218,15 +212,10 @@ func TestServerGroupMembersQuota(t *testing.T) {
 	several := func(n int64) func(*scheduler.CreateRequest) {
 		return func(r *scheduler.CreateRequest) { r.Min = n }
 	}
-	if _, err := w.create(in, several(3)); !errors.Is(err, scheduler.ErrGroupFull) {
-		t.Errorf("three at once: %v", err)
-	}
-	servers, err := w.create(in, several(2))
-	w.must(err)
-	if _, err := w.create(in); !errors.Is(err, scheduler.ErrGroupFull) {
-		t.Errorf("a third one: %v", err)
-	}
-	_, err = w.create(several(3)) // in none
+	testproc.Try(w.create(in, several(3))).ErrorIs(t, scheduler.ErrGroupFull, "three at once: %v")
+	servers := testproc.Try(w.create(in, several(2))).Or(w.t)
+	testproc.Try(w.create(in)).ErrorIs(t, scheduler.ErrGroupFull, "a third one: %v")
+	_, err := w.create(several(3)) // in none
 	w.must(err)
 	w.must(w.delete(servers[0].UUID, false))
 	w.created(in)

@@ -16,10 +16,7 @@ import (
 // have is left out.
 func stagesOf(t *testing.T, specs map[string]string, cells bool) string {
 	t.Helper()
-	r, err := scheduler.NewCandidateRequest(flavorWith(specs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testproc.Try(scheduler.NewCandidateRequest(flavorWith(specs))).Or(t)
 	var out []string
 	for i, stage := range r.Stages(cells) {
 		if i > 0 {
@@ -142,9 +139,7 @@ func TestStages(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(strings.Split(c.want, "\n"), strings.Split(stagesOf(t, c.specs, true), "\n")); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
-			}
+			testproc.Same(t, cmp.Diff(strings.Split(c.want, "\n"), strings.Split(stagesOf(t, c.specs, true), "\n")))
 		})
 	}
 }
@@ -163,9 +158,7 @@ func TestStagesWithoutCells(t *testing.T) {
 		{"", map[string]string{"resources:VGPU": "1", "hw:pci_numa_affinity_policy": "required"}},
 		{flat, map[string]string{"trait:HW_NUMA_ROOT": "forbidden"}},
 	} {
-		if got := stagesOf(t, c.specs, false); got != c.want {
-			t.Errorf("%v: %s", c.specs, got)
-		}
+		testproc.Equal(t, stagesOf(t, c.specs, false), c.want, "%v: %s", c.specs)
 	}
 }
 
@@ -178,9 +171,7 @@ func TestInTreeOfCells(t *testing.T) {
 	one.InTree, one.Limit = "u", 7
 	q := one.Query()
 	for key, want := range map[string]string{"in_tree": "", "in_tree1": "", "in_tree_NUMA0": "u", "in_tree_NUMA1": "u", "group_policy": "none", "limit": "7"} {
-		if got := q.Get(key); got != want {
-			t.Errorf("%s is %q, and not %q", key, got, want)
-		}
+		testproc.Equal(t, q.Get(key), want, "%s is %q", key)
 	}
 }
 

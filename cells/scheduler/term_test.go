@@ -178,8 +178,7 @@ func TestTermsAndOlderPeers(t *testing.T) {
 	cell := w.sites[1]
 	term := func() int64 {
 		t.Helper()
-		info, err := cell.store.Info(ctx)
-		w.must(err)
+		info := testproc.Try(cell.store.Info(ctx)).Or(w.t)
 		return info.Term
 	}
 	first := w.join(t, database, 200*time.Millisecond)
@@ -191,9 +190,7 @@ func TestTermsAndOlderPeers(t *testing.T) {
 	})
 	older := w.created()
 	w.scheduled(t, first, older)
-	if seen := term(); seen != 0 {
-		t.Errorf("the cell has seen the term %d", seen)
-	}
+	testproc.Equal(t, term(), 0, "the cell has seen the term %d")
 	cell.link.set(up)
 	newer := w.created()
 	w.scheduled(t, first, newer)

@@ -247,8 +247,7 @@ func newWorldAt(t tester, at place, database string, other http.Handler, hosts [
 func (w *world) addCell(c apidb.Cell, hosts int) {
 	w.t.Helper()
 	c.URL = "http://" + c.Name
-	c, err := w.store.CreateCell(ctx, c)
-	w.must(err)
+	c = testproc.Try(w.store.CreateCell(ctx, c)).Or(w.t)
 	s := &site{cell: c, database: w.place(c.Name, cellTemplate(c.Name)), link: &link{counts: map[string]int{}}}
 	w.serve(s)
 	w.sites = append(w.sites, s)
@@ -344,9 +343,7 @@ func (w *world) close() {
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testproc.Check(w.t, err)
 }
 
 func (w *world) clock() time.Time {
@@ -389,11 +386,8 @@ func (w *world) beat() {
 func (w *world) discover() scheduler.DiscoverReport {
 	w.t.Helper()
 	w.beat()
-	cells, err := w.store.Cells(ctx)
-	w.must(err)
-	report, err := scheduler.Discover(ctx, w.store, w.gatherer, cells, scheduler.DiscoverOptions{})
-	w.must(err)
-	return report
+	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
+	return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, scheduler.DiscoverOptions{})).Or(w.t)
 }
 
 // ask sends a request to Placement past the link.
@@ -434,8 +428,7 @@ func (w *world) create(change ...func(*scheduler.CreateRequest)) ([]apidb.Reques
 // created asks for one server, which must work.
 func (w *world) created(change ...func(*scheduler.CreateRequest)) string {
 	w.t.Helper()
-	servers, err := w.create(change...)
-	w.must(err)
+	servers := testproc.Try(w.create(change...)).Or(w.t)
 	return servers[0].UUID
 }
 
@@ -470,8 +463,7 @@ func (w *world) scheduleLate() (arrive func()) {
 // row is the server in the cell that it is mapped to.
 func (w *world) row(uuid string) cellwire.Server {
 	w.t.Helper()
-	m, err := w.store.Mapping(ctx, uuid)
-	w.must(err)
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 	if m.CellUUID == "" {
 		w.t.Fatalf("server %s is placed nowhere", uuid)
 	}

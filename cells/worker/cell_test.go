@@ -41,9 +41,7 @@ func newRealCell(t *testing.T) *realCell {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	s := newScene(t)
 	store, err := celldb.Open(t.Context(), template.Fresh(t), "cell1", celldb.Options{})
@@ -75,12 +73,8 @@ func (c *realCell) boot(n int) {
 		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}}, CreatedAt: time.Now(),
 	}
-	if _, err := c.client.Insert(c.Context(), server); err != nil {
-		c.Fatal(err)
-	}
-	if _, err := c.client.Release(c.Context(), server.UUID); err != nil {
-		c.Fatal(err)
-	}
+	testproc.Try(c.client.Insert(c.Context(), server)).Or(c)
+	testproc.Try(c.client.Release(c.Context(), server.UUID)).Or(c)
 }
 
 // await waits until the cell says so of a server.
@@ -141,18 +135,14 @@ func TestLifeInACell(t *testing.T) {
 			t.Errorf("changes of power (-want +got):\n%s", diff)
 		}
 	})
-	if _, err := c.client.Delete(t.Context(), serverUUID(1), cellwire.DeleteSoft); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.client.Delete(t.Context(), serverUUID(1), cellwire.DeleteSoft)).Or(t)
 	c.await(1, "softly deleted", func(s cellwire.Server) bool {
 		return inState(cellwire.VMSoftDeleted)(s) && s.PowerState == plugins.PowerShutdown
 	})
 	if c.driver.power(1) != plugins.PowerShutdown {
 		t.Error("its guest runs")
 	}
-	if _, err := c.client.Restore(t.Context(), serverUUID(1)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.client.Restore(t.Context(), serverUUID(1))).Or(t)
 	c.await(1, "restored", func(s cellwire.Server) bool {
 		return inState(cellwire.VMActive)(s) && s.PowerState == plugins.PowerRunning
 	})

@@ -18,7 +18,5 @@ func TestClipMiddle(t *testing.T) {
 	if len(got) > maxDetails || !utf8.ValidString(got) || !strings.HasPrefix(got, "starting its domain: é") || !strings.HasSuffix(got, "é: Permission denied") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
-	if got := clipMiddle("short"); got != "short" {
-		t.Errorf("%q", got)
-	}
+	testproc.Equal(t, clipMiddle("short"), "short", "%q")
 }

@@ -85,9 +85,7 @@ func TestConsole(t *testing.T) {
 			if _, err := io.ReadFull(end, got); err != nil || string(got) != "abc" {
 				t.Errorf("%s: %q, %v", id, got, err)
 			}
-			if err := c.end(end); err != nil {
-				t.Errorf("%s: %v", id, err)
-			}
+			testproc.NoErrorf(t, c.end(end), "%s", id)
 			_, err := end.Read(got)
 			var refused *cellwire.Error
 			if !errors.Is(err, c.want) && (!errors.As(err, &refused) || refused.Code != cellwire.CodeInternal || !errors.As(c.want, &refused)) {

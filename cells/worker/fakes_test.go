@@ -565,9 +565,7 @@ func (s *scene) Nodes(context.Context) []worker.Node {
 // newScene has a cell, a driver and a Placement, and no worker yet.
 func newScene(t *testing.T) *scene {
 	s := &scene{T: t, cell: newCell(), driver: newDriver(), placement: newPlacement(), tree: &providertree.Tree{}}
-	if err := s.tree.AddRoot(nodeUUID, host); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.tree.AddRoot(nodeUUID, host))
 	t.Cleanup(func() {
 		if s.stop != nil {
 			s.stop()

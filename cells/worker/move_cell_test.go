@@ -38,19 +38,11 @@ type movingCell struct {
 
 func newMovingCell(t *testing.T, storage string) *movingCell {
 	t.Helper()
-	store, err := celldb.Open(t.Context(), template.Fresh(t), "cell1", celldb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testproc.Try(celldb.Open(t.Context(), template.Fresh(t), "cell1", celldb.Options{})).Or(t)
 	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	web := httptest.NewServer(c)
-	client, err := cellclient.New(cellclient.Config{URL: web.URL, Cell: "cell1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testproc.Try(cellclient.New(cellclient.Config{URL: web.URL, Cell: "cell1"})).Or(t)
 	r := &movingCell{
 		T: t, client: client, placement: newPlacement(), drivers: map[string]*fake.Driver{}, trees: map[string]*providertree.Tree{}, stops: map[string]func(){},
 	}
@@ -61,22 +53,14 @@ func newMovingCell(t *testing.T, storage string) *movingCell {
 		client.CloseIdle()
 		c.CloseStreams()
 		web.Close()
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, store.Close())
 	})
 	for _, host := range moveHosts {
 		d, tree := fake.New(), &providertree.Tree{}
 		config := fmt.Sprintf(`{"nodes": [{"name": %q, "inventories": {"VCPU": {"total": 8}}}], "instances": {"storage": %q}}`, host, storage)
-		if err := d.Configure(t.Context(), json.RawMessage(config), plugins.HostInfo{Name: host, StateDir: t.TempDir()}); err != nil {
-			t.Fatal(err)
-		}
-		if err := tree.AddRoot(nodeOn(host), host); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.UpdateProviderTree(t.Context(), tree, host, nil); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, d.Configure(t.Context(), json.RawMessage(config), plugins.HostInfo{Name: host, StateDir: t.TempDir()}))
+		testproc.Check(t, tree.AddRoot(nodeOn(host), host))
+		testproc.Try(d.UpdateProviderTree(t.Context(), tree, host, nil)).Or(t)
 		r.drivers[host], r.trees[host] = d, tree
 		r.start(host)
 	}
@@ -108,9 +92,7 @@ func (r *movingCell) end(host string) {
 func check[T any](r *movingCell) func(T, error) T {
 	return func(answer T, err error) T {
 		r.Helper()
-		if err != nil {
-			r.Fatal(err)
-		}
+		testproc.Check(r, err)
 		return answer
 	}
 }
@@ -134,10 +116,7 @@ func (r *movingCell) eventually(what string, is func(s cellwire.Server) bool, fi
 }
 
 func (r *movingCell) power(host string) plugins.PowerState {
-	list, err := r.drivers[host].Instances(r.Context(), host)
-	if err != nil {
-		r.Fatal(err)
-	}
+	list := testproc.Try(r.drivers[host].Instances(r.Context(), host)).Or(r)
 	for _, i := range list {
 		return i.Power
 	}
@@ -166,9 +145,7 @@ func (r *movingCell) disk(host string) string {
 	r.Helper()
 	text := ""
 	err := r.drivers[host].ReadFile(r.Context(), host, serverUUID(1), "disk", 0, func(_ int64, data []byte) error { text += string(data); return nil })
-	if err != nil {
-		r.Fatal(err)
-	}
+	testproc.Check(r, err)
 	return text
 }
 

@@ -454,9 +454,7 @@ func newMoveScene(t *testing.T) *moveScene {
 func (s *moveScene) start(host string) {
 	s.end(host)
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(nodeOn(host), host); err != nil {
-		s.Fatal(err)
-	}
+	testproc.Check(s, tree.AddRoot(nodeOn(host), host))
 	ctx, cancel := context.WithCancel(context.Background())
 	w := worker.New(worker.Config{
 		Host: host, Version: "1", Cell: s.cell, Allocations: s.placement, Logger: zerolog.New(&s.log),

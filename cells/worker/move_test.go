@@ -31,9 +31,7 @@ func moving(t *testing.T, f func(s *moveScene)) {
 		}
 		s.pass(time.Minute)
 		f(s)
-		if s.twice != "" {
-			t.Error(s.twice)
-		}
+		testproc.Equal(t, s.twice, "", "%v")
 		if t.Failed() {
 			t.Log(s.log.String())
 		}
@@ -49,9 +47,7 @@ func (s *moveScene) pass(d time.Duration) {
 func (s *moveScene) expect(status cellwire.MigrationStatus, first, second plugins.PowerState) {
 	s.Helper()
 	s.pass(5 * time.Minute)
-	if got := s.status(); got != status {
-		s.Errorf("the migration is %s, want %s", got, status)
-	}
+	testproc.Equal(s, s.status(), status, "the migration is %s")
 	for host, want := range map[string]plugins.PowerState{"cn1": first, "cn2": second} {
 		if got := s.drivers[host].power(1); got != want {
 			s.Errorf("on %s the guest is %d, want %d (%s)", host, got, want, status)
@@ -71,9 +67,7 @@ func TestServersMoveThereAndBack(t *testing.T) {
 		s.cell.end(false)
 		s.expect(cellwire.MigrationReverted, gone, plugins.PowerRunning)
 		want := []string{"cn1 departed", "cn2 arrived", "cn1 left", "cn2 departed", "cn1 arrived", "cn1 left", "cn2 settled"}
-		if diff := cmp.Diff(want, s.cell.reported); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(want, s.cell.reported))
 		if diff := cmp.Diff([]string{serverUUID(1001)}, s.placement.removed); diff != "" { // the revert's are the cell's to move back
 			t.Error(diff)
 		}
@@ -306,9 +300,7 @@ func TestAServerThatCannotComeBack(t *testing.T) {
 				if server.Fault == nil || server.Fault.Message != want || server.TaskState != "" || server.PowerState != c.power {
 					t.Errorf("the server is %+v, with the fault %+v; want %q", server, server.Fault, want)
 				}
-				if diff := cmp.Diff([]string{"cn1 departed", "cn2 arrived", "cn2 left", "cn1 settled"}, s.cell.reported); diff != "" {
-					t.Error(diff)
-				}
+				testproc.Same(t, cmp.Diff([]string{"cn1 departed", "cn2 arrived", "cn2 left", "cn1 settled"}, s.cell.reported))
 			})
 		})
 	}
@@ -320,9 +312,7 @@ func TestAMissingGuestCannotBeMoved(t *testing.T) {
 		s.drivers["cn1"].set(func() { delete(s.drivers["cn1"].guests, serverUUID(1)) })
 		s.cell.move(cellwire.MigrationCold)
 		s.pass(time.Minute)
-		if got := s.status(); got != cellwire.MigrationError {
-			t.Errorf("the migration is %s", got)
-		}
+		testproc.Equal(t, s.status(), cellwire.MigrationError, "the migration is %s")
 		if s.drivers["cn2"].power(1) != gone {
 			t.Error("it was created again")
 		}

@@ -127,12 +127,8 @@ func TestPowerActions(t *testing.T) {
 				for range 2 { // and another agent, which remembers nothing, changes nothing
 					s.pass(30 * time.Minute)
 					s.expect(1, c.end)
-					if d := cmp.Diff(c.reports, s.cell.taken()[before:]); d != "" {
-						s.Errorf("reports (-want +got):\n%s", d)
-					}
-					if d := cmp.Diff(c.powers, s.driver.powers); d != "" {
-						s.Errorf("changes of power (-want +got):\n%s", d)
-					}
+					testproc.Samef(s, cmp.Diff(c.reports, s.cell.taken()[before:]), "reports")
+					testproc.Samef(s, cmp.Diff(c.powers, s.driver.powers), "changes of power")
 					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil && !strings.Contains(f.Message, c.fault) {
 						s.Errorf("fault: %+v", f)
 					}

@@ -46,9 +46,7 @@ func TestAgentWaitsAsLongAsItIsAsked(t *testing.T) {
 		s.cell.away = &cellwire.Error{Status: http.StatusTooManyRequests, Code: cellwire.CodeTooMany, RetryAfter: 2 * time.Minute}
 		s.start()
 		s.pass(time.Minute)
-		if n := s.cell.called("report"); n != 1 {
-			s.Errorf("%d heartbeats in the first minute", n)
-		}
+		testproc.Equal(s, s.cell.called("report"), 1, "%d heartbeats in the first minute")
 		s.cell.set(func() { s.cell.away = nil })
 		s.pass(2 * time.Minute)
 		if st := s.w.Status(); !st.Up {

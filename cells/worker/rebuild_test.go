@@ -105,9 +105,7 @@ func TestRebuild(t *testing.T) {
 				for range 2 { // and another agent, which remembers nothing, changes nothing
 					s.pass(30 * time.Minute)
 					s.expect(1, c.end)
-					if d := cmp.Diff(c.made, s.driver.made); d != "" {
-						s.Errorf("guests that were removed and made (-want +got):\n%s", d)
-					}
+					testproc.Samef(s, cmp.Diff(c.made, s.driver.made), "guests that were removed and made")
 					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil && !strings.Contains(f.Message, c.fault) {
 						s.Errorf("fault: %+v", f)
 					}

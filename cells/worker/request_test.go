@@ -29,9 +29,7 @@ func TestRequestIsNamed(t *testing.T) {
 		s.start()
 		s.pass(time.Minute)
 		s.expect(1, active)
-		if d := cmp.Diff([]string{request, request}, s.driver.requests); d != "" {
-			t.Errorf("requests that the driver was given (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]string{request, request}, s.driver.requests), "requests that the driver was given")
 		for _, message := range []string{"Retrying", "Created the guest of a server."} {
 			if !regexp.MustCompile(`"request_id":"` + request + `".*` + message).MatchString(s.log.String()) {
 				t.Errorf("the line %q has no request id:\n%s", message, &s.log)
@@ -61,9 +59,7 @@ func TestWorkIsTraced(t *testing.T) {
 		s.pass(time.Minute)
 		s.expect(2, active)
 		slices.Sort(s.driver.traces)
-		if d := cmp.Diff([]string{"", trace, trace}, s.driver.traces); d != "" {
-			t.Errorf("traces that the driver is called in (-want +got):\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff([]string{"", trace, trace}, s.driver.traces), "traces that the driver is called in")
 	})
 	spans.Close(t.Context())
 	failed := 0

@@ -66,9 +66,7 @@ func TestStreamsThatCannotBeServed(t *testing.T) {
 		}
 		s.pass(2 * time.Minute) // each answer to the long poll repeats the offers
 		for _, id := range []string{"unknown-server", "unknown-purpose"} {
-			if n := s.cell.called("stream " + id); n != 1 {
-				t.Errorf("%s was opened %d times", id, n)
-			}
+			testproc.Equal(t, s.cell.called("stream "+id), 1, "%s was opened %d times", id)
 		}
 	})
 }

@@ -43,9 +43,7 @@ func (s *scene) end(n int) string {
 
 func (s *scene) expect(n int, want string) {
 	s.Helper()
-	if got := s.end(n); got != want {
-		s.Errorf("server %d: %s; want %s", n, got, want)
-	}
+	testproc.Equal(s, s.end(n), want, "server %d: %s", n)
 }
 
 const (
@@ -164,9 +162,7 @@ func TestDesiredStates(t *testing.T) {
 						}
 					}
 					s.expect(1, want)
-					if d := cmp.Diff(c.reports, s.cell.taken()); d != "" {
-						s.Errorf("reports (-want +got):\n%s", d)
-					}
+					testproc.Samef(s, cmp.Diff(c.reports, s.cell.taken()), "reports")
 					if n := s.driver.spawns[serverUUID(1)]; n != c.spawns {
 						s.Errorf("%d spawns, want %d", n, c.spawns)
 					}
@@ -212,9 +208,7 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 				}
 			}
 		}
-		if waiting != 2 {
-			s.Errorf("%d of those that waited are gone", waiting)
-		}
+		testproc.Equal(s, waiting, 2, "%d of those that waited are gone")
 		if len(s.cell.heartbeats())-beats < 5 {
 			s.Error("slow spawns delay heartbeats")
 		}
@@ -259,18 +253,14 @@ func TestCellAway(t *testing.T) {
 		s.cell.set(func() { s.cell.away = nil })
 		s.pass(time.Minute)
 		s.expect(1, "active power 4, guest 4, allocations true")
-		if d := cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]); d != "" {
-			s.Error(d)
-		}
+		testproc.Same(s, cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]))
 		if names := s.w.Names(); len(names) != 2 || names[serverUUID(2)] != "renamed" {
 			s.Errorf("the names of the servers are %q", names)
 		}
 		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Spawns.Succeeded != 2 {
 			s.Errorf("%+v", st)
 		}
-		if n := strings.Count(s.log.String(), "The cell is unavailable"); n != 1 {
-			s.Errorf("that is logged %d times", n)
-		}
+		testproc.Equal(s, strings.Count(s.log.String(), "The cell is unavailable"), 1, "that is logged %d times")
 	})
 }
 
@@ -354,9 +344,7 @@ func TestPower(t *testing.T) {
 		power(plugins.PowerRunning)
 		s.pass(10*time.Minute + time.Second)
 		s.expect(1, active)
-		if n := s.cell.called("reports") - reports; n != 1 {
-			s.Errorf("%d reports of one change", n)
-		}
+		testproc.Equal(s, s.cell.called("reports")-reports, 1, "%d reports of one change")
 		s.pass(time.Hour)
 		if n := s.cell.called("reports") - reports; n != 1 {
 			s.Errorf("%d reports of nothing", n-1)
@@ -563,9 +551,7 @@ func TestDeletedWhileAllocationsAreRead(t *testing.T) {
 		s.start()
 		s.pass(10 * time.Minute)
 		s.expect(1, deleted)
-		if n := s.driver.spawns[serverUUID(1)]; n != 0 {
-			s.Errorf("it was made %d times", n)
-		}
+		testproc.Equal(s, s.driver.spawns[serverUUID(1)], 0, "it was made %d times")
 	})
 }
 
@@ -585,8 +571,6 @@ func TestListFromBefore(t *testing.T) {
 		s.w.Changed(host, "")
 		s.pass(time.Minute)
 		s.expect(1, active)
-		if d := cmp.Diff([]string{"spawned 1 1"}, s.cell.taken()); d != "" {
-			s.Error(d)
-		}
+		testproc.Same(s, cmp.Diff([]string{"spawned 1 1"}, s.cell.taken()))
 	})
 }

@@ -25,8 +25,7 @@ import (
 func newOpenStackSite(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
-	target, err := url.Parse(testproc.StartPlacement(t).URL)
-	check(t, err)
+	target := testproc.Try(url.Parse(testproc.StartPlacement(t).URL)).Or(t)
 	s.http = httputil.NewSingleHostReverseProxy(target)
 	return s
 }
@@ -113,9 +112,7 @@ func (s *site) audit(code int, args ...string) (report audit.Report) {
 func (s *site) wantHeld(what string, want map[int]string) {
 	s.t.Helper()
 	for n, w := range want {
-		if got := s.holding(n); got != w {
-			s.t.Errorf("%s: consumer %d holds %s, want %s", what, n, got, w)
-		}
+		testproc.Equal(s.t, s.holding(n), w, "%s: consumer %d holds %s", what, n)
 	}
 }
 
@@ -162,16 +159,12 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 		t.Fatalf("%+v", found)
 	}
 	code, text, _ := s.run("allocations", "audit")
-	if code != exitFailed {
-		t.Errorf("exit code %d", code)
-	}
+	testproc.Equal(t, code, exitFailed, "exit code %d")
 	for _, words := range []string{
 		"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration", "openstack resource provider allocation show " + vm(5),
 		"guest " + vm(2) + " (vm2) holds nothing", "VCPU on cn1: the driver says 1, Placement says 2",
 	} {
-		if !strings.Contains(text, words) {
-			t.Errorf("%q is not in\n%s", words, text)
-		}
+		testproc.Contains(t, text, words, "%q is not in\n%s", words)
 	}
 
 	// Too young, and said so: the allocations were written just now.

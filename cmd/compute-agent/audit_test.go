@@ -123,9 +123,7 @@ func TestAuditOfManageCommands(t *testing.T) {
 	if _, _, err := manage(t, other, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(other, "audit.log")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(filepath.Join(other, "audit.log")))
 	if _, _, err := manage(t, other, "list"); err != nil {
 		t.Fatal(err)
 	}

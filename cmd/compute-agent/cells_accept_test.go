@@ -24,24 +24,15 @@ import (
 func cellAt(t *testing.T, database, socket string) (stop func()) {
 	t.Helper()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := osapi.Listen(t.Context(), "unix://"+socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	l := testproc.Try(osapi.Listen(t.Context(), "unix://"+socket)).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- one.Serve(ctx, l) }()
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := one.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-ended)
+		testproc.NoError(t, one.Close())
 	}
 }
 
@@ -62,9 +53,7 @@ func TestAcceptCell(t *testing.T) {
 	says := func(what, text string, parts ...string) {
 		t.Helper()
 		for _, part := range parts {
-			if !strings.Contains(text, part) {
-				t.Errorf("%s: %q is not said:\n%s", what, part, text)
-			}
+			testproc.Contains(t, text, part, "%s: %q is not said:\n%s", what, part)
 		}
 	}
 	run(exitDone, "create", "--name", "cell1", "--url", "unix://"+socket)
@@ -103,32 +92,14 @@ func TestAcceptCell(t *testing.T) {
 // knows.
 func withServers(t *testing.T, dir string) {
 	t.Helper()
-	store, err := apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	known, err := store.Cells(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})).Or(t)
+	defer func() { testproc.NoError(t, store.Close()) }()
+	known := testproc.Try(store.Cells(t.Context())).Or(t)
 	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000003"} {
 		made := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
-		if err := store.CreateServers(t.Context(), []apidb.RequestSpec{made}, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Place(t.Context(), uuid, known[0].UUID); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Built(t.Context(), uuid); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, store.CreateServers(t.Context(), []apidb.RequestSpec{made}, nil))
+		testproc.Check(t, store.Place(t.Context(), uuid, known[0].UUID))
+		testproc.Check(t, store.Built(t.Context(), uuid))
 	}
-	if err := store.SetQueued(t.Context(), map[string]bool{"00000000-0000-4000-8000-000000000003": true}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, store.SetQueued(t.Context(), map[string]bool{"00000000-0000-4000-8000-000000000003": true}))
 }

@@ -35,17 +35,10 @@ func TestSchedulerOptions(t *testing.T) {
 		"[compute_api]\ndefault_schedule_zone = \"east\"":                {Default: "nova", Internal: "internal", For: "east"},
 	} {
 		file := filepath.Join(t.TempDir(), "config.toml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cfg, err := config.Load(config.Options{File: file, Environ: []string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
+		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 		made, err := computeAPIConfig(t.Context(), cfg, zerolog.Nop())
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		testproc.Checkf(t, err, "%s", text)
 		zones := made.Options
 		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone, made.MaxPlacementResults % 1000}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)

@@ -21,15 +21,10 @@ import (
 func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	ctx, url := t.Context(), servedCell(t)
-	client, err := cellclient.New(cellclient.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testproc.Try(cellclient.New(cellclient.Config{URL: url})).Or(t)
 	nodes := map[string]string{"h416": "aaaaaaaa-0000-4000-8000-000000000001", "h417": "bbbbbbbb-0000-4000-8000-000000000002"}
 	for host, node := range nodes {
-		if _, err := client.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: host}}}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(client.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: host}}})).Or(t)
 	}
 	for i, s := range []cellwire.Server{
 		{Name: "web", Host: "h417", UserData: "c2VjcmV0", Metadata: map[string]string{"role": "front", "db": "x"}, KeyName: "laptop", KeyData: "ssh-ed25519 AAAA", ImageRef: "image1"},
@@ -39,21 +34,14 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 		s.UUID = strings.Replace("00000000-0000-4000-8000-00000000000N", "N", string(rune('1'+i)), 1)
 		s.ProjectID, s.UserID, s.Node, s.NodeUUID, s.VMState, s.TaskState = "p1", "u1", s.Host, nodes[s.Host], cellwire.VMBuilding, cellwire.TaskSpawning
 		s.Flavor, s.CreatedAt = cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}}, time.Now()
-		if _, err := client.Insert(ctx, s); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Release(ctx, s.UUID); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(client.Insert(ctx, s)).Or(t)
+		testproc.Try(client.Release(ctx, s.UUID)).Or(t)
 	}
 	services, err := shutOut(ctx, client, "h417", "stolen from rack 7")
 	if err != nil || len(services) != 1 || !services[0].ForcedDown || !services[0].Disabled {
 		t.Errorf("%+v, %v", services, err)
 	}
-	servers, err := exposed(ctx, client, "h417")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := testproc.Try(exposed(ctx, client, "h417")).Or(t)
 	want := []exposedServer{
 		{UUID: "00000000-0000-4000-8000-000000000002", Name: "plain", Project: "p1", Where: "here", MetadataKeys: []string{}},
 		{UUID: "00000000-0000-4000-8000-000000000001", Name: "web", Project: "p1", Where: "here", UserData: true, MetadataKeys: []string{"db", "role"}, KeyPair: "laptop", Image: "image1"},
@@ -87,9 +75,7 @@ func TestListHostsShowsTwoHolders(t *testing.T) {
 		enrolled("h4", func(e *apidb.Enrolment) { e.Conflict, e.State = refused, apidb.Evicted }),
 	}
 	var out bytes.Buffer
-	if err := printEnrolments(&out, list, nil, false); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, printEnrolments(&out, list, nil, false))
 	_, got, _ := strings.Cut(out.String(), "\n\n")
 	want := "Hosts whose identity two machines have, or that were restored from a copy (if not, evict them: compute-agent cells manage evict-host HOST):\n" +
 		"  host h2: renewed last at 2026-11-23T12:00:00Z from 198.51.100.7; the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n" +

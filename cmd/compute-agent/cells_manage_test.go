@@ -65,14 +65,9 @@ func TestADatabaseOfAnother(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	socket := filepath.Join(dir, "cell.sock")
-	l, err := osapi.Listen(t.Context(), "unix://"+socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(osapi.Listen(t.Context(), "unix://"+socket)).Or(t)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := l.Close(); err != nil { // no process answers, as during a start
 		t.Fatal(err)
@@ -88,15 +83,11 @@ func TestADatabaseOfAnother(t *testing.T) {
 	if _, err := os.Stat(socket); err != nil {
 		t.Errorf("the socket of the process that uses it: %v", err)
 	}
-	if err := one.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, one.Close())
 	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
 		t.Errorf("under another name: %d, %s", code, said)
 	}
-	if err := os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("unrelated notes ", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("unrelated notes ", 100)), 0o600))
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr, &stderr); code != exitProtect {
 		t.Errorf("an invalid API database: %d, %s", code, &stderr)
@@ -107,22 +98,13 @@ func TestADatabaseOfAnother(t *testing.T) {
 func servedCell(t *testing.T) string {
 	t.Helper()
 	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	ended := make(chan error)
 	go func() { ended <- one.Serve(t.Context(), l) }()
 	t.Cleanup(func() {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := one.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-ended)
+		testproc.NoError(t, one.Close())
 	})
 	return "http://" + l.Addr().String()
 }

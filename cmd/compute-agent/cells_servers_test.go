@@ -18,10 +18,7 @@ func TestRealManageOnServers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, empty func(testing.TB) string) {
 		dsn := empty(t)
-		u, err := url.Parse(dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := testproc.Try(url.Parse(dsn)).Or(t)
 		password, _ := u.User.Password()
 		dsn = dbservers.WithPasswordFile(t, dsn)
 		backup := filepath.Join(t.TempDir(), "copy")
@@ -54,9 +51,7 @@ func TestRealManageOnServers(t *testing.T) {
 				t.Errorf("%s: %s", step.args, all)
 			}
 			for _, text := range step.says {
-				if !strings.Contains(all, text) {
-					t.Errorf("%s does not say %q: %s", step.args, text, all)
-				}
+				testproc.Contains(t, all, text, "%s does not say %q: %s", step.args, text)
 			}
 			if strings.Contains(all, password) {
 				t.Errorf("%s shows the password: %s", step.args, all)

@@ -54,9 +54,7 @@ func testCommandsOfDocs(t *testing.T, checks map[string]commandCheck) {
 				continue
 			}
 			found[name]++
-			if err := check(words[1:], s.lang == "inline"); err != nil {
-				t.Errorf("%s: `%s`: %v", s.place, strings.Join(words, " "), err)
-			}
+			testproc.NoErrorf(t, check(words[1:], s.lang == "inline"), "%s: `%s`", s.place, strings.Join(words, " "))
 		}
 	}
 	for name, least := range map[string]int{"compute-agent": 400, "make": 40, "systemctl": 40, "journalctl": 5, "openstack": 50} {
@@ -147,9 +145,7 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		"status -o json": checkOwnCommand, "config check --config FILE": checkOwnCommand, "restart compute-agent compute-agent-cell@cell1": units,
 		"oracle TIME=1h": targets,
 	} {
-		if err := check(strings.Fields(text), false); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
+		testproc.NoErrorf(t, check(strings.Fields(text), false), "%q", text)
 	}
 }
 
@@ -188,9 +184,7 @@ func cmpFlag(a, b *pflag.Flag) *pflag.Flag {
 func makeTargets(t *testing.T) func([]string, bool) error {
 	content, err := os.ReadFile("../../Makefile")
 	module, errModule := os.ReadFile("internal/scaffold/templates/Makefile.tmpl") // of what `plugin new` writes
-	if err := errors.Join(err, errModule); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(err, errModule))
 	content = append(content, module...)
 	targets := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z -]*):(?:[^=]|$)`).FindAllStringSubmatch(string(content), -1) {
@@ -269,10 +263,7 @@ func openstackCommands(t *testing.T) func([]string, bool) error {
 		if err != nil || len(files) != 1 {
 			testproc.NotRun(t, "commands of openstack: install Debian's python3-openstackclient and python3-osc-placement")
 		}
-		content, err := os.ReadFile(files[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(files[0])).Or(t)
 		for _, m := range regexp.MustCompile(`(?m)^([a-z0-9_]+) *=`).FindAllStringSubmatch(string(content), -1) {
 			known[strings.ReplaceAll(m[1], "_", " ")] = true
 		}

@@ -40,9 +40,7 @@ func TestDocsHaveValidConfiguration(t *testing.T) {
 			continue // a scenario of the fake driver
 		}
 		found++
-		if err := validTOML(t, s.text, keys); err != nil {
-			t.Errorf("%s: %v", s.place, err)
-		}
+		testproc.NoErrorf(t, validTOML(t, s.text, keys), "%s", s.place)
 	}
 	if found < 30 {
 		t.Errorf("only %d configurations are found", found)
@@ -64,9 +62,7 @@ func withoutComments(text string) string {
 // out of an example may be missing: a key that another one needs.
 func validTOML(t *testing.T, text string, keys map[string]map[string]bool) error {
 	file := filepath.Join(t.TempDir(), "page.toml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "\n...", "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "\n...", "")), 0o600))
 	cfg, err := config.Load(config.Options{
 		File: file, Environ: []string{}, Uses: []string{}, UID: func() int { return 0 }, Hostname: func() (string, error) { return "cn1", nil },
 	})
@@ -85,14 +81,9 @@ func validTOML(t *testing.T, text string, keys map[string]map[string]bool) error
 
 // schemaKeys are the keys of a driver's own table.
 func schemaKeys(t *testing.T, driver string) map[string]bool {
-	content, err := os.ReadFile("../../drivers/" + driver + "/schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile("../../drivers/" + driver + "/schema.json")).Or(t)
 	var schema struct{ Properties map[string]json.RawMessage }
-	if err := json.Unmarshal(content, &schema); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(content, &schema))
 	keys := map[string]bool{}
 	for key := range schema.Properties {
 		keys[key] = true
@@ -117,9 +108,7 @@ func TestDocsNameExistingFiles(t *testing.T) {
 		for _, m := range ourPath.FindAllStringSubmatch(s.text, -1) {
 			found++
 			path := strings.TrimRight(m[0], ".*/-")
-			if err := existing(path, known, literals); err != nil {
-				t.Errorf("%s: %v", s.place, err)
-			}
+			testproc.NoErrorf(t, existing(path, known, literals), "%s", s.place)
 		}
 	}
 	if found < 100 {
@@ -167,9 +156,7 @@ func installed(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	packages, err := os.ReadFile("../../packaging/files")
 	dirs, errDirs := os.ReadFile("../../systemd/units/tmpfiles.conf")
-	if err := errors.Join(err, errDirs); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(err, errDirs))
 	for line := range strings.Lines(string(packages)) {
 		fields := strings.Fields(line)
 		if len(fields) != 6 || strings.HasPrefix(line, "#") {
@@ -202,9 +189,7 @@ func sourceText(t *testing.T) string {
 			all.Write(content)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	return all.String()
 }

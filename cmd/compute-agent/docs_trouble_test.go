@@ -111,9 +111,7 @@ func (o *outputs) add(command, printed string, parts ...string) {
 	o.t.Helper()
 	text := strings.TrimRight(o.asInstalled(printed), "\n")
 	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			o.t.Errorf("%s does not print %q:\n%s", command, part, text)
-		}
+		testproc.Contains(o.t, text, part, "%s does not print %q:\n%s", command, part)
 	}
 	if o.block.Len() > 0 {
 		o.block.WriteString("\n")
@@ -246,10 +244,9 @@ func TestTroubleCredentials(t *testing.T) {
 	}
 	o.file("wrong", "not-a-token\n")
 	o.file("tokens", lines)
-	server, err := placement.New(t.Context(), placement.Config{
+	server := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.Token, TokenFile: filepath.Join(o.dir, "tokens")}, Policy: api.Secure, Logger: zerolog.Nop(),
-	})
-	check(t, err)
+	})).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
 	o.http = server.Handler()
 	with := func(file string) {
@@ -344,9 +341,7 @@ func TestTroubleDatabaseInUse(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
 	code, _, stderr := o.run("placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
-	if code != exitFailed {
-		t.Errorf("exit code %d", code)
-	}
+	testproc.Equal(t, code, exitFailed, "exit code %d")
 	o.add("journalctl -u compute-agent-placement -o cat -n 1", stderr[strings.LastIndex(stderr, "compute-agent: "):])
 	o.page("database in use")
 }
@@ -439,8 +434,7 @@ func TestTroubleCellDown(t *testing.T) {
 // serveAt serves a handler at an address, until the test ends.
 func serveAt(t *testing.T, address string, handler http.Handler) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	check(t, err)
+	l := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", address)).Or(t)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: handler}}
 	server.Start()
 	t.Cleanup(server.Close)
@@ -479,10 +473,8 @@ func TestTroubleEvicted(t *testing.T) {
 	serveAt(t, cellAddress, newWatchedCell(t).Handler())
 	manage("db", "upgrade")
 	manage("create", "--name", "cell1", "--url", "http://"+cellAddress)
-	ca, err := pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", time.Now())
-	check(t, err)
-	self, err := user.Current()
-	check(t, err)
+	ca := testproc.Try(pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", time.Now())).Or(t)
+	self := testproc.Try(user.Current()).Or(t)
 	host := filepath.Join(o.dir, "host")
 	o.file("host/compute-agent.toml", fmt.Sprintf("[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\n", o.dir))
 	invite := func(args ...string) {
@@ -515,14 +507,11 @@ func TestTroubleEvicted(t *testing.T) {
 // enrolmentAt serves enrolment at an address, until stop.
 func enrolmentAt(t *testing.T, address, database string, ca *pki.Authority) (stop func()) {
 	t.Helper()
-	store, err := apidb.Open(t.Context(), database, apidb.Options{})
-	check(t, err)
-	service, err := enrolment.New(enrolment.Config{
+	store := testproc.Try(apidb.Open(t.Context(), database, apidb.Options{})).Or(t)
+	service := testproc.Try(enrolment.New(enrolment.Config{
 		Store: store, Authority: ca, Names: []string{"127.0.0.1"}, Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Logger: zerolog.Nop(),
-	})
-	check(t, err)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	check(t, err)
+	})).Or(t)
+	l := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", address)).Or(t)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- service.Serve(ctx, l) }()
@@ -535,20 +524,15 @@ func enrolmentAt(t *testing.T, address, database string, ca *pki.Authority) (sto
 func TestTroubleExpiredCertificate(t *testing.T) {
 	o := newOutputs(t)
 	issued := time.Date(2024, 11, 1, 0, 0, 0, 0, time.UTC)
-	ca, err := pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)
-	check(t, err)
-	key, err := serviceKey(filepath.Join(o.dir, "host.key"))
-	check(t, err)
-	csr, err := pki.NewRequest(key, "cn1")
-	check(t, err)
+	ca := testproc.Try(pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)).Or(t)
+	key := testproc.Try(serviceKey(filepath.Join(o.dir, "host.key"))).Or(t)
+	csr := testproc.Try(pki.NewRequest(key, "cn1")).Or(t)
 	text, err := signed(ca, csr, pki.Identity{Kind: pki.Host, Name: "cn1"}, pki.SignOptions{Lifetime: time.Hour, Now: issued})
 	check(t, err)
 	o.file("state/identity.pem", string(text))
 	var out bytes.Buffer
 	code := execute(t.Context(), []string{"ca", "show", filepath.Join(o.dir, "state", "identity.pem")}, &out, &out)
-	if code != exitDone {
-		t.Errorf("exit code %d", code)
-	}
+	testproc.Equal(t, code, exitDone, "exit code %d")
 	o.add("compute-agent ca show /var/lib/compute-agent/identity.pem", out.String())
 	o.page("expired")
 }
@@ -556,8 +540,7 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 func TestRealTroubleDiskFull(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
-	agent, err := exec.LookPath("compute-agent")
-	check(t, err)
+	agent := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	cmd := exec.CommandContext(t.Context(), agent, "run", "--config", filepath.Join(o.dir, "agent.toml"))
 	state := filepath.Join(o.dir, "state")
 	testproc.OnSmallDisk(t, state, "1m", "")(cmd)

@@ -20,17 +20,11 @@ func devicesRig(t *testing.T, script, driver string) (config, plugin string) {
 	t.Helper()
 	dir := testproc.SocketDir(t)
 	plugin = filepath.Join(dir, "plugins", "compute-driver-libvirt")
-	if err := os.Mkdir(filepath.Dir(plugin), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := testproc.WriteExecutable(plugin, []byte("#!/bin/sh\n"+script+"\n")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Mkdir(filepath.Dir(plugin), 0o755))
+	testproc.Check(t, testproc.WriteExecutable(plugin, []byte("#!/bin/sh\n"+script+"\n")))
 	config = filepath.Join(dir, "agent.toml")
 	text := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[plugins]\ndir = %q\n%s\n", dir, dir, filepath.Dir(plugin), driver)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(config, []byte(text), 0o600))
 	return config, plugin
 }
 
@@ -76,9 +70,7 @@ func TestDoctorDevicesReportsFailures(t *testing.T) {
 	if _, err := executed(t, newDoctor(), "devices", "--config", config, "--driver", "other"); err == nil || !strings.Contains(err.Error(), "driver other is not installed") {
 		t.Errorf("a driver that is not installed: %v", err)
 	}
-	if err := os.Chmod(plugin, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(plugin, 0o777))
 	if _, err := executed(t, newDoctor(), "devices", "--config", config); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
 		t.Errorf("a driver that others can change: %v", err)
 	}

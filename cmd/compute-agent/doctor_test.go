@@ -46,18 +46,13 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		dir := testproc.SocketDir(t)
 		file := filepath.Join(dir, "agent.toml")
 		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(file, []byte(content), 0o600))
 		agent := standing{read: control.Configuration{File: file, Environ: []string{}, Overrides: []control.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
 		if want == "configured" {
 			agent.read.File = filepath.Join(dir, "another.toml")
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		socket, err := control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())
-		if err != nil {
-			t.Fatal(err)
-		}
+		socket := testproc.Try(control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
 		over := make(chan error, 1)
 		go func() { over <- control.Serve(ctx, socket, agent) }()
 		var out bytes.Buffer
@@ -67,9 +62,7 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		_ = cmd.ExecuteContext(t.Context()) // this machine may have faults of its own
 		stop()
-		if err := <-over; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-over)
 		var got []string
 		for len(asked) > 0 {
 			got = append(got, <-asked)

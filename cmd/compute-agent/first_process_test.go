@@ -27,8 +27,7 @@ func TestRealFirstProcess(t *testing.T) {
 	}
 	s := newSite(t)
 	s.configure("flat", "")
-	agent, err := exec.LookPath("compute-agent")
-	check(t, err)
+	agent := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	end := filepath.Join(s.dir, "end")
 	check(t, syscall.Mkfifo(end, 0o600))
 	var log bytes.Buffer
@@ -61,9 +60,7 @@ func TestRealFirstProcess(t *testing.T) {
 	}
 	check(t, syscall.Kill(plugins[0], syscall.SIGKILL))
 	s.eventually("the driver", func() bool { return driver().Plugin.Restarts == 1 })
-	if got := driver().Plugin.LastError; !strings.Contains(got, "signal: killed") {
-		t.Errorf("how the driver's process ended: %q", got)
-	}
+	testproc.Contains(t, driver().Plugin.LastError, "signal: killed", "how the driver's process ended: %q")
 
 	check(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
@@ -74,8 +71,7 @@ func TestRealFirstProcess(t *testing.T) {
 // childrenNamed are the children of a process whose names begin so, zombies too.
 func childrenNamed(t *testing.T, parent int, name string) []int {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	check(t, err)
+	files := testproc.Try(filepath.Glob("/proc/[0-9]*/stat")).Or(t)
 	var pids []int
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
@@ -89,8 +85,7 @@ func childrenNamed(t *testing.T, parent int, name string) []int {
 		}
 		fields := strings.Fields(rest[at+1:])
 		if strings.HasPrefix(rest, name) && len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			check(t, err)
+			pid := testproc.Try(strconv.Atoi(filepath.Base(filepath.Dir(file)))).Or(t)
 			pids = append(pids, pid)
 		}
 	}

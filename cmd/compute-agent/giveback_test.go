@@ -51,12 +51,8 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	s.says(exitDone, []string{"reshape", "undo", "1"})
 	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider", "forget what this agent owned")
 	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
-	if diff := cmp.Diff(before, s.rootTree()); diff != "" {
-		t.Errorf("the tree is not what it was: %s", diff)
-	}
-	if s.used() != 6 {
-		t.Errorf("%d VGPU in use on the root", s.used())
-	}
+	testproc.Samef(t, cmp.Diff(before, s.rootTree()), "the tree is not what it was")
+	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root")
 	if left, err := filepath.Glob(s.state("nodes/*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the state directory: %v, %v", left, err)
 	}

@@ -51,8 +51,7 @@ func (s *service) said() string {
 // it answers.
 func serves(t *testing.T, before string, args ...string) *service {
 	t.Helper()
-	program, err := exec.LookPath("compute-agent")
-	check(t, err)
+	program := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	s := &service{t: t, address: testproc.FreeAddress(t), ended: make(chan error, 1)}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "ADDRESS", s.address)
@@ -112,8 +111,7 @@ func (s *service) ask(method, path, body string) (int, string) {
 		return 0, err.Error()
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	check(s.t, err)
+	text := testproc.Try(io.ReadAll(answer.Body)).Or(s.t)
 	return answer.StatusCode, string(text)
 }
 
@@ -130,8 +128,7 @@ func TestFewDescriptors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serves(t, "ulimit -n 64;", args...)
 			for i := range 60 {
-				c, err := net.Dial("tcp", s.address)
-				check(t, err)
+				c := testproc.Try(net.Dial("tcp", s.address)).Or(t)
 				defer func() { _ = c.Close() }()
 				if i%2 == 0 {
 					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -176,8 +173,7 @@ func TestDatabaseRemoved(t *testing.T) {
 			if status, text := c.change(s); status >= 300 {
 				t.Fatalf("a write: %d %s", status, text)
 			}
-			files, err := filepath.Glob(filepath.Join(state, c.file+"*"))
-			check(t, err)
+			files := testproc.Try(filepath.Glob(filepath.Join(state, c.file+"*"))).Or(t)
 			for _, file := range files {
 				check(t, os.Remove(file))
 			}

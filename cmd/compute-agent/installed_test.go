@@ -40,9 +40,7 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 			t.Errorf("a command did not use the service that is installed: %v", err)
 		}
 	}
-	if out := run("cells manage list"); !strings.Contains(out, "cell1") {
-		t.Errorf("the cells are %s", out)
-	}
+	testproc.Contains(t, run("cells manage list"), "cell1", "the cells are %s")
 
 	other := t.TempDir()
 	run("placement db upgrade --state-dir " + other)

@@ -114,17 +114,7 @@ func fillConsumers(t *testing.T, database string) {
 	check(t, err)
 	ask := func(method, path string, body any) {
 		t.Helper()
-		text, err := json.Marshal(body)
-		check(t, err)
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://placement"+path, bytes.NewReader(text))
-		check(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("OpenStack-API-Version", "placement 1.39")
-		resp, err := direct.RoundTrip(req)
-		check(t, err)
-		if resp.StatusCode >= 300 {
-			t.Fatalf("%s %s: %s", method, path, resp.Status)
-		}
+		testproc.Send(t, &http.Client{Transport: direct}, method, "http://placement"+path, "placement 1.39", body).Good(t)
 	}
 	type m = map[string]any
 	ask("POST", "/resource_providers", m{"uuid": cn1, "name": "cn1"})
@@ -183,8 +173,7 @@ func startsOwn(t *testing.T, variables []string, args ...string) *testproc.Proce
 	if len(variables) > 0 {
 		name = "compute-agent-killed"
 	}
-	program, err := exec.LookPath(name)
-	check(t, err)
+	program := testproc.Try(exec.LookPath(name)).Or(t)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), variables...)
 	p := testproc.Start(t, name, cmd)
@@ -260,10 +249,8 @@ func (k *killedMigration) count(t *testing.T, query string) (n int) {
 func (k *killedMigration) read(t *testing.T) (out []string) {
 	t.Helper()
 	db := k.open(t)
-	rows, err := db.QueryContext(t.Context(), k.rows)
-	check(t, err)
-	columns, err := rows.Columns()
-	check(t, err)
+	rows := testproc.Try(db.QueryContext(t.Context(), k.rows)).Or(t)
+	columns := testproc.Try(rows.Columns()).Or(t)
 	for rows.Next() {
 		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
 		for i := range values {

@@ -80,8 +80,7 @@ func (s *site) total(uuid, class string) int64 {
 // claimed are the texts of the condition node-claimed-twice.
 func (s *site) claimed(client *control.Client) []string {
 	s.t.Helper()
-	view, err := client.Status(s.t.Context())
-	check(s.t, err)
+	view := testproc.Try(client.Status(s.t.Context())).Or(s.t)
 	var out []string
 	for _, c := range view.Conditions {
 		if c.Code == health.NodeClaimedTwice {
@@ -118,9 +117,7 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 			s.drivers(tables...)
 			client, stop := s.drive()
 			defer stop()
-			if got := s.total(contestedNode, "VCPU"); got != 16 {
-				t.Errorf("the node has %d VCPU, and its owner reports 16", got)
-			}
+			testproc.Equal(t, s.total(contestedNode, "VCPU"), 16, "the node has %d VCPU, and its owner reports 16")
 			if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") || !strings.Contains(texts[0], "driver alpha names it") {
 				t.Errorf("conditions: %q", texts)
 			}

@@ -27,8 +27,7 @@ func (s *site) host(name, nodes string) {
 	s.t.Helper()
 	s.configure("flat", "")
 	path := filepath.Join(s.dir, "agent.toml")
-	content, err := os.ReadFile(path)
-	check(s.t, err)
+	content := testproc.Try(os.ReadFile(path)).Or(s.t)
 	head, _, _ := strings.Cut(string(content), "[drivers")
 	head = strings.Replace(head, `host = "cn1"`, `host = "`+name+`"`, 1)
 	check(s.t, os.WriteFile(path, []byte(head+"[drivers.fake.config]\nnodes = ["+nodes+"]\n"), 0o600))
@@ -43,8 +42,7 @@ func (s *site) state(file string) string { return filepath.Join(s.dir, "state", 
 
 func (s *site) identity() string {
 	s.t.Helper()
-	content, err := os.ReadFile(s.state("compute_id"))
-	check(s.t, err)
+	content := testproc.Try(os.ReadFile(s.state("compute_id"))).Or(s.t)
 	return strings.TrimSpace(string(content))
 }
 
@@ -65,9 +63,7 @@ func (s *site) names() []string {
 
 func (s *site) hasNames(want ...string) {
 	s.t.Helper()
-	if got := s.names(); !slices.Equal(got, want) {
-		s.t.Errorf("Placement has %q, want %q", got, want)
-	}
+	testproc.EqualList(s.t, s.names(), want, "Placement has %q")
 }
 
 func (s *site) traits(uuid string) []string {
@@ -134,9 +130,7 @@ func TestReinstalledHost(t *testing.T) {
 		t.Error("the dry run wrote")
 	}
 	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Done:")
-	if s.identity() != was {
-		t.Errorf("compute_id is %s", s.identity())
-	}
+	testproc.Equal(t, s.identity(), was, "compute_id is %s")
 	if kept, _ := filepath.Glob(s.state("compute_id.replaced-*")); len(kept) != 1 {
 		t.Errorf("kept: %v", kept)
 	}
@@ -205,8 +199,7 @@ func TestRenamedHost(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	check(t, err)
+	content := testproc.Try(os.ReadFile(path)).Or(t)
 	return string(content)
 }
 
@@ -220,8 +213,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 	check(t, json.Unmarshal([]byte(read(t, s.state("identity.json"))), &record))
 	known := record["machine_id"] != nil
 	record["machine_id"] = strings.Repeat("f", 32)
-	content, err := json.Marshal(record)
-	check(t, err)
+	content := testproc.Try(json.Marshal(record)).Or(t)
 	check(t, os.WriteFile(s.state("identity.json"), content, 0o600))
 	s.host("cn9", own("cn9"))
 	s.refusesToStart("host cn1", "this is cn9")
@@ -283,9 +275,7 @@ func TestAdoptRefuses(t *testing.T) {
 	s.request(http.MethodPost, "/resource_providers", `{"name": "cn7", "uuid": "aaaaaaaa-0000-4000-8000-000000000007"}`, nil)
 	s.says(exitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7", "--yes"}, "two resource providers claim to be this host")
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"}, "two resource providers claim to be this host")
-	if s.identity() != root {
-		t.Errorf("compute_id is %s", s.identity())
-	}
+	testproc.Equal(t, s.identity(), root, "compute_id is %s")
 }
 
 // TestDisableAndEnable: a reason outlives the agent, reaches Placement at once where one runs, and
@@ -406,9 +396,7 @@ func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	defer s.agent()()
-	if err := os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600))
 	s.says(exitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section") // no agent answers there
 	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")}, "the configuration is invalid", "reporting 1 node")
 }

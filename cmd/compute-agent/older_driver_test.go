@@ -57,8 +57,7 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 
 			s.release(older)
 			client, stop := s.drive()
-			view, err := client.Status(t.Context())
-			check(t, err)
+			view := testproc.Try(client.Status(t.Context())).Or(t)
 			if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "has layout version 2, but this driver") {
 				t.Errorf("conditions: %+v", view.Conditions)
 			}
@@ -94,8 +93,7 @@ func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	s.release("faults.reshape = \"ignore\"")
 	client, stop := s.drive()
 	defer stop()
-	view, err := client.Status(t.Context())
-	check(t, err)
+	view := testproc.Try(client.Status(t.Context())).Or(t)
 	if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "VGPU on cn1, which was moved to") {
 		t.Errorf("conditions: %+v", view.Conditions)
 	}

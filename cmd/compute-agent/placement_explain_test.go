@@ -20,21 +20,11 @@ import (
 // TestPlacementExplain asks a server for explanations, as a user does.
 func TestPlacementExplain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	server, err := placement.New(t.Context(), placement.Config{
+	server := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, server.Close()) })
+	listener := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Or(t)
 	ours := &httptest.Server{Listener: listener, Config: &http.Server{Handler: server.Handler()}}
 	ours.Start()
 	t.Cleanup(ours.Close)

@@ -51,8 +51,7 @@ func consumer(i int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d"
 func debian(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
 	needsUpstream(t)
-	answers, err := testproc.AskPlacement(t.Context(), file, requests)
-	check(t, err)
+	answers := testproc.Try(testproc.AskPlacement(t.Context(), file, requests)).Or(t)
 	return bodies(t, requests, answers)
 }
 
@@ -74,8 +73,7 @@ func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
 	check(t, err)
 	var answers []testproc.Answer
 	for _, r := range requests {
-		body, err := json.Marshal(r[2])
-		check(t, err)
+		body := testproc.Try(json.Marshal(r[2])).Or(t)
 		req := httptest.NewRequestWithContext(t.Context(), r[0].(string), r[1].(string), bytes.NewReader(body))
 		req.Header.Set("X-Auth-Token", "admin")
 		req.Header.Set("Content-Type", "application/json")
@@ -192,9 +190,7 @@ func testMigrate(t *testing.T, ask asking) {
 	}
 
 	s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
-	if got := shapeOf(t, file, ask); got != "new" {
-		t.Error(got)
-	}
+	testproc.Equal(t, shapeOf(t, file, ask), "new", "%v")
 	entries, err := journal.Read(filepath.Join(s.dir, "state"))
 	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
 		t.Errorf("%+v, %v", entries, err)
@@ -249,9 +245,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	tables := func(statements string) {
 		t.Helper()
 		check(t, os.RemoveAll(other))
-		db, err := sql.Open("sqlite", other)
-		check(t, err)
-		_, err = db.ExecContext(t.Context(), statements)
+		db := testproc.Try(sql.Open("sqlite", other)).Or(t)
+		_, err := db.ExecContext(t.Context(), statements)
 		check(t, errors.Join(err, db.Close()))
 	}
 	tables("CREATE TABLE recipes (id INTEGER)")
@@ -263,8 +258,7 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 
 	// While an agent runs, also for a dry run.
 	check(t, os.MkdirAll(filepath.Join(s.dir, "state"), 0o700))
-	lock, err := os.Create(filepath.Join(s.dir, "state", "agent.lock"))
-	check(t, err)
+	lock := testproc.Try(os.Create(filepath.Join(s.dir, "state", "agent.lock"))).Or(t)
 	check(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes")
 	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
@@ -292,9 +286,7 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
 	check(t, server.Close())
-	if got := shapeOf(t, file, ask); got != "old" {
-		t.Error(got)
-	}
+	testproc.Equal(t, shapeOf(t, file, ask), "old", "%v")
 }
 
 // TestRealMigrateKilled: wherever it is killed, the database has the old or the new shape, the
@@ -312,8 +304,7 @@ func TestRealMigrateKilled(t *testing.T) {
 	file, state := filepath.Join(s.dir, "db", "placement.db"), filepath.Join(s.dir, "state")
 	command := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes", "--config", filepath.Join(s.dir, "agent.toml")}
 	program := filepath.Join(s.dir, "compute-agent")
-	self, err := os.Executable()
-	check(t, err)
+	self := testproc.Try(os.Executable()).Or(t)
 	check(t, os.Symlink(self, program))
 	seen := map[string]int{}
 	for n := 1; ; {
@@ -323,8 +314,7 @@ func TestRealMigrateKilled(t *testing.T) {
 		cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // where the copy is left
 		killed := runAndKill(t, cmd, n, filepath.Dir(file), state, filepath.Join(state, journal.DirName))
 		shape := shapeOf(t, file, bundled)
-		entries, err := journal.Read(state)
-		check(t, err)
+		entries := testproc.Try(journal.Read(state)).Or(t)
 		outcome := "none"
 		if len(entries) > 0 {
 			outcome = "open"
@@ -339,8 +329,7 @@ func TestRealMigrateKilled(t *testing.T) {
 		if code, out, stderr := s.run(command[:len(command)-2]...); code != exitDone {
 			t.Fatalf("after the kill at change %d: %d\n%s%s", n, code, out, stderr)
 		}
-		entries, err = journal.Read(state)
-		check(t, err)
+		entries = testproc.Try(journal.Read(state)).Or(t)
 		if got := shapeOf(t, file, bundled); got != "new" || slices.ContainsFunc(entries, journal.Entry.Open) {
 			t.Fatalf("after the kill at change %d and another run: %s, %+v", n, got, entries)
 		}
@@ -360,8 +349,7 @@ func TestRealMigrateKilled(t *testing.T) {
 // whether that came before the end.
 func runAndKill(t *testing.T, cmd *exec.Cmd, n int, dirs ...string) bool {
 	t.Helper()
-	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	check(t, err)
+	watch := testproc.Try(unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)).Or(t)
 	events := os.NewFile(uintptr(watch), "inotify")
 	for _, dir := range dirs {
 		_, err := unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_DELETE)
@@ -430,8 +418,7 @@ func TestMigrateByAnotherName(t *testing.T) {
 	crashed := filepath.Join(s.dir, "crashed")
 	check(t, os.MkdirAll(crashed, 0o700))
 	bundled(t, file, occupied()[:1])
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=wal_autocheckpoint(0)")
-	check(t, err)
+	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?_pragma=wal_autocheckpoint(0)")).Or(t)
 	_, err = db.ExecContext(t.Context(), "UPDATE resource_providers SET name = 'cn1', generation = generation")
 	check(t, err)
 	bundled(t, file, occupied()[1:])
@@ -462,9 +449,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	if code != exitProtect || !strings.Contains(stdout, "is named by the drivers fake and other") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	if got := shapeOf(t, file, bundled); got != "old" {
-		t.Error(got)
-	}
+	testproc.Equal(t, shapeOf(t, file, bundled), "old", "%v")
 }
 
 // TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the
@@ -489,7 +474,5 @@ func TestStartAfterMigrate(t *testing.T) {
 	s.http, s.url = server.Handler(), url
 	s.configure("vgpu-children", "")
 	s.agent()()
-	if s.counted() != 0 {
-		t.Errorf("%d writes after the migration", s.counted())
-	}
+	testproc.Equal(t, s.counted(), 0, "%d writes after the migration")
 }

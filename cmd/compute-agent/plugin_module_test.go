@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -45,9 +44,7 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.DoesNotApply, Why: hostile},
 	}}
 	var b bytes.Buffer
-	if err := report.WriteJUnit(&b); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, report.WriteJUnit(&b))
 	type testcase struct {
 		Class   string    `xml:"classname,attr"`
 		Name    string    `xml:"name,attr"`
@@ -70,9 +67,7 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 	}
 	if _, err := d.Token(); err == nil {
 		_, err = d.Token() // the newline, then the end
-		if !errors.Is(err, io.EOF) {
-			t.Errorf("behind the suite: %v", err)
-		}
+		testproc.ErrorIs(t, err, io.EOF, "behind the suite: %v")
 	}
 	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || suite.Errors == nil || *suite.Errors != 0 || suite.Time != "1.500" {
 		t.Errorf("%+v", suite)
@@ -87,7 +82,5 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 		{Class: "drivertest.tree", Name: "root", Time: "0.000", Failure: []string{"told"}},
 		{Class: "drivertest.watch", Name: "lasts", Time: "0.000", Skipped: &struct{}{}},
 	}
-	if diff := cmp.Diff(want, suite.Cases); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, suite.Cases))
 }

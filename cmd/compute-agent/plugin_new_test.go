@@ -21,14 +21,8 @@ import (
 // outside of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
 func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	repository, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	repository := testproc.Try(filepath.Abs("../..")).Or(t)
+	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
 	sockets := testproc.SocketDir(t)
 	testscript.Run(t, testscript.Params{

@@ -28,8 +28,6 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 		p.end()
 		time.Sleep(time.Minute)
 		const want = "ok a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been running for at least 20s\nok a/slow\n"
-		if got := b.String(); got != want {
-			t.Errorf("%q", got)
-		}
+		testproc.Equal(t, b.String(), want, "%q")
 	})
 }

@@ -26,19 +26,14 @@ type development struct {
 
 func develop(t *testing.T, args ...string) *development {
 	t.Helper()
-	path, err := exec.LookPath("compute-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	d := &development{T: t, cmd: exec.CommandContext(t.Context(), path, args...)}
 	d.cmd.Stderr = &d.stderr
 	stdout, err := d.cmd.StdoutPipe()
 	if err == nil {
 		err = d.cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	d.lines = bufio.NewScanner(stdout)
 	return d
 }
@@ -58,9 +53,7 @@ func (d *development) until(text string) {
 // of the plugin is left.
 func (d *development) interrupt(plugin string) (int, string) {
 	d.Helper()
-	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
-		d.Error(err)
-	}
+	testproc.NoError(d, d.cmd.Process.Signal(os.Interrupt))
 	var rest strings.Builder
 	for d.lines.Scan() {
 		fmt.Fprintln(&rest, d.lines.Text())
@@ -75,10 +68,7 @@ func (d *development) interrupt(plugin string) (int, string) {
 // running are the processes of an executable.
 func running(t *testing.T, executable string) []string {
 	t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := testproc.Try(filepath.Glob("/proc/[0-9]*/exe")).Or(t)
 	var out []string
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.TrimSuffix(target, " (deleted)") == executable {
@@ -110,16 +100,12 @@ func TestRealPluginRunWatch(t *testing.T) {
 	if err == nil {
 		err = scaffold.Write(dir, files)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	plugin := built(t, dir, ".", "compute-driver-acme")
 	s := &author{T: t, machine: t.TempDir()}
 	s.write(filepath.Join(s.machine, "proc/cpuinfo"), "processor\t: 0\n")
 	s.write(filepath.Join(s.machine, "proc/meminfo"), "MemTotal:       24683520 kB\n")
-	if err := os.MkdirAll(filepath.Join(s.machine, "sys/bus/pci/devices"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(filepath.Join(s.machine, "sys/bus/pci/devices"), 0o755))
 	config := filepath.Join(t.TempDir(), "acme.toml")
 	s.write(config, fmt.Sprintf("[drivers.acme.config]\ndevices = [\"1af4:1044\"]\nmachine = %q\ninstances = %q\n", s.machine, s.machine))
 
@@ -129,9 +115,7 @@ func TestRealPluginRunWatch(t *testing.T) {
 	beside := filepath.Join(t.TempDir(), "device") // it appears whole
 	s.write(filepath.Join(beside, "vendor"), "0x1af4\n")
 	s.write(filepath.Join(beside, "device"), "0x1044\n")
-	if err := os.Rename(beside, filepath.Join(s.machine, filepath.Clean(shownDevice))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Rename(beside, filepath.Join(s.machine, filepath.Clean(shownDevice))))
 	d.until("pass 2")
 	d.until("drivertest-host_pci_0000_00_05_0 (")
 	if code, rest := d.interrupt(plugin); code != exitDone {
@@ -144,9 +128,7 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	plugin := fakeDriver(t, t.TempDir())
 	config := filepath.Join(t.TempDir(), "fake.toml")
-	if err := os.WriteFile(config, []byte("faults.watch = \"error\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(config, []byte("faults.watch = \"error\"\n"), 0o644))
 	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
 	d.until("pass 1")
 	d.until("pass 2")
@@ -161,19 +143,14 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 func TestPluginRunSaysWhatBroke(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	plugin := fakeDriver(t, t.TempDir())
-	agent, err := exec.LookPath("compute-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	for fault, want := range map[string][]string{
 		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  The driver panicked", "drivers/fake/faults_process.go:"},
 		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
 		"print": {"log: output "},
 	} {
 		config := filepath.Join(t.TempDir(), "fake.toml")
-		if err := os.WriteFile(config, []byte("faults.update = \""+fault+"\"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(config, []byte("faults.update = \""+fault+"\"\n"), 0o644))
 		output, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).CombinedOutput() // what it says is what matters
 		for _, text := range want {
 			if !strings.Contains(string(output), text) {
@@ -189,9 +166,7 @@ func TestPluginTestInterrupted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	plugin := fakeDriver(t, t.TempDir())
 	config := filepath.Join(t.TempDir(), "fake.toml")
-	if err := os.WriteFile(config, []byte("faults.update = \"hang\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(config, []byte("faults.update = \"hang\"\n"), 0o644))
 	d := develop(t, "plugin", "test", plugin, "--config", config)
 	testproc.Eventually(t, testproc.Patience, "the driver's process", testproc.True(func() bool { return len(running(t, plugin)) > 0 }))
 	code, rest := d.interrupt(plugin)

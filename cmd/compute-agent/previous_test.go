@@ -37,10 +37,8 @@ func previous(t *testing.T, name string) (path string) {
 		}
 		check(t, err)
 		defer func() { check(t, packed.Close()) }()
-		unpacked, err := gzip.NewReader(packed)
-		check(t, err)
-		data, err := io.ReadAll(unpacked)
-		check(t, err)
+		unpacked := testproc.Try(gzip.NewReader(packed)).Or(t)
+		data := testproc.Try(io.ReadAll(unpacked)).Or(t)
 		check(t, os.WriteFile(filepath.Join(dir, name+part), data, 0o600))
 	}
 	return filepath.Join(dir, name)
@@ -64,16 +62,13 @@ func TestPreviousPlacement(t *testing.T) {
 		next  = "55555555-5555-4555-8555-555555555555"
 	)
 	again(t, "placement.db", func(t *testing.T, path string, made bool) {
-		kept, err := store.Open(t.Context(), path, store.Options{})
-		check(t, err)
-		l, err := ledger.Open(t.Context(), kept, ledger.Options{})
-		check(t, err)
+		kept := testproc.Try(store.Open(t.Context(), path, store.Options{})).Or(t)
+		l := testproc.Try(ledger.Open(t.Context(), kept, ledger.Options{})).Or(t)
 		defer func() { check(t, l.Close()) }()
 		if found, err := kept.Schema(t.Context()); err != nil || found.NeedsUpgrade() || found.IsNewer() {
 			t.Errorf("its schema is %+v, %v", found, err)
 		}
-		got, err := placementtest.DumpOf(l.Current())
-		check(t, err)
+		got := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 		h, n := got.Providers[host], got.Providers[numa]
 		if h.Name != "host" || n.Name != "numa" || n.Parent != host || !slices.Equal(h.Aggregates, []string{group}) || !slices.Equal(n.Traits, []string{"CUSTOM_FAST"}) ||
 			h.Inventories["VCPU"].Total != 8 || n.Inventories["CUSTOM_GPU"].Total != 2 {
@@ -89,10 +84,9 @@ func TestPreviousPlacement(t *testing.T) {
 		if made {
 			return
 		}
-		_, err = l.Update(t.Context(), func(tx *ledger.Tx) error {
+		testproc.Try(l.Update(t.Context(), func(tx *ledger.Tx) error {
 			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: next, Project: "q", User: "u", Resources: providertree.ProviderResources{host: {"VCPU": 4}}}})
-		})
-		check(t, err)
+		})).Or(t)
 	})
 }
 
@@ -107,16 +101,14 @@ func TestPreviousAPIDatabase(t *testing.T) {
 		if flavor, err := db.Flavor(t.Context(), "f1"); err != nil || cmp.Diff(small, flavor.Flavor) != "" {
 			t.Errorf("the flavor is %+v, %v", flavor, err)
 		}
-		m, err := db.Mapping(t.Context(), "one")
-		check(t, err)
+		m := testproc.Try(db.Mapping(t.Context(), "one")).Or(t)
 		if m.CellUUID != cell || m.ProjectID != "p" {
 			t.Errorf("the mapping is %+v", m)
 		}
 		if spec, err := db.RequestSpec(t.Context(), "one"); err != nil || cmp.Diff(small, spec.Flavor) != "" || spec.ProjectID != "p" {
 			t.Errorf("the specification is %+v, %v", spec, err)
 		}
-		build, err := db.BuildRequest(t.Context(), "two")
-		check(t, err)
+		build := testproc.Try(db.BuildRequest(t.Context(), "two")).Or(t)
 		if build.Name != "server two" || cmp.Diff(small, build.Flavor) != "" {
 			t.Errorf("the build request is %+v", build)
 		}
@@ -138,8 +130,7 @@ func TestPreviousUpgrade(t *testing.T) {
 	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "it has had 1 of ") {
 		t.Fatalf("opened without the missing steps: %v, %v", db, err)
 	}
-	db, err := apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})
-	check(t, err)
+	db := testproc.Try(apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})).Or(t)
 	defer func() { check(t, db.Close()) }()
 	if has, knows, err := db.SchemaVersion(t.Context()); err != nil || has != knows {
 		t.Errorf("it has had %d of %d steps, %v", has, knows, err)
@@ -159,8 +150,7 @@ func TestPreviousCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	moment := celldb.Moment{Now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), DownTime: time.Minute}
 	again(t, "cell.db", func(t *testing.T, path string, made bool) {
-		db, err := celldb.Open(t.Context(), path, "cell1", celldb.Options{})
-		check(t, err)
+		db := testproc.Try(celldb.Open(t.Context(), path, "cell1", celldb.Options{})).Or(t)
 		defer func() { check(t, db.Close()) }()
 		if info, err := db.Info(t.Context()); err != nil || info.Name != "cell1" || info.Epoch != "6d2aaaec-ea0f-4ea0-849d-4a26cc927ed9" || info.Revision < 5 {
 			t.Errorf("it is %+v, %v", info, err)
@@ -172,7 +162,7 @@ func TestPreviousCell(t *testing.T) {
 				t.Errorf("server %s is %+v, %v", id, got, err)
 			}
 		}
-		_, err = db.Server(t.Context(), "5e000000-0000-4000-8000-000000000003", moment)
+		_, err := db.Server(t.Context(), "5e000000-0000-4000-8000-000000000003", moment)
 		if (err == nil) != made {
 			t.Errorf("the server that is made here: %v", err)
 		}
@@ -181,9 +171,7 @@ func TestPreviousCell(t *testing.T) {
 		}
 		server := cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000003", ProjectID: "p", Name: "server-3", Host: "h1", Node: "n1",
 			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, Flavor: cellwire.Flavor{ID: "1", Flavor: flavor}, CreatedAt: moment.Now}
-		_, err = db.Insert(t.Context(), server, moment)
-		check(t, err)
-		_, err = db.Release(t.Context(), server.UUID, moment)
-		check(t, err)
+		testproc.Try(db.Insert(t.Context(), server, moment)).Or(t)
+		testproc.Try(db.Release(t.Context(), server.UUID, moment)).Or(t)
 	})
 }

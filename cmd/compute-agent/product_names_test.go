@@ -21,8 +21,7 @@ func TestTreeShowsProductNames(t *testing.T) {
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
 	path := filepath.Join(s.dir, "agent.toml")
-	content, err := os.ReadFile(path)
-	check(t, err)
+	content := testproc.Try(os.ReadFile(path)).Or(t)
 	names := `product_names = {"" = "Acme\u001b[2J\nServer", gpu0 = "` + strings.Repeat("x", 300) + `", gpu1 = "of no provider"}` + "\n"
 	check(t, os.WriteFile(path, append(content, names...), 0o600))
 	defer s.agent()()

@@ -158,8 +158,7 @@ func (s *site) request(method, path, body string, out any) {
 
 func (s *site) requestAt(version, method, path, body string, out any) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
-	check(s.t, err)
+	req := testproc.Try(http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))).Or(s.t)
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("OpenStack-API-Version", "placement "+version)
@@ -213,9 +212,7 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	if code != exitDone || !strings.Contains(stdout, "a reshape would move allocations of 3 of 3 consumers") {
 		t.Errorf("changed files: %d\n%s%s", code, stdout, stderr)
 	}
-	if !strings.Contains(stderr, "has changed since the running agent read it") {
-		t.Errorf("standard error: %s", stderr)
-	}
+	testproc.Contains(t, stderr, "has changed since the running agent read it", "standard error: %s")
 	if got := s.used(); got != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU are used on the root after %d writes; nothing may have been written", got, s.writes)
 	}
@@ -270,9 +267,7 @@ func TestHeldReshape(t *testing.T) {
 		check(t, json.Unmarshal([]byte(raw), &view))
 		return view.Drivers[0].Report.Nodes[0].Failures
 	}
-	if n := failures(); n != 1 {
-		t.Errorf("%d failures", n)
-	}
+	testproc.Equal(t, failures(), 1, "%d failures")
 	s.want("refresh.txt", exitDone, "refresh")
 	s.eventually("another try", func() bool { return failures() == 2 })
 	s.want("refresh.json", exitDone, "refresh", "-o", "json")
@@ -291,20 +286,14 @@ func TestReshapeAndUndo(t *testing.T) {
 	s.settle()
 	s.configure("vgpu-children", "")
 	s.want("plan.txt", exitDone, "plan", "--reshape")
-	if s.writes != 0 {
-		t.Errorf("the plan made %d writes", s.writes)
-	}
+	testproc.Equal(t, s.writes, 0, "the plan made %d writes")
 	stop := s.agent()
-	if s.used() != 0 {
-		t.Errorf("%d VGPU are still in use on the root", s.used())
-	}
+	testproc.Equal(t, s.used(), 0, "%d VGPU are still in use on the root")
 	s.want("history.txt", exitDone, "reshape", "history")
 	s.want("show.txt", exitDone, "reshape", "show", "1")
 	s.want("show.json", exitDone, "reshape", "show", "1", "-o", "json")
 	s.want("undo.txt", exitDone, "reshape", "undo", "1") // by the running agent
-	if s.used() != 6 {
-		t.Errorf("%d VGPU in use on the root after the undo", s.used())
-	}
+	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root after the undo")
 	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect || !strings.Contains(stderr, "already undone, by reshape 2") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
@@ -312,17 +301,13 @@ func TestReshapeAndUndo(t *testing.T) {
 	// No agent runs: the command does it itself. Reshape 2 is undone while its generations hold,
 	// and not after another write.
 	s.want("undo.json", exitDone, "reshape", "undo", "2", "-o", "json")
-	if s.used() != 0 {
-		t.Errorf("%d VGPU in use on the root", s.used())
-	}
+	testproc.Equal(t, s.used(), 0, "%d VGPU in use on the root")
 	s.request(http.MethodDelete, "/allocations/99999999-0000-4000-8000-000000000003", "", nil)
 	code, _, stderr := s.run("reshape", "undo", "3")
 	if code != exitProtect || !strings.Contains(stderr, "nothing was written") || !strings.Contains(stderr, "what to do: ") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if s.used() != 0 {
-		t.Errorf("a refused undo moved something: %d VGPU in use on the root", s.used())
-	}
+	testproc.Equal(t, s.used(), 0, "a refused undo moved something: %d VGPU in use on the root")
 	s.want("history-undone.txt", exitDone, "reshape", "history")
 	_, stdout, _ := s.run("reshape", "history", "-o", "json")
 	var history struct {

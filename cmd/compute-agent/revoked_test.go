@@ -57,16 +57,13 @@ func (s *theft) path(name string) string { return filepath.Join(s.dir, name) }
 func (s *theft) certificate(id pki.Identity) (certFile, keyFile string) {
 	s.t.Helper()
 	certFile, keyFile = s.path(id.Name+".pem"), s.path(id.Name+".key")
-	key, err := serviceKey(keyFile)
-	testproc.Check(s.t, err)
-	csr, err := pki.NewRequest(key, id.Name)
-	testproc.Check(s.t, err)
+	key := testproc.Try(serviceKey(keyFile)).Or(s.t)
+	csr := testproc.Try(pki.NewRequest(key, id.Name)).Or(s.t)
 	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
 	if id.Kind == pki.Service {
 		o.Client, o.Addresses = true, []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
-	text, err := signed(s.ca, csr, id, o)
-	testproc.Check(s.t, err)
+	text := testproc.Try(signed(s.ca, csr, id, o)).Or(s.t)
 	testproc.Check(s.t, os.WriteFile(certFile, text, 0o600))
 	return certFile, keyFile
 }
@@ -86,18 +83,14 @@ func (s *theft) client(id pki.Identity) pki.ClientTLS {
 // enrolment serves the enrolment service, and returns its URL.
 func (s *theft) enrolment() string {
 	s.t.Helper()
-	store, err := apidb.Open(s.t.Context(), s.path("api.db"), apidb.Options{})
-	testproc.Check(s.t, err)
+	store := testproc.Try(apidb.Open(s.t.Context(), s.path("api.db"), apidb.Options{})).Or(s.t)
 	s.t.Cleanup(func() { testproc.Check(s.t, store.Close()) })
-	denied, err := pki.OpenDenyFile(s.path("revoked"), zerolog.Nop())
-	testproc.Check(s.t, err)
+	denied := testproc.Try(pki.OpenDenyFile(s.path("revoked"), zerolog.Nop())).Or(s.t)
 	service, err := enrolment.New(enrolment.Config{Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Denied: denied, Logger: zerolog.Nop()})
 	testproc.Check(s.t, err)
 	l := s.listen()
 	s.run(func(ctx context.Context) {
-		if err := service.Serve(ctx, l); err != nil {
-			s.t.Error(err)
-		}
+		testproc.NoError(s.t, service.Serve(ctx, l))
 	})
 	return "https://" + l.Addr().String()
 }
@@ -134,9 +127,7 @@ func (s *theft) run(f func(context.Context)) {
 
 func (s *theft) listen() net.Listener {
 	s.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", "127.0.0.1:0")
-	testproc.Check(s.t, err)
-	return l
+	return testproc.Try((&net.ListenConfig{}).Listen(s.t.Context(), "tcp", "127.0.0.1:0")).Or(s.t)
 }
 
 // newCell serves a cell, and returns its URL.
@@ -144,24 +135,20 @@ func (s *theft) newCell(denied *pki.DenyFile) string {
 	s.t.Helper()
 	files := s.server("cell1")
 	files.ClientCAFile = s.path("ca.pem")
-	c, err := cells.NewCell(s.t.Context(), cells.CellConfig{
+	c := testproc.Try(cells.NewCell(s.t.Context(), cells.CellConfig{
 		Name: "cell1", Database: s.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied, TLS: files, Logger: zerolog.Nop(),
-	})
-	testproc.Check(s.t, err)
+	})).Or(s.t)
 	s.t.Cleanup(func() { testproc.Check(s.t, c.Close()) })
 	l := s.listen()
 	s.run(func(ctx context.Context) {
-		if err := c.Serve(ctx, l); err != nil {
-			s.t.Error(err)
-		}
+		testproc.NoError(s.t, c.Serve(ctx, l))
 	})
 	return "https://" + l.Addr().String()
 }
 
 func (s *theft) cellClient(url string, id pki.Identity) *cellclient.Client {
 	s.t.Helper()
-	c, err := cellclient.New(cellclient.Config{URL: url, Cell: "cell1", Files: s.client(id)})
-	testproc.Check(s.t, err)
+	c := testproc.Try(cellclient.New(cellclient.Config{URL: url, Cell: "cell1", Files: s.client(id)})).Or(s.t)
 	s.t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -180,23 +167,19 @@ func TestRevokedHostIsCutOffAtACell(t *testing.T) {
 	api := s.cellClient(url, pki.Identity{Kind: pki.Service, Name: "compute-api"})
 
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "h417", Abilities: []string{plugins.AbilityConsole}}}}
-	_, err := stolen.Report(ctx, "h417", report)
-	testproc.Check(t, err)
-	_, err = api.Insert(ctx, cellwire.Server{
+	testproc.Try(stolen.Report(ctx, "h417", report)).Or(t)
+	testproc.Try(api.Insert(ctx, cellwire.Server{
 		UUID: server, ProjectID: "p", Name: "one", Host: "h417", Node: "h417", NodeUUID: node, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		CreatedAt: time.Now(),
-	})
-	testproc.Check(t, err)
-	_, err = api.Release(ctx, server)
+	})).Or(t)
+	_, err := api.Release(ctx, server)
 	testproc.Check(t, err)
 
 	// A stream is open, and a request waits for work.
 	opened := make(chan *cellwire.Stream, 1)
 	go func() {
 		end, err := api.OpenStream(ctx, server, cellwire.PurposeConsole, 0)
-		if err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, err)
 		opened <- end
 	}()
 	var work cellwire.Work
@@ -204,16 +187,13 @@ func TestRevokedHostIsCutOffAtACell(t *testing.T) {
 		work, err = stolen.Work(ctx, "h417", work.Revision, work.Epoch, time.Minute)
 		testproc.Check(t, err)
 	}
-	end, err := stolen.AcceptStream(ctx, "h417", work.Streams[0].ID)
-	testproc.Check(t, err)
+	end := testproc.Try(stolen.AcceptStream(ctx, "h417", work.Streams[0].ID)).Or(t)
 	far := <-opened
 	if far == nil {
 		t.FailNow()
 	}
-	_, err = io.WriteString(end, "hello")
-	testproc.Check(t, err)
-	_, err = io.ReadFull(far, make([]byte, 5))
-	testproc.Check(t, err)
+	testproc.Try(io.WriteString(end, "hello")).Or(t)
+	testproc.Try(io.ReadFull(far, make([]byte, 5))).Or(t)
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := stolen.Work(ctx, "h417", work.Revision, work.Epoch, time.Minute)
@@ -250,17 +230,14 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 	testproc.Check(t, os.WriteFile(s.path("tokens"), []byte(line), 0o600))
 	files := s.server("placement")
 	files.HostCAFile = s.path("ca.pem")
-	p, err := placement.New(t.Context(), placement.Config{
+	p := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: s.path("placement"), Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.path("tokens")}, TLS: files,
 		Denied: s.follow(s.enrolment(), "denied"), Logger: zerolog.Nop(),
-	})
-	testproc.Check(t, err)
+	})).Or(t)
 	defer func() { testproc.Check(t, p.Close()) }()
 	l := s.listen()
 	s.run(func(ctx context.Context) {
-		if err := p.Serve(ctx, l); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, p.Serve(ctx, l))
 	})
 	connections := 0
 	transport, err := s.client(pki.Identity{Kind: pki.Host, Name: "h417"}).Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
@@ -273,8 +250,7 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 	ask := func() (status int, text string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/resource_providers?name=h417", http.NoBody)
 		testproc.Check(t, err)
-		resp, err := transport.RoundTrip(req)
-		testproc.Check(t, err)
+		resp := testproc.Try(transport.RoundTrip(req)).Or(t)
 		body, err := io.ReadAll(resp.Body)
 		testproc.Check(t, errors.Join(err, resp.Body.Close()))
 		return resp.StatusCode, string(body)
@@ -292,9 +268,7 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
-	if connections != 1 {
-		t.Errorf("%d connections", connections)
-	}
+	testproc.Equal(t, connections, 1, "%d connections")
 }
 
 // TestConfiguredDenyList: a service with [deny_list] url has a copy of the list as soon as it
@@ -304,9 +278,8 @@ func TestConfiguredDenyList(t *testing.T) {
 	s := newTheft(t)
 	s.revoke("h417")
 	c := config.DenyList{File: s.path("denied"), URL: s.enrolment(), CAFile: s.path("ca.pem")}
-	denied, err := openDenyList(c, zerolog.Nop())
-	testproc.Check(t, err)
-	err = besideDenyList(denied, func(ctx context.Context, _ net.Listener) error {
+	denied := testproc.Try(openDenyList(c, zerolog.Nop())).Or(t)
+	err := besideDenyList(denied, func(ctx context.Context, _ net.Listener) error {
 		for end := time.Now().Add(testproc.Patience); denied.Get().Check("h417", time.Time{}) == nil; {
 			if time.Now().After(end) {
 				return errors.New("h417 is let in")
@@ -326,9 +299,7 @@ func TestConfiguredDenyList(t *testing.T) {
 		"no file":        {File: s.path("missing")},
 		"no such folder": {File: s.path("missing/denied"), URL: c.URL},
 	} {
-		if _, err := openDenyList(bad, zerolog.Nop()); !errors.Is(err, config.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(openDenyList(bad, zerolog.Nop())).ErrorIs(t, config.ErrInvalid, "%s: %v", name)
 	}
 }
 
@@ -338,12 +309,10 @@ func TestOldTLS(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: "cell1"})
-	made, err := cellConfig(&config.Config{Cell: config.Cell{
+	made := testproc.Try(cellConfig(&config.Config{Cell: config.Cell{
 		Auth: config.AuthMTLS, APINames: []string{"compute-api"}, CertFile: certFile, KeyFile: keyFile, PeerCAFile: s.path("ca.pem"),
-	}}, "cell1", s.path("cell.db"), zerolog.Nop())
-	testproc.Check(t, err)
-	cell1, err := cells.NewCell(t.Context(), made)
-	testproc.Check(t, err)
+	}}, "cell1", s.path("cell.db"), zerolog.Nop())).Or(t)
+	cell1 := testproc.Try(cells.NewCell(t.Context(), made)).Or(t)
 	t.Cleanup(func() { testproc.Check(t, cell1.Close()) })
 	cellListener := s.listen()
 	s.run(func(ctx context.Context) { testproc.Check(t, cell1.Serve(ctx, cellListener)) })
@@ -354,17 +323,14 @@ func TestOldTLS(t *testing.T) {
 		PlacementTLS: config.PlacementTLS{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.path("ca.pem")},
 	}, placementFlags{}, nil, zerolog.Nop())
 	both.StateDir, both.Auth = s.path("placement"), placement.Auth{Strategy: placement.NoAuth}
-	p, err := placement.New(t.Context(), both)
-	testproc.Check(t, err)
+	p := testproc.Try(placement.New(t.Context(), both)).Or(t)
 	t.Cleanup(func() { testproc.Check(t, p.Close()) })
 	placementListener := s.listen()
 	s.run(func(ctx context.Context) { testproc.Check(t, p.Serve(ctx, placementListener)) })
 
-	trust, err := pki.CertPool(s.path("ca.pem"))
-	testproc.Check(t, err)
+	trust := testproc.Try(pki.CertPool(s.path("ca.pem"))).Or(t)
 	certFile, keyFile = s.certificate(pki.Identity{Kind: pki.Host, Name: "h1"})
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	testproc.Check(t, err)
+	pair := testproc.Try(tls.LoadX509KeyPair(certFile, keyFile)).Or(t)
 	for name, c := range map[string]struct {
 		address string
 		old     bool

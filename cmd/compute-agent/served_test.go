@@ -56,10 +56,7 @@ func TestServedPlainText(t *testing.T) {
 // and leaves no listener behind.
 func TestServedUnwatched(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	defer func() { _ = taken.Close() }()
 	l := &at{address: taken.Addr()}
 	s := served{

@@ -46,20 +46,12 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := dbservers.PostgreSQL(t)
-			db, err := sqldb.Open(t.Context(), dsn, c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			db := testproc.Try(sqldb.Open(t.Context(), dsn, c.options)).Or(t)
+			testproc.Check(t, db.Close())
 			last := fmt.Sprintf("UPDATE %s SET done = 0, token = 'other' WHERE number = %d", c.options.Schema.Table, c.options.Schema.Newest())
 			dbservers.Execute(t, dsn, append(c.begun, last)...)
 			socket := filepath.Join(t.TempDir(), "notify")
-			manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			manager := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})).Or(t)
 			defer func() { _ = manager.Close() }()
 			t.Setenv("NOTIFY_SOCKET", socket)
 
@@ -80,9 +72,7 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 					default:
 					}
 					do()
-					if err := manager.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-						t.Fatal(err)
-					}
+					testproc.Check(t, manager.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 					n, err := manager.Read(got)
 					if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && !strings.HasPrefix(string(got[:n]), message) {
 						return errors.Join(err, errors.New(string(got[:n])))

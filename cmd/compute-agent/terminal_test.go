@@ -37,16 +37,13 @@ type pseudoTerminal struct {
 func newPseudoTerminal(t *testing.T) *pseudoTerminal {
 	t.Helper()
 	// It does not block, so that closing it ends a read, and hangs up.
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	check(t, err)
+	fd := testproc.Try(unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)).Or(t)
 	p := &pseudoTerminal{master: os.NewFile(uintptr(fd), "/dev/ptmx")}
 	t.Cleanup(func() { _ = p.master.Close() })
 	check(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	check(t, err)
+	n := testproc.Try(unix.IoctlGetInt(fd, unix.TIOCGPTN)).Or(t)
 	check(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
-	p.file, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	check(t, err)
+	p.file = testproc.Try(os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)).Or(t)
 	p.read.Go(func() {
 		b := make([]byte, 4096)
 		for {
@@ -107,9 +104,7 @@ func TestColorsOnTerminals(t *testing.T) {
 			t.Errorf("%s: escape sequences in a file: %q", command, piped)
 		}
 		shown := s.onTerminal(command)
-		if !strings.Contains(shown, "\x1b[1mcn1\x1b[0m") {
-			t.Errorf("%s: the name is not bold: %q", command, shown)
-		}
+		testproc.Contains(t, shown, "\x1b[1mcn1\x1b[0m", "%s: the name is not bold: %q", command)
 		t.Setenv("NO_COLOR", "1")
 		shown = s.onTerminal(command)
 		t.Setenv("NO_COLOR", "")
@@ -134,9 +129,7 @@ func TestColorsOnTerminals(t *testing.T) {
 	again, err := json.Marshal(got) // integers as JSON has them
 	check(t, err)
 	check(t, json.Unmarshal(again, &got))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tree -o yaml (-json +yaml):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "tree -o yaml (-json +yaml)")
 }
 
 // TestWatchOnATerminal: it goes on while the agent is restarted, and restores the terminal.
@@ -200,9 +193,7 @@ func TestHangup(t *testing.T) {
 			} else {
 				p.Await(t, mark, "The terminal is gone: the agent stops.")
 			}
-			if code := p.Exit(t); code != exitDone {
-				t.Errorf("ended with %d", code)
-			}
+			testproc.Equal(t, p.Exit(t), exitDone, "ended with %d")
 		})
 	}
 }

@@ -50,9 +50,7 @@ func testTreeShowsServers(t *testing.T, s *site) {
 	}
 	with, without := node("--servers"), node()
 	want := []control.Consumer{guest(1, 1), guest(6, 2), other(3, ""), other(4, ""), other(5, ""), other(7, "MIGRATION")}
-	if diff := cmp.Diff(want, with.Providers[0].Consumers); diff != "" {
-		t.Errorf("consumers (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, with.Providers[0].Consumers), "consumers")
 	if used := with.Providers[0].Inventories[slices.IndexFunc(with.Providers[0].Inventories, func(i control.Inventory) bool { return i.Class == "VCPU" })].Used; used == nil || *used != 7 {
 		t.Errorf("7 VCPU are used: %v", used)
 	}
@@ -63,9 +61,7 @@ func testTreeShowsServers(t *testing.T, s *site) {
 	for i := range with.Providers {
 		with.Providers[i].Consumers = nil
 	}
-	if diff := cmp.Diff(without, with); diff != "" {
-		t.Errorf("the rest differs (-without +with):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(without, with), "the rest differs (-without +with)")
 	shown := s.says(0, []string{"tree", "--servers"})
 	for _, line := range []string{
 		`held by  vm1  ` + vm(1) + `  VCPU 1$`, `         vm6  ` + vm(6) + `  VCPU 2$`, `         -    ` + vm(7) + `  VCPU 1  MIGRATION, not a guest of this host$`,

@@ -21,8 +21,7 @@ func TestUnprintableNames(t *testing.T) {
 	s.agent()()
 	root := s.identity()
 	const evil = "evil\x1b[2J\r\u202egnp\u009b31m\n  1. nothing"
-	body, err := json.Marshal(map[string]string{"name": evil, "parent_provider_uuid": root})
-	check(t, err)
+	body := testproc.Try(json.Marshal(map[string]string{"name": evil, "parent_provider_uuid": root})).Or(t)
 	s.request("POST", "/resource_providers", string(body), nil)
 	stop := s.agent()
 	look := func(args ...string) {
@@ -39,9 +38,7 @@ func TestUnprintableNames(t *testing.T) {
 		}
 	}
 	shown := s.says(0, []string{"tree"})
-	if !strings.Contains(shown, textutil.Printable(evil)) {
-		t.Errorf("the tree does not have the name, escaped:\n%s", shown)
-	}
+	testproc.Contains(t, shown, textutil.Printable(evil), "the tree does not have the name, escaped:\n%s")
 	var tree any
 	if text := s.says(0, []string{"tree", "--output", "json"}); json.Unmarshal([]byte(text), &tree) != nil || !strings.Contains(text, `evil\u001b[2J\r\u202egnp\u009b31m\n`) {
 		t.Errorf("as JSON: %s", text)

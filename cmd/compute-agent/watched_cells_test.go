@@ -25,14 +25,8 @@ import (
 func newWatchedCell(t *testing.T) *cells.Cell {
 	t.Helper()
 	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, c.Close()) })
 	return c
 }
 
@@ -42,10 +36,7 @@ func page(t *testing.T, network, address, path string) string {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}}}
-	resp, err := client.Get("http://process" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testproc.Try(client.Get("http://process" + path)).Or(t)
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s %v %s", path, resp.Status, err, text)
@@ -60,22 +51,14 @@ func TestCellAdminSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	w := watchCell(dir, "cell1", "", newWatchedCell(t))
 	var first, second bytes.Buffer
-	stop, err := serveWatched(t.Context(), w, zerolog.New(&first))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := testproc.Try(serveWatched(t.Context(), w, zerolog.New(&first))).Or(t)
 	socket := filepath.Join(dir, "cell-cell1.sock")
 	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	stopSecond, err := serveWatched(t.Context(), w, zerolog.New(&second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stopSecond := testproc.Try(serveWatched(t.Context(), w, zerolog.New(&second))).Or(t)
 	stopSecond()
-	if got := page(t, "unix", socket, "/readyz"); got != "ready\ncell1: up\n" {
-		t.Errorf("readyz says %q", got)
-	}
+	testproc.Equal(t, page(t, "unix", socket, "/readyz"), "ready\ncell1: up\n", "readyz says %q")
 	if !strings.Contains(page(t, "unix", socket, "/metrics"), "compute_agent_cell_database_up 1\n") {
 		t.Error("the metrics lack the database")
 	}
@@ -92,9 +75,7 @@ func TestCellAdminSocket(t *testing.T) {
 func TestCellAdminSocketName(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
-		if got := cellAdminSocket(name); got != want {
-			t.Errorf("%q: %q", name, got)
-		}
+		testproc.Equal(t, cellAdminSocket(name), want, "%q: %q", name)
 	}
 }
 
@@ -107,31 +88,19 @@ func TestStandaloneIsWatched(t *testing.T) {
 	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{
 		{Key: "placement_client.url", Value: "http://127.0.0.1:1"}, {Key: "cell.metrics_listen", Value: address},
 	}}
-	cfg, err := opts.loadFrom(config.Options{Root: dir, Environ: []string{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testproc.Try(opts.loadFrom(config.Options{Root: dir, Environ: []string{}})).Or(t)
+	s := testproc.Try(newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())).Or(t)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx) }()
 	api := filepath.Join(dir, "compute-api.sock")
-	if got := page(t, "unix", api, "/readyz"); got != "ready\ncell0: up\ncell1: up\n" {
-		t.Errorf("the compute API is %q", got)
-	}
+	testproc.Equal(t, page(t, "unix", api, "/readyz"), "ready\ncell0: up\ncell1: up\n", "the compute API is %q")
 	if got := page(t, "unix", filepath.Join(dir, "cell-cell0.sock"), "/readyz"); got != "ready\ncell0: up\n" {
 		t.Errorf("cell0 is %q", got)
 	}
-	if got := page(t, "tcp", address, "/readyz"); got != "ready\ncell1: up\n" {
-		t.Errorf("at the address of [cell] is %q", got)
-	}
+	testproc.Equal(t, page(t, "tcp", address, "/readyz"), "ready\ncell1: up\n", "at the address of [cell] is %q")
 	end()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-ended)
 	s.Close()
 	if left, err := filepath.Glob(filepath.Join(dir, "*.sock")); err != nil || len(left) > 0 {
 		t.Errorf("left behind are %v, %v", left, err)

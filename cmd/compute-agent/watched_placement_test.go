@@ -22,14 +22,8 @@ import (
 func newServer(t *testing.T) *placement.Server {
 	t.Helper()
 	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, server.Close()) })
 	return server
 }
 
@@ -41,17 +35,12 @@ func TestAdminSocket(t *testing.T) {
 	cfg.Agent.RuntimeDir = filepath.Join(t.TempDir(), "run")
 	socket := filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket)
 	var first, second bytes.Buffer
-	stop, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.New(&first))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := testproc.Try(serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.New(&first))).Or(t)
 	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
 	stopSecond, err := serveWatched(t.Context(), watchPlacement(&cfg, newServer(t)), zerolog.New(&second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
 		t.Errorf("the first says %s, the second %s", &first, &second)
 	}
@@ -59,14 +48,9 @@ func TestAdminSocket(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
-	resp, err := client.Get("http://placement/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testproc.Try(client.Get("http://placement/status")).Or(t)
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("/status: %d", resp.StatusCode)
-	}
+	testproc.Equal(t, resp.StatusCode, http.StatusOK, "/status: %d")
 	stop()
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)

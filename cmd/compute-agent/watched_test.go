@@ -28,26 +28,14 @@ func TestMetricsAddress(t *testing.T) {
 		},
 	} {
 		t.Run(key, func(t *testing.T) {
-			taken, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			taken := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 			address := taken.Addr().String()
 			_, port, err := net.SplitHostPort(address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			w := watch(t, ":"+port)
-			if _, err := serveWatched(t.Context(), w, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), key) {
-				t.Errorf("a taken address: %v", err)
-			}
-			if err := taken.Close(); err != nil {
-				t.Fatal(err)
-			}
-			stop, err := serveWatched(t.Context(), w, zerolog.Nop())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(serveWatched(t.Context(), w, zerolog.Nop())).ErrorHas(t, key, "a taken address: %v")
+			testproc.Check(t, taken.Close())
+			stop := testproc.Try(serveWatched(t.Context(), w, zerolog.Nop())).Or(t)
 			if !strings.Contains(page(t, "tcp", address, "/metrics"), "# TYPE ") {
 				t.Error("there are no metrics")
 			}

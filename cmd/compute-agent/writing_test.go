@@ -65,9 +65,7 @@ func newAuthor(t *testing.T) *author {
 	if err == nil {
 		err = os.Symlink(repository, filepath.Join(home, "compute-agent"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for file, content := range map[string]string{
 		filepath.Join(s.machine, "proc/cpuinfo"):                      "processor\t: 0\nprocessor\t: 1\n",
 		filepath.Join(s.machine, "proc/meminfo"):                      "MemTotal:       24683520 kB\n",
@@ -77,10 +75,7 @@ func newAuthor(t *testing.T) *author {
 	} {
 		s.write(file, content)
 	}
-	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
 	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
 		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
@@ -90,12 +85,8 @@ func newAuthor(t *testing.T) *author {
 
 func (s *author) write(file, content string) {
 	s.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-		s.Fatal(err)
-	}
+	testproc.Check(s, os.MkdirAll(filepath.Dir(file), 0o755))
+	testproc.Check(s, os.WriteFile(file, []byte(content), 0o644))
 }
 
 // enter types a command and returns what is seen.
@@ -120,10 +111,7 @@ func (s *author) enter(command string) string {
 	if (err != nil) != explains {
 		s.Fatalf("$ %s\n%s%v", command, out, err)
 	}
-	where, err := os.ReadFile(filepath.Join(s.root, "pwd"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	where := testproc.Try(os.ReadFile(filepath.Join(s.root, "pwd"))).Or(s)
 	s.dir = strings.TrimSpace(string(where))
 	if strings.HasPrefix(command, "compute-agent plugin new") { // the machine is the one that the document has
 		for _, file := range []string{"dev.toml", "examples/acme.toml"} {
@@ -145,10 +133,7 @@ func (s *author) shell(command string) *exec.Cmd {
 
 func (s *author) append(file, text string) {
 	s.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		s.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile(file)).Or(s)
 	s.write(file, string(content)+text)
 }
 
@@ -165,10 +150,7 @@ func (s *author) seen(out string) string {
 func (s *author) start(command string) string {
 	s.Helper()
 	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+"/etc/compute-agent/compute-agent.toml")
-	path, err := exec.LookPath("compute-agent")
-	if err != nil {
-		s.Fatal(err)
-	}
+	path := testproc.Try(exec.LookPath("compute-agent")).Or(s)
 	s.agent = exec.Command(path, words...)
 	s.agent.Dir, s.agent.Env = s.dir, s.env
 	var stderr bytes.Buffer
@@ -177,9 +159,7 @@ func (s *author) start(command string) string {
 	if err == nil {
 		err = s.agent.Start()
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	testproc.Check(s, err)
 	s.Cleanup(s.stop)
 	s.lines = bufio.NewScanner(stdout)
 	var said strings.Builder
@@ -203,14 +183,10 @@ func (s *author) stop() {
 	}
 	agent := s.agent
 	s.agent = nil
-	if err := agent.Process.Signal(os.Interrupt); err != nil {
-		s.Error(err)
-	}
+	testproc.NoError(s, agent.Process.Signal(os.Interrupt))
 	for s.lines.Scan() {
 	}
-	if err := agent.Wait(); err != nil {
-		s.Errorf("the agent ended: %v", err)
-	}
+	testproc.NoErrorf(s, agent.Wait(), "the agent ended")
 }
 
 // comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's
@@ -218,12 +194,9 @@ func (s *author) stop() {
 // It returns what ends the service.
 func (s *author) comeFromReleaseOne() (end func()) {
 	s.Helper()
-	server, err := placement.New(s.Context(), placement.Config{
+	server := testproc.Try(placement.New(s.Context(), placement.Config{
 		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	})).Or(s)
 	listener := httptest.NewServer(server.Handler())
 	s.url = listener.URL
 	const root, child = "/resource_providers?name=vm", "/resource_providers?name=vm_pci_0000_00_05_0"
@@ -242,29 +215,11 @@ func (s *author) comeFromReleaseOne() (end func()) {
 		`{"allocations":{"`+node+`":{"resources":{"CUSTOM_ACME_SLOT":3}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"INSTANCE"}`)
 	return func() {
 		listener.Close()
-		if err := server.Close(); err != nil {
-			s.Error(err)
-		}
+		testproc.NoError(s, server.Close())
 	}
 }
 
 func (s *author) placement(method, path, body string) string {
 	s.Helper()
-	req, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement latest")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var answer bytes.Buffer
-	if _, err := answer.ReadFrom(resp.Body); err != nil || resp.StatusCode >= 300 {
-		s.Fatalf("%s %s: %s %v\n%s", method, path, resp.Status, err, &answer)
-	}
-	return answer.String()
+	return string(testproc.Send(s, nil, method, s.url+path, "placement latest", body).Good(s).Body)
 }

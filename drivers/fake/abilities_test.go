@@ -14,20 +14,17 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestCapabilitiesAreThoseConfigured(t *testing.T) {
 	d := configured(t, `{"capabilities":{"COMPUTE_NET_ATTACH_INTERFACE":true,"CUSTOM_X":false}}`)
-	if diff := cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false}, d.Capabilities("this-host")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false}, d.Capabilities("this-host")))
 }
 
 func TestProductNamesAreThoseConfigured(t *testing.T) {
 	d := configured(t, `{"product_names":{"gpu_0":"Acme 9000","":"Acme Server"}}`)
-	if diff := cmp.Diff(map[string]string{"cn1_gpu_0": "Acme 9000", "cn1": "Acme Server"}, d.ProductNames("cn1")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(map[string]string{"cn1_gpu_0": "Acme 9000", "cn1": "Acme Server"}, d.ProductNames("cn1")))
 }
 
 func TestWarningsAreThoseConfigured(t *testing.T) {
@@ -36,9 +33,7 @@ func TestWarningsAreThoseConfigured(t *testing.T) {
 	}
 	d := configured(t, `{"warnings":{"numa-memory":"it differs","gpu-clock-0000:82:00.0":"it is slow"},"health":"tired"}`)
 	want := []plugins.Warning{{Name: "gpu-clock-0000:82:00.0", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
-	if diff := cmp.Diff(want, d.Warnings()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, d.Warnings()))
 	many := map[string]string{}
 	for i := range maxWarnings + 1 {
 		many[fmt.Sprint(i)] = "x"
@@ -46,10 +41,7 @@ func TestWarningsAreThoseConfigured(t *testing.T) {
 	for key, warnings := range map[string]map[string]string{
 		"warnings": many, "warnings.Fan": {"Fan": "x"}, "warnings.": {"": "x"}, "warnings.fan": {"fan": ""}, "warnings.a": {"a": strings.Repeat("ä", 2001)},
 	} {
-		raw, err := json.Marshal(map[string]any{"warnings": warnings})
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testproc.Try(json.Marshal(map[string]any{"warnings": warnings})).Or(t)
 		var wrong *plugins.ConfigError
 		if err := New().Configure(context.Background(), raw, plugins.HostInfo{Name: "cn1"}); !errors.As(err, &wrong) || wrong.Key != key {
 			t.Errorf("%s: %v", key, err)
@@ -67,16 +59,12 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 	update(t, d, tree, "cn1")
 	gpu, _ := tree.ProviderByName("cn1_gpu_1")
 	got, err := d.Guests(context.Background(), tree, "cn1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	want := []plugins.Guest{
 		{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
 		{UUID: guestB},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if got, err = d.Guests(context.Background(), tree, "cn2"); got == nil || len(got) != 0 || err != nil {
 		t.Errorf("the other node: %v, %v", got, err)
 	}

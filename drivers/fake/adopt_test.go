@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMachinesOfAFormerRelease were in a directory that all drivers shared. Each driver takes those
@@ -21,17 +21,13 @@ func TestMachinesOfAFormerRelease(t *testing.T) {
 	shared, own := filepath.Join(state, machinesDir), filepath.Join(state, "drivers", "fake")
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	check(os.MkdirAll(own, 0o700))
 	// made by a driver that had the shared directory
 	d := process(t, managed("flat", "{}"), state)
 	tree := reported(t, managed("flat", "{}"))
-	if _, err := d.Spawn(context.Background(), "cn1", wanted(map[string]int64{"VCPU": 1}), tree); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.Spawn(context.Background(), "cn1", wanted(map[string]int64{"VCPU": 1}), tree)).Or(t)
 	foreign := filepath.Join(shared, guestB+".json")
 	write(t, foreign, `{"uuid":"`+guestB+`","node":"elsewhere"}`)
 	for range 2 { // and again
@@ -44,9 +40,7 @@ func TestMachinesOfAFormerRelease(t *testing.T) {
 	}
 	write(t, foreign, "{")
 	err := New().Configure(context.Background(), json.RawMessage(managed("flat", "{}")), plugins.HostInfo{Name: "this-host", StateDir: own})
-	if err == nil || !strings.Contains(err.Error(), foreign) {
-		t.Errorf("half a file: %v", err)
-	}
+	testproc.ErrorHas(t, err, foreign, "half a file: %v")
 	check(os.Remove(foreign))
 	process(t, managed("flat", "{}"), own)
 	if _, err := os.Stat(shared); !os.IsNotExist(err) {

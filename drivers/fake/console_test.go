@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestConsoleLogIsBounded: the end of what a machine wrote is kept.
@@ -34,18 +35,11 @@ func TestConsole(t *testing.T) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
-	if _, err := d.OpenConsole(ctx, "cn1", guestA); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("no machine: %v", err)
-	}
-	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.OpenConsole(ctx, "cn1", guestA)).ErrorIs(t, plugins.ErrInstanceNotFound, "no machine: %v")
+	testproc.Try(d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw))).Or(t)
 	var last io.ReadWriteCloser
 	for range 2 {
-		c, err := d.OpenConsole(ctx, "cn1", guestA)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testproc.Try(d.OpenConsole(ctx, "cn1", guestA)).Or(t)
 		refused("a second user", "another user has its console")
 		go func() { _, _ = io.WriteString(c, "lx\x7fs\x01\r\r") }()
 		want := "lx\b \bs\r\nweb: ls: command not found\r\n$ \r\n$ "
@@ -54,20 +48,13 @@ func TestConsole(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		last = c
-		if err := errors.Join(c.Close(), c.Close()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, errors.Join(c.Close(), c.Close()))
 	}
 	if _, err := last.Read(make([]byte, 1)); err == nil {
 		t.Error("a console that was closed is read")
 	}
-	c, err := d.OpenConsole(ctx, "cn1", guestA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, false); err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(d.OpenConsole(ctx, "cn1", guestA)).Or(t)
+	testproc.Try(d.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, false)).Or(t)
 	if rest, err := io.ReadAll(c); err != nil || len(rest) != 0 {
 		t.Errorf("a machine that is off: %q, %v", rest, err)
 	}

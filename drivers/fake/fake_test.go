@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -31,25 +32,19 @@ func configured(t *testing.T, raw string) *Driver {
 
 func configure(t *testing.T, d *Driver, raw string) {
 	t.Helper()
-	if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host"}))
 }
 
 func newTree(t *testing.T, name string) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(rootUUID, name); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(rootUUID, name))
 	return tree
 }
 
 func update(t *testing.T, d *Driver, tree *providertree.Tree, node string) {
 	t.Helper()
-	if _, err := d.UpdateProviderTree(context.Background(), tree, node, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.UpdateProviderTree(context.Background(), tree, node, nil)).Or(t)
 }
 
 // outline is a tree as text: one line a provider, indented, with classes and traits.
@@ -79,9 +74,7 @@ func TestWithoutConfigurationThereIsOneNodeNamedLikeTheHost(t *testing.T) {
 	}
 	tree := newTree(t, "this-host")
 	update(t, d, tree, "this-host")
-	if diff := cmp.Diff([]string{"this-host DISK_GB,MEMORY_MB,VCPU "}, outline(tree)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"this-host DISK_GB,MEMORY_MB,VCPU "}, outline(tree)))
 }
 
 const nested = `{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}},"traits":["CUSTOM_A"],"aggregates":["` + foreign + `"],"children":[
@@ -93,9 +86,7 @@ func TestNestedChildren(t *testing.T) {
 	tree := newTree(t, "cn1")
 	update(t, d, tree, "cn1")
 	want := []string{"cn1 VCPU CUSTOM_A", "  cn1_numa_0  HW_NUMA_ROOT", "    cn1_numa_0_gpu VGPU ", "  cn1_numa_1  HW_NUMA_ROOT"}
-	if diff := cmp.Diff(want, outline(tree)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, outline(tree)))
 	if !tree.InAggregates(rootUUID, foreign) {
 		t.Error("aggregate")
 	}
@@ -115,9 +106,7 @@ func TestWhatOthersWroteStays(t *testing.T) {
 	tree := newTree(t, "cn1")
 	must := func(_ bool, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	must(tree.SetInventory(rootUUID, "CUSTOM_THEIRS", providertree.Inventory{Total: 1}))
 	must(tree.AddTraits(rootUUID, "CUSTOM_B"))
@@ -137,14 +126,10 @@ func TestChildWithSomethingForeignBelowItStays(t *testing.T) {
 	d := configured(t, nested)
 	update(t, d, tree, "cn1")
 	numa, _ := tree.ProviderByName("cn1_numa_1")
-	if err := tree.AddChild(numa.UUID, foreign, "theirs"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddChild(numa.UUID, foreign, "theirs"))
 	configure(t, d, `{"nodes":[{"name":"cn1"}]}`)
 	update(t, d, tree, "cn1")
-	if diff := cmp.Diff([]string{"cn1  ", "  cn1_numa_1  HW_NUMA_ROOT", "    theirs  "}, outline(tree)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"cn1  ", "  cn1_numa_1  HW_NUMA_ROOT", "    theirs  "}, outline(tree)))
 }
 
 func TestMistakesAreNamedByTheirKey(t *testing.T) {
@@ -174,9 +159,7 @@ func TestMistakesAreNamedByTheirKey(t *testing.T) {
 
 func TestNotReadyAndHealth(t *testing.T) {
 	d := configured(t, `{"not_ready":"asleep","health":"tired"}`)
-	if _, err := d.AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
-		t.Errorf("nodes: %v", err)
-	}
+	testproc.Try(d.AvailableNodes(context.Background())).ErrorIs(t, plugins.ErrNotReady, "nodes: %v")
 	if _, err := d.UpdateProviderTree(context.Background(), newTree(t, "x"), "x", nil); !errors.Is(err, plugins.ErrNotReady) {
 		t.Errorf("tree: %v", err)
 	}
@@ -210,17 +193,13 @@ func TestWatchTellsOfANewConfiguration(t *testing.T) {
 		configure(t, d, `{}`) // again until it is received: Watch may not have begun
 		select {
 		case node := <-told:
-			if node != "" {
-				t.Errorf("told %q", node)
-			}
+			testproc.Equal(t, node, "", "told %q")
 			told = nil
 		default:
 		}
 	}
 	cancel()
-	if err := <-watching; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-watching)
 }
 
 // TestSchemaNamesEveryKey compares the schema with the structs.
@@ -241,9 +220,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 			Faults    object `json:"faults"`
 		} `json:"properties"`
 	}
-	if err := errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)))
 	for name, c := range map[string]struct {
 		of         any
 		properties map[string]any
@@ -271,9 +248,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		keys = append(keys, c.elsewhere...)
 		slices.Sort(tags)
 		slices.Sort(keys)
-		if diff := cmp.Diff(tags, keys); diff != "" {
-			t.Errorf("%s (-struct +schema): %s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(tags, keys), "%s (-struct +schema)", name)
 	}
 }
 
@@ -283,16 +258,12 @@ func TestChildrenAreTakenOverByName(t *testing.T) {
 	const root, child = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
 	d := New()
 	cfg := `{"nodes": [{"name": "cn1", "uuid": "` + root + `", "children": [{"name": "pci_0000_84_00_0", "inventories": {"VGPU": {"total": 4}}}]}]}`
-	if err := d.Configure(t.Context(), json.RawMessage(cfg), plugins.HostInfo{Name: "cn1"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Configure(t.Context(), json.RawMessage(cfg), plugins.HostInfo{Name: "cn1"}))
 	tree := &providertree.Tree{}
-	if err := tree.Populate([]providertree.Provider{
+	testproc.Check(t, tree.Populate([]providertree.Provider{
 		{UUID: root, Name: "cn1", Generation: 3},
 		{UUID: child, Name: "cn1_pci_0000_84_00_0", ParentUUID: root, Generation: 1, Inventories: providertree.Inventories{"VGPU": {Total: 4}}},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	before := tree.Clone()
 	if _, err := d.UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil || !tree.Equal(before) {
 		t.Errorf("%v: %+v", err, providertree.Diff(before, tree))

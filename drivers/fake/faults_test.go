@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -33,9 +34,7 @@ func faulty(t *testing.T, faults string) *Driver {
 func node(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := errors.Join(tree.AddRoot(root, "cn1"), tree.AddChild(root, child, "cn1_child")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(tree.AddRoot(root, "cn1"), tree.AddChild(root, child, "cn1_child")))
 	return tree
 }
 
@@ -57,9 +56,7 @@ func TestWithoutFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := errors.Join(d.Health(ctx), d.Shutdown(ctx), d.Watch(ctx, func(string) { t.Error("told of a change") })); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, errors.Join(d.Health(ctx), d.Shutdown(ctx), d.Watch(ctx, func(string) { t.Error("told of a change") })))
 }
 
 func TestFaultsOfTheTree(t *testing.T) {
@@ -98,9 +95,7 @@ func TestFaultsOfTheTree(t *testing.T) {
 	}
 	d, tree, totals := faulty(t, `{"update":"flicker"}`), node(t), map[int64]bool{}
 	for range 2 {
-		if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", nil); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(d.UpdateProviderTree(context.Background(), tree, "cn1", nil)).Or(t)
 		inv, _ := tree.Inventory(root, "VCPU")
 		totals[inv.Total] = true
 	}
@@ -120,9 +115,7 @@ func TestFaultsOfAnyCall(t *testing.T) {
 			t.Errorf("%s: %v", names, err)
 		}
 	}
-	if err := faulty(t, `{"health":"wait","file":"/nonexistent"}`).Health(gone); !errors.Is(err, context.Canceled) {
-		t.Errorf("wait: %v", err)
-	}
+	testproc.ErrorIs(t, faulty(t, `{"health":"wait","file":"/nonexistent"}`).Health(gone), context.Canceled, "wait: %v")
 }
 
 func TestInvalidFaults(t *testing.T) {
@@ -145,9 +138,7 @@ func TestInvalidFaults(t *testing.T) {
 			t.Errorf("%s: no error", arg)
 		}
 	}
-	if err := Start([]string{"--info", "--start=sleep=0s"}); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, Start([]string{"--info", "--start=sleep=0s"}))
 }
 
 // TestSchemaNamesEveryFault: it is where an author finds out which faults there are.
@@ -159,9 +150,7 @@ func TestSchemaNamesEveryFault(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(New().ConfigSchema(), &schema); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(New().ConfigSchema(), &schema))
 	described := schema.Properties.Faults.Properties
 	for key := range (faults{}).calls() {
 		for _, name := range faultsIn(key) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // managed is the configuration of a node in a shape, on which instances can be made.
@@ -29,9 +30,7 @@ func managed(shape, instances string) string {
 func process(t *testing.T, raw, dir string) *Driver {
 	t.Helper()
 	d := New()
-	if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host", StateDir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host", StateDir: dir}))
 	return d
 }
 
@@ -42,11 +41,7 @@ func wanted(amounts map[string]int64) plugins.InstanceSpec {
 
 func instances(t *testing.T, d *Driver) []plugins.Instance {
 	t.Helper()
-	list, err := d.Instances(context.Background(), "cn1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
+	return testproc.Try(d.Instances(context.Background(), "cn1")).Or(t)
 }
 
 // TestAnInstanceOutlivesTheProcess, whichever of its calls the process ends after.
@@ -73,9 +68,7 @@ func TestAnInstanceOutlivesTheProcess(t *testing.T) {
 			if diff := cmp.Diff(web, got); err != nil || diff != "" {
 				t.Error(err, diff)
 			}
-			if diff := cmp.Diff([]plugins.Instance{web}, instances(t, next())); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff([]plugins.Instance{web}, instances(t, next())))
 		}
 		for _, step := range []struct {
 			to   plugins.PowerState
@@ -85,17 +78,13 @@ func TestAnInstanceOutlivesTheProcess(t *testing.T) {
 			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
 				t.Error(err, diff)
 			}
-			if diff := cmp.Diff([]plugins.Instance{step.want}, instances(t, next())); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff([]plugins.Instance{step.want}, instances(t, next())))
 		}
 		if got, err := next().Spawn(ctx, "cn1", wanted(nil), tree); err != nil || got != off {
 			t.Errorf("a Spawn of what was switched off since: %v, %v", got, err)
 		}
 		for range 2 {
-			if err := next().Destroy(ctx, "cn1", guestA); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, next().Destroy(ctx, "cn1", guestA))
 			if got := instances(t, next()); len(got) != 0 {
 				t.Errorf("after Destroy: %v", got)
 			}
@@ -140,21 +129,14 @@ func TestAnInterruptedSpawn(t *testing.T) {
 			}()
 			<-change // it is defined
 			cancel()
-			if err := <-spawned; !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
+			testproc.ErrorIs(t, <-spawned, context.Canceled, "%v")
 			half := instances(t, d)
 			if len(half) != 1 || half[0].UUID != guestA || half[0].Power != plugins.PowerShutdown {
 				t.Errorf("half-made: %v", half)
 			}
 			again := process(t, managed("flat", `{"images":["debian"]}`), dir)
-			want, err := then(again, spec, tree)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, instances(t, again)); diff != "" {
-				t.Error(diff)
-			}
+			want := testproc.Try(then(again, spec, tree)).Or(t)
+			testproc.Same(t, cmp.Diff(want, instances(t, again)))
 		})
 	}
 }
@@ -179,9 +161,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if err := d.Destroy(ctx, "cn1", guestB); !errors.As(err, &fault) {
 		t.Errorf("Destroy of an unmanaged guest: %v", err)
 	}
-	if err := d.Destroy(ctx, "cn1", "../x"); err != nil {
-		t.Errorf("Destroy of what cannot be: %v", err)
-	}
+	testproc.NoErrorf(t, d.Destroy(ctx, "cn1", "../x"), "Destroy of what cannot be")
 	if got := instances(t, d); len(got) != 0 {
 		t.Errorf("something is left: %v", got)
 	}
@@ -189,9 +169,7 @@ func TestWhatIsRefused(t *testing.T) {
 		raw string
 		is  error
 	}{{shaped("flat", ""), plugins.ErrUnsupported}, {shaped("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
-		if _, err := configured(t, c.raw).Instances(ctx, "cn1"); !errors.Is(err, c.is) {
-			t.Errorf("%s: %v", c.raw, err)
-		}
+		testproc.Try(configured(t, c.raw).Instances(ctx, "cn1")).ErrorIs(t, c.is, "%s: %v", c.raw)
 	}
 	if _, err := d.Instances(ctx, "cn9"); err == nil {
 		t.Error("a node that is not configured: no error")
@@ -204,9 +182,7 @@ func TestInstancesAreGuests(t *testing.T) {
 	flatly := managed("flat", "{}")
 	tree := reported(t, flatly)
 	d := process(t, flatly, dir)
-	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2, "VGPU": 1, "DISK_GB": 3}), tree); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2, "VGPU": 1, "DISK_GB": 3}), tree)).Or(t)
 	for shape, want := range map[string][]string{
 		"flat":          {"a: 1 VGPU on cn1", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
 		"vgpu-children": {"a: 1 VGPU on cn1_gpu_0", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
@@ -237,14 +213,10 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 		spec.UUID = uuid
 		if uuid == guestA {
 			spec.Allocations[rootUUID]["VGPU"] = 1
-			if err := d.Destroy(ctx, "cn1", "00000000-0000-0000-0000-000000000001"); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, d.Destroy(ctx, "cn1", "00000000-0000-0000-0000-000000000001"))
 			delete(at, "00000000-0000-0000-0000-000000000001")
 		}
-		if _, err := d.Spawn(ctx, "cn1", spec, tree); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(d.Spawn(ctx, "cn1", spec, tree)).Or(t)
 		at[uuid] = providertree.ConsumerAllocations{Resources: spec.Allocations}
 	}
 	var err error
@@ -260,22 +232,15 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 		case "vgpu-children":
 			want[1], want[3] = "0: 3 VCPU on cn1", "a: 3 VCPU on cn1"
 		}
-		if diff := cmp.Diff(want, held(tree, at)); diff != "" {
-			t.Errorf("%s: %s", shape, diff)
-		}
-		guests, err := d.Guests(ctx, tree, "cn1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Samef(t, cmp.Diff(want, held(tree, at)), "%s", shape)
+		guests := testproc.Try(d.Guests(ctx, tree, "cn1")).Or(t)
 		listed := providertree.Allocations{}
 		for _, g := range guests {
 			if g.UUID != guestB {
 				listed[g.UUID] = providertree.ConsumerAllocations{Resources: g.Resources}
 			}
 		}
-		if diff := cmp.Diff(want, held(tree, listed)); diff != "" {
-			t.Errorf("guests, %s: %s", shape, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, held(tree, listed)), "guests, %s", shape)
 	}
 }
 
@@ -307,27 +272,19 @@ func TestWatchInstances(t *testing.T) {
 		expect := func(what string, want ...string) {
 			t.Helper()
 			time.Sleep(2 * pollInterval)
-			if diff := cmp.Diff(want, told()); diff != "" {
-				t.Errorf("%s: %s", what, diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, told()), "%s", what)
 		}
 		expect("nothing happens")
-		if _, err := d.Spawn(ctx, "cn1", wanted(nil), tree); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(d.Spawn(ctx, "cn1", wanted(nil), tree)).Or(t)
 		if len(told()) == 0 {
 			t.Error("a Spawn is reported only at the next look")
 		}
 		other := process(t, raw, dir)
-		if _, err := other.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, true); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(other.SetPower(ctx, "cn1", guestA, plugins.PowerShutdown, true)).Or(t)
 		expect("another process switches it off", "cn1 "+guestA)
 		configureIn(t, d, managed("flat", `{"crash":["web"]}`), dir)
 		expect("it is off")
-		if _, err := d.SetPower(ctx, "cn1", guestA, plugins.PowerRunning, true); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(d.SetPower(ctx, "cn1", guestA, plugins.PowerRunning, true)).Or(t)
 		time.Sleep(pollInterval)
 		if len(told()) == 0 {
 			t.Error("a crash is not reported")
@@ -337,14 +294,10 @@ func TestWatchInstances(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, "machines", guestA+".json"), "{")
 		expect("a file cannot be read")
-		if err := os.Remove(filepath.Join(dir, "machines", guestA+".json")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Remove(filepath.Join(dir, "machines", guestA+".json")))
 		expect("an operator removes it", "cn1 "+guestA)
 		cancel()
-		if err := <-watching; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-watching)
 	})
 }
 
@@ -352,14 +305,10 @@ func TestWatchInstances(t *testing.T) {
 func TestAListIsAllOrAnError(t *testing.T) {
 	dir := t.TempDir()
 	d := process(t, managed("flat", "{}"), dir)
-	if _, err := d.Spawn(context.Background(), "cn1", wanted(nil), reported(t, managed("flat", "{}"))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.Spawn(context.Background(), "cn1", wanted(nil), reported(t, managed("flat", "{}")))).Or(t)
 	write(t, filepath.Join(dir, "machines", share+".json"), "{}")
 	write(t, filepath.Join(dir, "machines", ".tmp-x.json"), "half of")
-	if _, err := d.Instances(context.Background(), "cn1"); err == nil || !strings.Contains(err.Error(), share) {
-		t.Error(err)
-	}
+	testproc.Try(d.Instances(context.Background(), "cn1")).ErrorHas(t, share, "%v")
 	if _, err := d.Guests(context.Background(), reported(t, managed("flat", "{}")), "cn1"); err == nil {
 		t.Error("guests: no error")
 	}
@@ -367,17 +316,11 @@ func TestAListIsAllOrAnError(t *testing.T) {
 
 func configureIn(t *testing.T, d *Driver, raw, dir string) {
 	t.Helper()
-	if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{StateDir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{StateDir: dir}))
 }
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 }

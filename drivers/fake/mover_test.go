@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // filesOf reads the files of an instance on another host.
@@ -26,9 +27,7 @@ func (f *filesOf) ReadFile(ctx context.Context, name string, offset int64, each 
 func disk(t *testing.T, d *Driver) string {
 	t.Helper()
 	text := ""
-	if err := d.ReadFile(t.Context(), "cn1", guestA, diskFile, 0, func(_ int64, data []byte) error { text += string(data); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.ReadFile(t.Context(), "cn1", guestA, diskFile, 0, func(_ int64, data []byte) error { text += string(data); return nil }))
 	return text
 }
 
@@ -45,18 +44,13 @@ func TestInstancesMove(t *testing.T) {
 			raw := managed("flat", storage)
 			from, to := process(t, raw, t.TempDir()), process(t, raw, t.TempDir())
 			tree, spec := reported(t, raw), wanted(map[string]int64{"VCPU": 2})
-			if _, err := from.Spawn(ctx, "cn1", spec, tree); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(from.Spawn(ctx, "cn1", spec, tree)).Or(t)
 			source := &filesOf{Driver: from}
 			var fault *plugins.InstanceFault
 			if err := source.ReadFile(ctx, diskFile, 0, nil); !errors.As(err, &fault) {
 				t.Errorf("reading the disk of a machine that runs: %v", err)
 			}
-			offer, err := from.Depart(ctx, "cn1", guestA)
-			if err != nil {
-				t.Fatal(err)
-			}
+			offer := testproc.Try(from.Depart(ctx, "cn1", guestA)).Or(t)
 			before := disk(t, from)
 			source.reads = 0
 			for range 2 {
@@ -91,45 +85,29 @@ func TestSharedDisksStayWhileAnotherHostHasThem(t *testing.T) {
 		{"cn2", func(n string) error { return s.release(guestA, n) }, false},
 		{"cn2", func(n string) error { return s.release(guestA, n) }, false},
 	} {
-		if err := step.do(step.node); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, step.do(step.node))
 		text, err := os.ReadFile(s.disk(guestA))
 		if (err == nil) != step.left || step.left && string(text) != "made here" {
 			t.Fatalf("after a step of %s: %q, %v", step.node, text, err)
 		}
 	}
 	// An evacuation: the lost host's disk is used, and stays when that host is back and leaves.
-	if err := s.put(guestA, "cn7", "made on the lost host"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.put(guestA, "cn7", "made on the lost host"))
 	d := process(t, raw, t.TempDir())
-	if _, err := d.Arrive(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw), plugins.Arrival{Node: "cn7", Evacuation: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.release(guestA, "cn7"); err != nil {
-		t.Fatal(err)
-	}
-	if got := disk(t, d); got != "made on the lost host" {
-		t.Errorf("got %q", got)
-	}
+	testproc.Try(d.Arrive(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw), plugins.Arrival{Node: "cn7", Evacuation: true})).Or(t)
+	testproc.Check(t, s.release(guestA, "cn7"))
+	testproc.Equal(t, disk(t, d), "made on the lost host", "got %q")
 	nothingLeft := func() {
 		t.Helper()
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
 	}
-	if err := d.Leave(ctx, "cn1", guestA); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Leave(ctx, "cn1", guestA))
 	nothingLeft()
 	// What is destroyed is gone, though a host that was lost still has its claim.
-	if _, err := d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw)); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.put(guestA, "cn7", ""), d.Destroy(ctx, "cn1", guestA)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw))).Or(t)
+	testproc.Check(t, errors.Join(s.put(guestA, "cn7", ""), d.Destroy(ctx, "cn1", guestA)))
 	nothingLeft()
 }
 
@@ -137,13 +115,8 @@ func TestNothingIsLeftOfWhatCannotArrive(t *testing.T) {
 	ctx, raw := t.Context(), managed("flat", `{"max_disk":5}`)
 	from, to := process(t, managed("flat", "{}"), t.TempDir()), process(t, raw, t.TempDir())
 	tree, spec := reported(t, raw), wanted(map[string]int64{"VCPU": 2})
-	if _, err := from.Spawn(ctx, "cn1", spec, tree); err != nil {
-		t.Fatal(err)
-	}
-	offer, err := from.Depart(ctx, "cn1", guestA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(from.Spawn(ctx, "cn1", spec, tree)).Or(t)
+	offer := testproc.Try(from.Depart(ctx, "cn1", guestA)).Or(t)
 	var fault *plugins.InstanceFault
 	for _, arrival := range []plugins.Arrival{
 		{Node: "cn1", Offer: offer, Files: &filesOf{Driver: from}},
@@ -161,7 +134,5 @@ func TestNothingIsLeftOfWhatCannotArrive(t *testing.T) {
 		t.Errorf("the source has %v", got)
 	}
 	_, gone := to.Depart(ctx, "cn1", guestA)
-	if !errors.Is(gone, plugins.ErrInstanceNotFound) {
-		t.Errorf("Depart of what is not there: %v", gone)
-	}
+	testproc.ErrorIs(t, gone, plugins.ErrInstanceNotFound, "Depart of what is not there: %v")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -71,9 +72,7 @@ func TestShapesOfANewNode(t *testing.T) {
 			"cn1 DISK_GB ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT"},
 	} {
 		tree := reported(t, shaped(shape, ""))
-		if diff := cmp.Diff(want, outline(tree)); diff != "" {
-			t.Errorf("%s: %s", shape, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, outline(tree)), "%s", shape)
 		total := map[string]int64{}
 		for p := range tree.All() {
 			for class, inv := range p.Inventories {
@@ -131,15 +130,10 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 					if shape == "flat" && from == "flat" {
 						continue // it is the first
 					}
-					after, err := reshape(t, configured(t, shaped(shape, "")), tree, at)
-					if err != nil {
-						t.Fatal(err)
-					}
+					after := testproc.Try(reshape(t, configured(t, shaped(shape, "")), tree, at)).Or(t)
 					at = after
 				}
-				if diff := cmp.Diff(sums(before), sums(at)); diff != "" {
-					t.Errorf("sums: %s", diff)
-				}
+				testproc.Samef(t, cmp.Diff(sums(before), sums(at)), "sums")
 				if at[guestA].Resources[share]["DISK_GB"] != 5 || at[guestB].Resources[foreign]["VGPU"] != 1 {
 					t.Errorf("what is elsewhere was touched: %v", held(tree, at))
 				}
@@ -167,14 +161,9 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
 	tree := reported(t, shaped("flat", ""))
 	d := configured(t, shaped("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
-	after, err := reshape(t, d, tree, consumers(map[string]providertree.ProviderResources{
-		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"}, held(tree, after)); diff != "" {
-		t.Error(diff)
-	}
+	after := testproc.Try(reshape(t, d, tree, consumers(map[string]providertree.ProviderResources{
+		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))).Or(t)
+	testproc.Same(t, cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"}, held(tree, after)))
 }
 
 func TestAClassIsRenamed(t *testing.T) {
@@ -188,17 +177,10 @@ func TestAClassIsRenamed(t *testing.T) {
 		{"vgpu-children", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_0"}},
 	} {
 		d := configured(t, `{"shape":"`+c.shape+`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":8}}}]}`)
-		if diff := cmp.Diff(map[string]string{"CUSTOM_GPU": "VGPU"}, d.ClassRenames()); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_GPU": "VGPU"}, d.ClassRenames()))
 		after := tree.Clone()
-		got, err := reshape(t, d, after, before)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c.want, held(after, got)); diff != "" {
-			t.Error(diff)
-		}
+		got := testproc.Try(reshape(t, d, after, before)).Or(t)
+		testproc.Same(t, cmp.Diff(c.want, held(after, got)))
 		if out := strings.Join(outline(after), "\n"); strings.Contains(out, "CUSTOM_GPU") || !strings.Contains(out, "VGPU") {
 			t.Errorf("tree:\n%s", out)
 		}
@@ -243,16 +225,12 @@ func TestFaultsOfAReshape(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			tree := reported(t, shaped("flat", ""))
 			good, err := reshape(t, configured(t, shaped("vgpu-children", "")), tree.Clone(), consumers(before))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			got, err := reshape(t, configured(t, shaped("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree, consumers(before))
 			var failed *plugins.ReshapeFailed
 			switch {
 			case how == again:
-				if !errors.Is(err, plugins.ErrReshapeNeeded) {
-					t.Errorf("%v", err)
-				}
+				testproc.ErrorIs(t, err, plugins.ErrReshapeNeeded, "%v")
 			case how == fail:
 				if !errors.As(err, &failed) || len(failed.Violations) != 2 {
 					t.Errorf("%v", err)
@@ -265,9 +243,7 @@ func TestFaultsOfAReshape(t *testing.T) {
 		})
 	}
 	sane := reported(t, shaped("flat", `"faults":{"reshape":"lose"},`)) // only a reshape is spoiled
-	if diff := cmp.Diff(outline(reported(t, shaped("flat", ""))), outline(sane)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(outline(reported(t, shaped("flat", ""))), outline(sane)))
 }
 
 // TestReshapesAskedForAtTheWrongTime: one release asks for none although the tree is another one,
@@ -275,9 +251,7 @@ func TestFaultsOfAReshape(t *testing.T) {
 func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 	children := reported(t, shaped("vgpu-children", ""))
 	tree := children.Clone()
-	if _, err := configured(t, shaped("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(configured(t, shaped("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil)).Or(t)
 	if _, there := tree.Inventory(rootUUID, "VGPU"); !there || tree.Len() != children.Len() {
 		t.Errorf("VGPU is on the root: %t, with %d of %d providers", there, tree.Len(), children.Len())
 	}

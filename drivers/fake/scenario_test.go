@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const play = `
@@ -52,9 +53,7 @@ func rewrite(t *testing.T, path, content string, ago time.Duration) {
 	t.Helper()
 	write(t, path, content)
 	began := time.Now().Add(-ago)
-	if err := os.Chtimes(path, began, began); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chtimes(path, began, began))
 }
 
 func TestAScenarioGoesOnWithTime(t *testing.T) {
@@ -67,9 +66,7 @@ func TestAScenarioGoesOnWithTime(t *testing.T) {
 		} {
 			d, tree := played(t, path, play, ago), newTree(t, "cn1")
 			update(t, d, tree, "cn1")
-			if diff := cmp.Diff(want, outline(tree)); diff != "" {
-				t.Errorf("after %v: %s", ago, diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, outline(tree)), "after %v", ago)
 			if inv, ok := tree.Inventory(rootUUID, "VGPU"); ok && (inv.Total == 8) != (ago > 0) {
 				t.Errorf("after %v: %v", ago, inv)
 			}
@@ -111,33 +108,23 @@ func TestAScenarioIsFollowed(t *testing.T) {
 		for _, wrong := range []string{"", "nodes = [{ name =", `nodez = 1`} {
 			rewrite(t, path, wrong, time.Second)
 			step("it cannot be read", 5*time.Second, 0)
-			if err := d.Health(ctx); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%q: health: %v", wrong, err)
-			}
+			testproc.ErrorHas(t, d.Health(ctx), path, "%q: health: %v", wrong)
 			if nodes, err := d.AvailableNodes(ctx); err != nil || len(nodes) != 1 || nodes[0].Name != "cn2" {
 				t.Error(nodes, err)
 			}
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Remove(path))
 		step("it is gone", 2*time.Second, 0)
-		if err := d.Health(ctx); !errors.Is(err, os.ErrNotExist) {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, d.Health(ctx), os.ErrNotExist, "%v")
 		rewrite(t, path, `nodes = [{ name = "cn3" }]
 			warnings = { "gpu-clock" = "it is slow" }`, 0)
 		step("it is back", 2*time.Second, 1)
-		if err := d.Health(ctx); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, d.Health(ctx))
 		if got := d.Warnings(); len(got) != 1 || got[0].Name != "gpu-clock" {
 			t.Errorf("warnings: %v", got)
 		}
 		cancel()
-		if err := <-watching; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-watching)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // release is the driver at a shape, on a machine that has something of everything.
@@ -34,22 +35,16 @@ var outlines = map[int][]string{
 func TestLayoutVersionsOfANewNode(t *testing.T) {
 	for version, want := range outlines {
 		raw := release(version, "")
-		if got := configured(t, raw).LayoutVersion(); got != version {
-			t.Errorf("version %d, want %d", got, version)
-		}
+		testproc.Equal(t, configured(t, raw).LayoutVersion(), version, "version %d")
 		tree := reported(t, raw)
-		if diff := cmp.Diff(want, outline(tree)); diff != "" {
-			t.Errorf("shape %d: %s", version, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, outline(tree)), "shape %d", version)
 		again := tree.Clone()
 		update(t, configured(t, raw), again, "cn1")
 		if !again.Equal(tree) {
 			t.Errorf("shape %d: called with its own result it changes something", version)
 		}
 	}
-	if got := configured(t, `{}`).LayoutVersion(); got != 0 {
-		t.Errorf("without the key: %d", got)
-	}
+	testproc.Equal(t, configured(t, `{}`).LayoutVersion(), 0, "without the key: %d")
 }
 
 // inUse are guests on a flat node, with something elsewhere too.
@@ -68,30 +63,21 @@ func TestThreeShapesBehind(t *testing.T) {
 			d := configured(t, release(4, `"guests":{"`+guestA+`":"gpu_1"},`))
 			tree, at := reported(t, release(1, "")), inUse()
 			for step := from; step < 4; step++ {
-				after, err := d.Reshape(context.Background(), tree, "cn1", step, at)
-				if err != nil {
-					t.Fatal(err)
-				}
+				after := testproc.Try(d.Reshape(context.Background(), tree, "cn1", step, at)).Or(t)
 				renames := map[string]string(nil)
 				if step == 3 {
 					renames = map[string]string{"CUSTOM_FPGA": "FPGA"}
 				}
-				if diff := cmp.Diff(renames, d.ClassRenames()); diff != "" {
-					t.Errorf("step %d declares %s", step, diff)
-				}
+				testproc.Samef(t, cmp.Diff(renames, d.ClassRenames()), "step %d declares", step)
 				at = after
 				want := outlines[max(step+1, 1)]
-				if diff := cmp.Diff(want, outline(tree)); diff != "" {
-					t.Errorf("after step %d: %s", step, diff)
-				}
+				testproc.Samef(t, cmp.Diff(want, outline(tree)), "after step %d", step)
 			}
 			want := []string{
 				"a: 1 DISK_GB on cn1", "a: 1 FPGA on cn1", "a: 2 MEMORY_MB on cn1_numa_0", "a: 2 VGPU on cn1_gpu_1", "a: 3 VCPU on cn1_numa_1", "a: 5 DISK_GB on c",
 				"b: 1 CUSTOM_FPGA on 9", "b: 1 VGPU on 9", "b: 1 VGPU on cn1_gpu_0", "b: 4 VCPU on cn1_numa_0",
 			}
-			if diff := cmp.Diff(want, held(tree, at)); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(want, held(tree, at)))
 			before := tree.Clone()
 			if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", at); err != nil {
 				t.Error(err)
@@ -113,10 +99,7 @@ func TestStepsAreIdempotent(t *testing.T) {
 		if has > 0 {
 			tree, at = reported(t, release(1, "")), inUse()
 			for step := 1; step < has; step++ {
-				after, err := release4.Reshape(context.Background(), tree, "cn1", step, at)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				after := testproc.Try(release4.Reshape(context.Background(), tree, "cn1", step, at)).Or(rt)
 				at = after
 			}
 		}
@@ -127,18 +110,13 @@ func TestStepsAreIdempotent(t *testing.T) {
 				most = has - 1
 			}
 			from := rapid.IntRange(0, most).Draw(rt, "from")
-			after, err := release4.Reshape(context.Background(), tree, "cn1", from, at)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			after := testproc.Try(release4.Reshape(context.Background(), tree, "cn1", from, at)).Or(rt)
 			at = after
 		}
 		if !tree.Equal(wasTree) {
 			rt.Errorf("the tree changed: %s", cmp.Diff(outline(wasTree), outline(tree)))
 		}
-		if diff := cmp.Diff(was, at); diff != "" {
-			rt.Errorf("allocations changed: %s", diff)
-		}
+		testproc.Samef(rt, cmp.Diff(was, at), "allocations changed")
 	})
 }
 
@@ -153,16 +131,11 @@ func TestAllStepsAtOnce(t *testing.T) {
 			}
 		}
 		d := configured(t, release(4, ""))
-		got, err := reshape(t, d, tree, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testproc.Try(reshape(t, d, tree, at)).Or(t)
 		if !tree.Equal(reported(t, release(4, ""))) {
 			t.Errorf("from shape %d: %v", has, outline(tree))
 		}
-		if diff := cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, d.ClassRenames()); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, d.ClassRenames()))
 		renames := plugins.ClassRenames(d.ClassRenames())
 		for consumer, c := range inUse() {
 			if diff := cmp.Diff(renames.Totals(c.Totals()), renames.Totals(got[consumer].Totals())); diff != "" {

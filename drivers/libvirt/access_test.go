@@ -21,15 +21,11 @@ func TestDirectoriesThatAreClosedToQEMU(t *testing.T) {
 	h := testhost.Sample()
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Chmod(p, 0o755))
 	}
 	state, images, guests := filepath.Join(dir, "state"), filepath.Join(dir, "state", "images"), filepath.Join(dir, "guests")
 	for _, d := range []string{state, images, guests} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Mkdir(d, 0o755))
 	}
 	d := newDaemon(t, h)
 	d.caps = strings.Replace(d.caps, "</cpu>", "</cpu><secmodel><model>dac</model><baselabel type='kvm'>+64055:+64055</baselabel></secmodel>", 1)
@@ -44,18 +40,12 @@ func TestDirectoriesThatAreClosedToQEMU(t *testing.T) {
 	}
 	for closed, name := range map[string]string{state: "images-path", guests: "instances-path"} {
 		r.mustPass(tree)
-		if got := warned(name); got != "" {
-			t.Errorf("warned of directories that are open: %s", got)
-		}
-		if err := os.Chmod(closed, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Equal(t, warned(name), "", "warned of directories that are open: %s")
+		testproc.Check(t, os.Chmod(closed, 0o750))
 		r.mustPass(tree)
 		if got := warned(name); !strings.Contains(got, "cannot enter "+closed+" (mode 0750") || !strings.Contains(got, "chmod o+x "+closed) {
 			t.Errorf("%s: %q", name, got)
 		}
-		if err := os.Chmod(closed, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Chmod(closed, 0o755))
 	}
 }

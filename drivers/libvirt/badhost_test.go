@@ -47,9 +47,7 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 			tree := newTree(t)
 			r.mustPass(tree)
 			good := tree.Clone()
-			if err := b.Apply(testhost.Tree(r.chroot)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, b.Apply(testhost.Tree(r.chroot)))
 			for turn := range 2 {
 				err := r.refused(tree)
 				if err == nil {
@@ -65,9 +63,7 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 				}
 			}
 			remove(t, r.chroot, "sys", "proc")
-			if _, err := h.Sysfs(r.chroot); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(h.Sysfs(r.chroot)).Or(t)
 			if r.mustPass(tree); !tree.Equal(good) {
 				t.Errorf("afterwards it is another tree: %+v", providertree.Diff(good, tree))
 			}
@@ -148,9 +144,7 @@ func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	d.noCaps = errors.New("the emulator crashed")
 	r := newRig(t, h, d.open, nil)
 	tree := newTree(t)
-	if _, err := tree.SetInventory(nodeUUID, "MEM_ENCRYPTION_CONTEXT", inv(410, 0, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetInventory(nodeUUID, "MEM_ENCRYPTION_CONTEXT", inv(410, 0, 1))).Or(t)
 	if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "the emulator crashed") {
 		t.Errorf("%v, want NotReady with the cause", err)
 	}
@@ -201,9 +195,7 @@ func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 			r := newRig(t, h, newDaemon(t, h).open, nil)
 			tree := newTree(t)
 			r.mustPass(tree)
-			if err := r.configure(tc.config); err != nil {
-				t.Fatalf("Configure must not depend on the host: %v", err)
-			}
+			testproc.Checkf(t, r.configure(tc.config), "Configure must not depend on the host")
 			if tc.key != "" {
 				err := r.refused(tree)
 				var wrong *plugins.ConfigError
@@ -247,9 +239,7 @@ func TestFailedReshapeLeavesTheTreeUnchanged(t *testing.T) {
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)
 	r.mustPass(tree)
-	if err := r.configure(map[string]any{"numa": "nested"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"numa": "nested"}))
 	if err := r.refused(tree); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Fatalf("%v", err)
 	}

@@ -22,19 +22,14 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, raw := range []string{"", "{}"} {
-		got, err := parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testproc.Try(parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})).Or(t)
 		want := config{
 			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
 			NUMA: "flat", Unplaced: "refuse", PowerConfig: selection.PowerConfig{Strategy: "cpu_state", Low: "powersave", High: "performance"},
 			TraitConfig: inventory.TraitConfig{Service: "keep", More: "keep"},
 			Chroot:      "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
 		}
-		if err := want.parse(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, want.parse())
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%q:\n%+v\nwant\n%+v", raw, got, want)
 		}
@@ -111,9 +106,7 @@ func TestAllConfigMistakesAreReported(t *testing.T) {
 		"reserved_huge_pages[0].count", "reserved_huge_pages[2].node", "enabled_mdev_types[0]", `mdev_types."a".mdev_class`, `mdev_types."b"`,
 		"pci_device_spec[0].vendor_id", "pci_device_spec[1].product_id", "pmem_namespaces[0]", "num_memory_encrypted_guests", "instances.virt_type", "compute_capabilities",
 	}
-	if diff := cmp.Diff(want, keys); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, keys))
 }
 
 // The schema and the struct name the same keys, and the same defaults.
@@ -126,16 +119,11 @@ func TestSchemaMatchesTheConfiguration(t *testing.T) {
 			Default     any
 		}
 	}
-	if err := json.Unmarshal(newDriver(nil).ConfigSchema(), &s); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(newDriver(nil).ConfigSchema(), &s))
 	if s.AdditionalProperties == nil || *s.AdditionalProperties {
 		t.Error("the schema lets unknown keys pass")
 	}
-	cfg, err := parseConfig(nil, plugins.HostInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testproc.Try(parseConfig(nil, plugins.HostInfo{})).Or(t)
 	var keys []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		key := field.Tag.Get("json")
@@ -148,10 +136,7 @@ func TestSchemaMatchesTheConfiguration(t *testing.T) {
 			t.Errorf("the schema does not describe %s", key)
 			continue
 		}
-		want, err := json.Marshal(reflect.ValueOf(cfg).FieldByIndex(field.Index).Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testproc.Try(json.Marshal(reflect.ValueOf(cfg).FieldByIndex(field.Index).Interface())).Or(t)
 		if got, _ := json.Marshal(p.Default); string(got) != string(want) && (p.Default != nil || string(want) != `""` && string(want) != "null") {
 			t.Errorf("default of %s is %s in the schema, %s in truth", key, got, want)
 		}

@@ -35,14 +35,10 @@ func TestRealConformance(t *testing.T) {
 	t.Run("test driver", func(t *testing.T) {
 		testproc.Parallel(t, testproc.Light)
 		h, dir := testhost.Sample(), scratch(t)
-		if _, err := h.Sysfs(dir); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(h.Sysfs(dir)).Or(t)
 		file := filepath.Join(dir, "node.xml")
 		guest := testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1}
-		if err := os.WriteFile(file, []byte(h.NodeXML(guest)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(guest)), 0o600))
 		conform(t, path, nil, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
 	})
 	t.Run("daemon", func(t *testing.T) {
@@ -83,9 +79,7 @@ func conform(t *testing.T, path string, former, config map[string]any, more ...s
 	if former != nil && err == nil {
 		options.Former, err = json.Marshal(former)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	said := map[string]drivertest.Result{}
 	options.Each = func(r drivertest.Result) { said[r.ID] = r }
 	drivertest.Run(t, options)

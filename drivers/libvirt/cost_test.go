@@ -47,9 +47,7 @@ func TestCallsOfAPass(t *testing.T) {
 	var before asked
 	step := func(what string, want asked) {
 		t.Helper()
-		if _, err := r.pass(tree); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(r.pass(tree)).Or(t)
 		now := d.asked()
 		diff(t, what, want, asked{now.Lists - before.Lists, now.Domains - before.Domains, now.Devices - before.Devices, now.Expansions - before.Expansions})
 		before = now
@@ -62,9 +60,7 @@ func TestCallsOfAPass(t *testing.T) {
 	step("one came", asked{1, 1, 0, 0})
 	d.domains = d.domains[:guests]
 	step("it went", asked{1, 0, 0, 0})
-	if err := r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222"}, "reserved_host_memory_mb": 1024}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222"}, "reserved_host_memory_mb": 1024}))
 	step("the configuration changed", asked{1, 0, 1, 0})
 	write(t, r.chroot, "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/mdev_supported_types/nvidia-222/available_instances", "3\n")
 	step("the kernel says something else of a device", asked{1, 0, 1, 0})
@@ -89,9 +85,7 @@ func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 	most := 0
 	for pass := range 2 * lookAgain {
 		dumps := d.dumps
-		if _, err := r.pass(tree); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(r.pass(tree)).Or(t)
 		if pass > 0 {
 			most = max(most, d.dumps-dumps)
 		}
@@ -123,9 +117,7 @@ func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	close(hang)
 	for range 5 {
-		if _, err := r.Guests(t.Context(), tree, nodeName); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(r.Guests(t.Context(), tree, nodeName)).Or(t)
 	}
 	r.mustPass(tree)
 }
@@ -133,14 +125,9 @@ func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 // filesOf is how many files and directories of the host are read in a pass.
 func filesOf(t testing.TB, chroot string, types func(string) bool) int {
 	t.Helper()
-	reader, err := discovery.Open(chroot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := testproc.Try(discovery.Open(chroot)).Or(t)
 	defer func() { _ = reader.Close() }()
-	if _, err := reader.Read(types); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(reader.Read(types)).Or(t)
 	return reader.Files()
 }
 
@@ -175,9 +162,7 @@ func TestFilesOfAPass(t *testing.T) {
 		perCPU, perDevice, of int
 	}{{small, 6, 12, 100}, {big, 6, 12, 300}} {
 		dir := scratch(t)
-		if _, err := tc.host.Sysfs(dir); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(tc.host.Sysfs(dir)).Or(t)
 		files := filesOf(t, dir, func(id string) bool { return id == "nvidia-222" })
 		t.Logf("%d CPUs, %d devices: %d files", len(tc.host.CPUs), len(tc.host.Devices), files)
 		if bound := tc.perCPU*len(tc.host.CPUs) + tc.perDevice*len(tc.host.Devices) + tc.of; files > bound {
@@ -196,9 +181,7 @@ func BenchmarkPass(b *testing.B) {
 		b.Run(fmt.Sprintf("devices=%d/guests=%d/%s", bc.devices, bc.guests, bc.numa), func(b *testing.B) {
 			h := large(bc.devices)
 			chroot := scratch(b)
-			if _, err := h.Sysfs(chroot); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(h.Sysfs(chroot)).Or(b)
 			d := &daemon{
 				kind: "QEMU", caps: h.Capabilities("x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...), devices: h.NodeDevices(), domains: many(bc.guests),
 				node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()},
@@ -219,22 +202,12 @@ func benchmarkPass(b *testing.B, driver *Driver, config map[string]any) {
 	if err == nil {
 		err = driver.Configure(b.Context(), raw, plugins.HostInfo{Name: nodeName})
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := driver.Shutdown(context.Background()); err != nil {
-			b.Error(err)
-		}
-	}()
+	testproc.Check(b, err)
+	defer func() { testproc.NoError(b, driver.Shutdown(context.Background())) }()
 	var tree providertree.Tree
-	if err := tree.AddRoot(nodeUUID, nodeName); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, tree.AddRoot(nodeUUID, nodeName))
 	pass := func() {
-		if _, err := driver.UpdateProviderTree(b.Context(), &tree, nodeName, nil); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(driver.UpdateProviderTree(b.Context(), &tree, nodeName, nil)).Or(b)
 	}
 	pass()
 	b.ReportAllocs()

@@ -70,9 +70,7 @@ func TestManagedCPUsCountOfflineToo(t *testing.T) {
 				return
 			}
 			without := maps.Clone(before)
-			if err := r.configure(without); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, r.configure(without))
 			var wrong *plugins.ConfigError
 			if _, err := r.pass(newTree(t)); !errors.As(err, &wrong) || wrong.Key != "cpu_dedicated_set" {
 				t.Errorf("without power management: %v", err)
@@ -94,9 +92,7 @@ func TestPowerIsNoChangeOfTheHost(t *testing.T) {
 	want, seen := tree.Clone(), r.onlineCPUs()
 	turn := func(cpu int, on bool) {
 		t.Helper()
-		if err := h.Switch(kernel, cpu, on); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, h.Switch(kernel, cpu, on))
 		d.node.CPUs, d.cpuMap, d.caps = uint(len(h.OnlineCPUs())), cpuMap(h), h.Capabilities("i686", "x86_64")
 	}
 	for _, cpu := range []int{4, 5, 6, 7, 12, 13, 14, 15, 2, 10} {
@@ -137,9 +133,7 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 	}
 	governor := func(cpu int, name string) {
 		t.Helper()
-		if err := kernel.Write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu), name+"\n"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, kernel.Write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu), name+"\n"))
 	}
 	warning := func(name string) string {
 		for _, w := range r.Warnings() {
@@ -154,18 +148,12 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 	refused("the same governor strategy")
 	governor(2, "performance")
 	r.mustPass(tree)
-	if text := warning("cpu-power-cpu0"); !strings.Contains(text, "not eligible for state management") {
-		t.Errorf("%q", text)
-	}
+	testproc.Contains(t, warning("cpu-power-cpu0"), "not eligible for state management", "%q")
 	governor(2, "powersave") // later it is the operator's affair, as with Nova
 	r.mustPass(tree)
-	if err := r.configure(map[string]any{"cpu_dedicated_set": "0,2-7", "cpu_power_management": true, "cpu_power_management_strategy": "governor", "instances": map[string]any{}}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"cpu_dedicated_set": "0,2-7", "cpu_power_management": true, "cpu_power_management_strategy": "governor", "instances": map[string]any{}}))
 	refused("need to be online before modifying the governor strategy; CPUs 3 are offline: bring them online (chcpu -e 3)")
-	if err := h.Switch(kernel, 3, true); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, h.Switch(kernel, 3, true))
 	r.mustPass(tree)
 	if text := warning("cpu-power"); !strings.Contains(text, "CPUs 3,5-7 are not switched") || !strings.Contains(text, "cpu3/cpufreq/scaling_governor") {
 		t.Errorf("%q", text)
@@ -178,21 +166,15 @@ func TestUnknownCores(t *testing.T) {
 	h := asleep(testhost.Sample(), 2, 3, 10)
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_dedicated_set": "2-3,10-11", "cpu_power_management": true})
 	cfg, _, err := r.current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for _, want := range [][]int{{2, 3, 10}, {2, 10}} {
 		unknown, err := r.unseenCPUs(cfg)
 		if err != nil || !slices.Equal(unknown, want) {
 			t.Errorf("%v, %v, want %v", unknown, err, want)
 		}
-		if err := h.Switch(testhost.Tree(r.chroot), 3, true); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, h.Switch(testhost.Tree(r.chroot), 3, true))
 	}
-	if err := h.Switch(testhost.Tree(r.chroot), 3, false); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, h.Switch(testhost.Tree(r.chroot), 3, false))
 	if unknown, err := r.unseenCPUs(cfg); err != nil || !slices.Equal(unknown, []int{2, 10}) {
 		t.Errorf("%v, %v", unknown, err)
 	}

@@ -64,9 +64,7 @@ func TestUnmanagedItemsAreKept(t *testing.T) {
 		second(tree.SetTraits(child, []string{"HW_CPU_X86_3DNOW"})),
 		second(tree.SetAggregates(nodeUUID, []string{child})),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	before, _ := tree.Provider(child)
 	root := r.mustPass(tree)
@@ -119,9 +117,7 @@ func TestRatiosAndReserved(t *testing.T) {
 			r := newRig(t, h, newDaemon(t, h).open, tc.config)
 			tree := newTree(t)
 			if tc.inPlacement != nil {
-				if _, err := tree.SetInventory(nodeUUID, "VCPU", *tc.inPlacement); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(tree.SetInventory(nodeUUID, "VCPU", *tc.inPlacement)).Or(t)
 			}
 			root := r.mustPass(tree)
 			diff(t, "VCPU", tc.vcpu, root.Inventories["VCPU"])
@@ -144,9 +140,7 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 func TestDiskBelowOneGiBHasNoInventory(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := newTree(t)
-	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 5})).Or(t)
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	r.disks.measure = func(string) (discovery.Filesystem, error) { return discovery.Filesystem{Bytes: 1<<30 - 1}, nil }
@@ -166,19 +160,13 @@ func TestTheNodesName(t *testing.T) {
 		d.hostname = tc.libvirt
 		r := newRig(t, h, d.open, nil)
 		raw := fmt.Sprintf(`{"host": %q}`, tc.key)
-		if err := r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: tc.agent}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: tc.agent}))
 		nodes, err := r.AvailableNodes(t.Context())
 		if tc.want == "" {
-			if err == nil || !strings.Contains(err.Error(), "set host") {
-				t.Errorf("%+v: %v %v", tc, nodes, err)
-			}
+			testproc.ErrorHas(t, err, "set host", "%+v: %v %v", tc, nodes)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		diff(t, "nodes", []plugins.Node{{Name: tc.want}}, nodes)
 	}
 }
@@ -188,16 +176,10 @@ func TestWrongNodes(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	tree := newTree(t)
-	if err := tree.AddRoot("3f4e1c2a-0000-4000-8000-000000000009", "other"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot("3f4e1c2a-0000-4000-8000-000000000009", "other"))
+	testproc.Check(t, tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"))
 	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `reports only node "cn1"`} {
-		if _, err := r.UpdateProviderTree(t.Context(), tree, node, nil); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("node %q: %v, want %q", node, err, says)
-		}
+		testproc.Try(r.UpdateProviderTree(t.Context(), tree, node, nil)).ErrorHas(t, says, "node %q: %v", node)
 	}
 }
 
@@ -220,12 +202,8 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 			if !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("UpdateProviderTree: %v, want NotReady with %q", err, tc.says)
 			}
-			if err := r.Health(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("Health: %v, want %q", err, tc.says)
-			}
-			if err := r.Configure(t.Context(), json.RawMessage(`{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"}`), plugins.HostInfo{}); err != nil {
-				t.Fatal(err)
-			}
+			testproc.ErrorHas(t, r.Health(t.Context()), tc.says, "Health: %v")
+			testproc.Check(t, r.Configure(t.Context(), json.RawMessage(`{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"}`), plugins.HostInfo{}))
 			if nodes, err := r.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
 				t.Errorf("AvailableNodes: %v, %v, want NotReady", nodes, err)
 			}
@@ -233,15 +211,9 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 	}
 	t.Run("not configured", func(t *testing.T) {
 		d := newDriver(nil)
-		if _, err := d.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
-			t.Errorf("%v", err)
-		}
-		if err := d.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := d.Health(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(d.AvailableNodes(t.Context())).ErrorIs(t, plugins.ErrNotReady, "%v")
+		testproc.NoError(t, d.Shutdown(t.Context()))
+		testproc.ErrorIs(t, d.Health(t.Context()), plugins.ErrNotReady, "%v")
 	})
 }
 
@@ -322,9 +294,7 @@ func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
 			}
 			*d = *newDaemon(t, h)
 			remove(t, r.chroot, "sys", "proc")
-			if _, err := h.Sysfs(r.chroot); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(h.Sysfs(r.chroot)).Or(t)
 			r.connections.Add(1)
 			r.mustPass(tree)
 			if n := strings.Count(r.log.String(), "resolved"); n != 1 {
@@ -336,17 +306,13 @@ func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
 
 func write(t *testing.T, root, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 }
 
 func remove(t *testing.T, root string, files ...string) {
 	t.Helper()
 	for _, file := range files {
-		if err := os.RemoveAll(filepath.Join(root, file)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.RemoveAll(filepath.Join(root, file)))
 	}
 }
 
@@ -393,9 +359,7 @@ func TestTheCPUIsExpandedOnce(t *testing.T) {
 	tree := newTree(t)
 	r.mustPass(tree)
 	r.mustPass(tree)
-	if d.expands != 1 {
-		t.Errorf("libvirt was asked %d times in four passes", d.expands)
-	}
+	testproc.Equal(t, d.expands, 1, "libvirt was asked %d times in four passes")
 }
 
 func TestTheInstancesDirectory(t *testing.T) {
@@ -403,23 +367,17 @@ func TestTheInstancesDirectory(t *testing.T) {
 	h := testhost.Sample()
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	gone := filepath.Join(r.instances, "not", "mounted")
-	if err := r.configure(map[string]any{"instances_path": gone}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"instances_path": gone}))
 	if _, err := r.pass(newTree(t)); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), gone) || !strings.Contains(err.Error(), "instances_path") {
 		t.Errorf("a configured directory that is missing: %v, want NotReady that names it", err)
 	}
-	if err := os.MkdirAll(gone, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(gone, 0o700))
 	r.mustPass(newTree(t))
 	if !strings.Contains(r.log.String(), gone) {
 		t.Errorf("the directory is not logged: %s", r.log)
 	}
 	raw := fmt.Sprintf(`{"chroot": %q}`, r.chroot)
-	if err := r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Configure(t.Context(), json.RawMessage(raw), plugins.HostInfo{Name: nodeName}))
 	root := r.mustPass(newTree(t))
 	if root.Inventories["DISK_GB"].Total == 0 {
 		t.Errorf("no disk by default: %+v", root.Inventories)
@@ -441,18 +399,14 @@ func TestHangingFileSystemIsNotReady(t *testing.T) {
 				t.Errorf("%v, want NotReady that names it", err)
 			}
 		}
-		if n := measurements.Load(); n != 1 {
-			t.Errorf("%d measurements hang, want 1", n)
-		}
+		testproc.Equal(t, measurements.Load(), 1, "%d measurements hang")
 		close(hang)
 		for range 2 {
 			if disk, err := d.discover(t.Context(), "/nfs"); err != nil || disk.Bytes != 5<<30 {
 				t.Errorf("%+v, %v", disk, err)
 			}
 		}
-		if n := measurements.Load(); n != 2 {
-			t.Errorf("%d measurements, want 2", n)
-		}
+		testproc.Equal(t, measurements.Load(), 2, "%d measurements")
 	})
 }
 
@@ -466,9 +420,7 @@ func TestReloadChangesOnlyWhatChanged(t *testing.T) {
 	tree := newTree(t)
 	r.mustPass(tree)
 	before := tree.Clone()
-	if err := r.configure(map[string]any{"reserved_host_memory_mb": 1024}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"reserved_host_memory_mb": 1024}))
 	root := r.mustPass(tree)
 	changes := providertree.Diff(before, tree)
 	if len(changes.Changed) != 1 || changes.Changed[0].Traits() || root.Inventories["MEMORY_MB"].Reserved != 1024 {
@@ -480,9 +432,7 @@ func TestReloadChangesOnlyWhatChanged(t *testing.T) {
 	if r.mustPass(tree); tree.Clone().Equal(before) {
 		t.Error("a refused configuration took the former one away")
 	}
-	if opened != 1 {
-		t.Errorf("%d connections, want the first to go on", opened)
-	}
+	testproc.Equal(t, opened, 1, "%d connections")
 }
 
 func TestWatchReportsReconnects(t *testing.T) {
@@ -497,36 +447,24 @@ func TestWatchReportsReconnects(t *testing.T) {
 		go func() { ended <- r.Watch(ctx, func(node string) { changes <- node }) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := len(changes); n != 0 {
-			t.Errorf("%d changes while nothing happens", n)
-		}
+		testproc.Equal(t, len(changes), 0, "%d changes while nothing happens")
 		d.mu.Lock()
 		d.away = nil
 		d.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := len(changes); n != 1 {
-			t.Errorf("%d changes after libvirt came, want 1", n)
-		}
+		testproc.Equal(t, len(changes), 1, "%d changes after libvirt came")
 		write(t, r.chroot, "sys/devices/system/cpu/online", "0-14\n")
 		time.Sleep(2 * cpuInterval)
 		synctest.Wait()
-		if n := len(changes); n != 2 {
-			t.Errorf("%d changes after a CPU went offline, want 2", n)
-		}
+		testproc.Equal(t, len(changes), 2, "%d changes after a CPU went offline")
 		remove(t, r.chroot, "sys/devices/system/cpu/online")
 		time.Sleep(2 * cpuInterval)
 		synctest.Wait()
-		if n := len(changes); n != 2 {
-			t.Errorf("%d changes after the list could not be read, want 2", n)
-		}
+		testproc.Equal(t, len(changes), 2, "%d changes after the list could not be read")
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Watch: %v", err)
-		}
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, <-ended, context.Canceled, "Watch: %v")
+		testproc.NoError(t, r.Shutdown(t.Context()))
 	})
 }
 
@@ -585,11 +523,7 @@ func TestLostEventsAreFollowedByAResync(t *testing.T) {
 		gpu, _ := tree.ProviderByName(nodeName + "_pci_0000_82_00_0")
 		diff(t, "VGPU", inv(5, 0, 1), gpu.Inventories["VGPU"])
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Watch: %v", err)
-		}
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, <-ended, context.Canceled, "Watch: %v")
+		testproc.NoError(t, r.Shutdown(t.Context()))
 	})
 }

@@ -196,10 +196,7 @@ type rig struct {
 // scratch is a directory for a made-up host.
 func scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(testhost.Scratch()).Or(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -207,17 +204,9 @@ func scratch(t testing.TB) string {
 func newRig(t *testing.T, h testhost.Host, open hypervisor.Open, config map[string]any) *rig {
 	t.Helper()
 	r := &rig{T: t, Driver: newDriver(open), chroot: scratch(t), instances: t.TempDir(), log: &strings.Builder{}}
-	if _, err := h.Sysfs(r.chroot); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.configure(config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Try(h.Sysfs(r.chroot)).Or(t)
+	testproc.Check(t, r.configure(config))
+	t.Cleanup(func() { testproc.NoError(t, r.Shutdown(context.Background())) })
 	return r
 }
 
@@ -226,10 +215,7 @@ func (r *rig) configure(config map[string]any) error {
 	for k, v := range config {
 		all[k] = v
 	}
-	raw, err := json.Marshal(all)
-	if err != nil {
-		r.Fatal(err)
-	}
+	raw := testproc.Try(json.Marshal(all)).Or(r)
 	return r.Configure(r.Context(), raw, plugins.HostInfo{Name: nodeName})
 }
 
@@ -247,10 +233,7 @@ func (r *rig) pass(tree *providertree.Tree) (providertree.Provider, error) {
 
 func (r *rig) mustPass(tree *providertree.Tree) providertree.Provider {
 	r.Helper()
-	root, err := r.pass(tree)
-	if err != nil {
-		r.Fatal(err)
-	}
+	root := testproc.Try(r.pass(tree)).Or(r)
 	again := tree.Clone()
 	if _, err := r.pass(again); err != nil || !again.Equal(tree) {
 		r.Errorf("a second pass changes the tree (%v): %+v", err, providertree.Diff(tree, again))
@@ -261,17 +244,13 @@ func (r *rig) mustPass(tree *providertree.Tree) providertree.Provider {
 func newTree(t *testing.T) *providertree.Tree {
 	t.Helper()
 	var tree providertree.Tree
-	if err := tree.AddRoot(nodeUUID, nodeName); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(nodeUUID, nodeName))
 	return &tree
 }
 
 func diff(t *testing.T, what string, want, got any) {
 	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", what, d)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 }
 
 func eventually(t *testing.T, is func() error) {

@@ -28,9 +28,7 @@ func TestSavedDomainCapabilities(t *testing.T) {
 	writable := newTree(t)
 	r.mustPass(writable)
 	file := filepath.Join(t.TempDir(), "saved.json")
-	if err := saveDomainCapabilities(d.open, []string{"--file", file}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, saveDomainCapabilities(d.open, []string{"--file", file}))
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -44,10 +42,7 @@ func TestSavedDomainCapabilities(t *testing.T) {
 		t.Errorf("%+v, and the tree differs like this: %+v", w, providertree.Diff(writable, readOnly))
 	}
 
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testproc.Try(os.ReadFile(file)).Or(t)
 	for name, c := range map[string]struct{ content, says string }{
 		"no file":               {"", "no such file"},
 		"cut":                   {string(good[:20]), "unexpected end of JSON"},
@@ -59,9 +54,7 @@ func TestSavedDomainCapabilities(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, h, d.open, everything)
 			if r.savedFile = filepath.Join(t.TempDir(), "saved.json"); c.content != "" {
-				if err := os.WriteFile(r.savedFile, []byte(c.content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.WriteFile(r.savedFile, []byte(c.content), 0o644))
 			}
 			tree := writable.Clone()
 			r.mustPass(tree)

@@ -53,16 +53,11 @@ func TestGuestsListsTheDomains(t *testing.T) {
 		{UUID: otherUUID, Name: "unmanaged", Unknown: notNovas},
 	}
 	for range 2 {
-		got, err := r.Guests(t.Context(), treeWithDisk(t), nodeName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testproc.Try(r.Guests(t.Context(), treeWithDisk(t), nodeName)).Or(t)
 		diff(t, "guests", want, got)
 	}
 	r.mustPass(newTree(t))
-	if d.dumps != len(want) {
-		t.Errorf("%d domains were described, want each once: passes and the list of guests know the same", d.dumps)
-	}
+	testproc.Equal(t, d.dumps, len(want), "%d domains were described")
 	if got, err := r.Guests(t.Context(), newTree(t), "cn2"); got != nil || err == nil {
 		t.Errorf("another node: %v, %v", got, err)
 	}
@@ -74,9 +69,7 @@ const notNovas = "its domain has no Nova metadata. What to do: openstack resourc
 func treeWithDisk(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := newTree(t)
-	if _, err := tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 100}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetInventory(nodeUUID, "DISK_GB", providertree.Inventory{Total: 100})).Or(t)
 	return tree
 }
 
@@ -126,15 +119,10 @@ func TestGuestsOnSharedStorage(t *testing.T) {
 			Traits: []string{providertree.TraitSharesViaAggregate}, Aggregates: []string{aggregate},
 		}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{{UUID: guestUUID, Name: "a", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}}
-	got, err := newRig(t, testhost.Sample(), d.open, nil).Guests(t.Context(), tree, nodeName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(newRig(t, testhost.Sample(), d.open, nil).Guests(t.Context(), tree, nodeName)).Or(t)
 	diff(t, "resources", providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048}, storage: {"DISK_GB": 20}}, got[0].Resources)
 }
 
@@ -159,10 +147,7 @@ func TestGuestsInCells(t *testing.T) {
 	r := newRig(t, host, d.open, map[string]any{"numa": "nested"})
 	tree := newTree(t)
 	r.mustPass(tree)
-	got, err := r.Guests(t.Context(), tree, nodeName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(r.Guests(t.Context(), tree, nodeName)).Or(t)
 	cell, found := tree.ProviderByName(nodeName + "_numa_1")
 	if !found {
 		t.Fatal("the tree has no cells")

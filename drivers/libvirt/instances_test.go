@@ -29,34 +29,24 @@ func TestRealInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 	_, spawned := r.Spawn(t.Context(), nodeName, plugins.InstanceSpec{UUID: guestUUID}, tree)
 	_, powered := r.SetPower(t.Context(), nodeName, guestUUID, plugins.PowerRunning, false)
 	for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), nodeName, guestUUID)} {
-		if !errors.Is(err, plugins.ErrUnsupported) {
-			t.Errorf("%v, want ErrUnsupported", err)
-		}
+		testproc.ErrorIs(t, err, plugins.ErrUnsupported, "%v")
 	}
 	if len(r.managing.links) > 0 {
 		t.Error("there are connections with write access")
 	}
 	err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"virt_type": "lxc"}})
-	if err == nil || !strings.Contains(err.Error(), "instances.virt_type") {
-		t.Errorf("%v", err)
-	}
-	if err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{}}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.ErrorHas(t, err, "instances.virt_type", "%v")
+	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{}}))
 	list, err := r.Instances(t.Context(), nodeName)
 	if err != nil || len(list) != 0 || len(r.managing.links) != writers {
 		t.Errorf("%+v, %v, %d connections", list, err, len(r.managing.links))
 	}
 	before := r.managing.links[0]
-	if err := r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"images_type": "raw"}, "reserved_host_cpus": 1}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"images_type": "raw"}, "reserved_host_cpus": 1}))
 	if r.managing.links[0] != before {
 		t.Error("the connections were made again")
 	}
-	if err := r.configure(map[string]any{"uri": "test:///default"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default"}))
 	if _, err := r.Instances(t.Context(), nodeName); !errors.Is(err, plugins.ErrUnsupported) || len(r.managing.links) > 0 {
 		t.Errorf("%v, %d connections", err, len(r.managing.links))
 	}
@@ -72,12 +62,9 @@ func TestRealInstanceConformance(t *testing.T) {
 	}
 	dir := t.TempDir()
 	d := privateDaemon(t, place(t, ""))
-	raw, err := json.Marshal(map[string]any{
+	raw := testproc.Try(json.Marshal(map[string]any{
 		"uri": d.URI(), "instances_path": dir, "reserved_host_memory_mb": 1, "instances": map[string]any{"virt_type": "qemu", "shutdown_timeout": "300ms"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	said := map[string]drivertest.Result{}
 	drivertest.Run(t, drivertest.Options{
 		Path: builtPlugin(t), Config: raw, Each: func(r drivertest.Result) { said[r.ID] = r },

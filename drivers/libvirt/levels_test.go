@@ -32,9 +32,7 @@ func simulated(t *testing.T, s *testhost.Sim, config map[string]any) *rig {
 func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config map[string]any) *rig {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.NodeXML(domains...)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(domains...)), 0o600))
 	all := map[string]any{"uri": "test://" + file}
 	for k, v := range config {
 		all[k] = v
@@ -76,9 +74,7 @@ func TestRealTestDriverWithoutChroot(t *testing.T) {
 		r := invented(t, h, nil, config)
 		tree := newTree(t)
 		r.mustPass(tree)
-		if d := compareTo(h, w, tree, nodeName); d != "" {
-			t.Errorf("nested %v (-model +tree):\n%s", w.nested, d)
-		}
+		testproc.Samef(t, compareTo(h, w, tree, nodeName), "nested %v (-model +tree)", w.nested)
 	}
 }
 
@@ -103,9 +99,7 @@ func TestRealTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 			w.nested = nested
 			config := w.config()
 			config["uri"], config["chroot"] = s.URI(), s.Root()
-			if err := r.configure(config); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, r.configure(config))
 			eventually(t, func() error {
 				_, err := r.UpdateProviderTree(t.Context(), tree, nodeName, providertree.Allocations{})
 				return err
@@ -128,17 +122,10 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 		b.Skipf("NOT MEASURED: no QEMU (Debian package: qemu-system-x86)")
 	}
 	s := testhost.SimForTest(b, testhost.Sample(), testhost.SimOptions{Emulators: true})
-	c, err := hypervisor.OpenLibvirt(hypervisor.Request{URI: s.URI(), Write: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := testproc.Try(hypervisor.OpenLibvirt(hypervisor.Request{URI: s.URI(), Write: true})).Or(b)
 	for _, guest := range many(200) {
-		if _, err := c.DefineDomain(guest.XML("qemu")); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(c.DefineDomain(guest.XML("qemu"))).Or(b)
 	}
-	if err := c.Close(); err != nil {
-		b.Error(err)
-	}
+	testproc.NoError(b, c.Close())
 	benchmarkPass(b, newDriver(hypervisor.OpenLibvirt), map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
 }

@@ -47,9 +47,7 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	tree := newTree(t)
 	step := func(name string, config map[string]any, device, want string) {
 		t.Helper()
-		if err := r.configure(config); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, r.configure(config))
 		r.mustPass(tree)
 		diff(t, name, want, traitsOf(t, tree, device))
 	}
@@ -66,9 +64,7 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	}
 	step("as Nova", types(false, "nvidia-222"), gpuWithout, typed())
 	gpu, _ := tree.ProviderByName(nodeName + "_" + gpuWithout)
-	if _, err := tree.AddTraits(gpu.UUID, "CUSTOM_RACK_7", "HW_GPU_API_VULKAN"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.AddTraits(gpu.UUID, "CUSTOM_RACK_7", "HW_GPU_API_VULKAN")).Or(t)
 	others := []string{"CUSTOM_RACK_7", "HW_GPU_API_VULKAN"}
 	step("with the type's", types(true, "nvidia-222"), gpuWithout, typed(append(others, small...)...))
 	step("on each", types(true, "nvidia-222"), gpuWithMdev, typed(small...))
@@ -80,9 +76,7 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	step("but the other does", types(true, "nvidia-231"), gpuWithMdev, typed(large...))
 	step("none of it is looked at", types(false, "nvidia-231"), gpuWithMdev, typed(large...))
 	r.mustPass(tree)
-	if err := r.configure(nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(nil))
 	r.mustPass(tree)
 	if _, found := tree.ProviderByName(nodeName + "_" + gpuWithMdev); found {
 		t.Error("no type is enabled, and the provider is still there")
@@ -97,10 +91,6 @@ func TestDisabledMdevTypesAreNotRead(t *testing.T) {
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
 	write(t, r.chroot, gpusTypes+"nvidia-231/available_instances", "the driver is busy")
 	r.mustPass(newTree(t))
-	if err := r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222", "nvidia-231"}, "mdev_types": map[string]any{"nvidia-231": map[string]any{"device_addresses": []string{"0000:82:00.0"}}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.pass(newTree(t)); err == nil || !strings.Contains(err.Error(), gpusTypes+"nvidia-231/available_instances") {
-		t.Errorf("%v", err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222", "nvidia-231"}, "mdev_types": map[string]any{"nvidia-231": map[string]any{"device_addresses": []string{"0000:82:00.0"}}}}))
+	testproc.Try(r.pass(newTree(t))).ErrorHas(t, gpusTypes+"nvidia-231/available_instances", "%v")
 }

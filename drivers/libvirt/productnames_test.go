@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // gpusAndFunctions offers the GPUs' mediated devices, and the virtual functions of network cards.
@@ -51,19 +52,13 @@ func TestProductNamesAreReadOnce(t *testing.T) {
 	tree := newTree(t)
 	step := func(what, text string, want string) {
 		t.Helper()
-		if err := os.WriteFile(database, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.pass(tree); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(database, []byte(text), 0o600))
+		testproc.Try(r.pass(tree)).Or(t)
 		diff(t, what, want, r.ProductNames(nodeName)["cn1_pci_0000_05_00_0"])
 	}
 	step("the first pass", "10de  First\n\t1eb8  One\n", "First One")
 	step("nothing changed", "10de  Second\n\t1eb8  Two\n", "First One")
-	if err := r.configure(gpusAndFunctions); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(gpusAndFunctions))
 	step("configured again", "10de  Third\n", "Third")
 	write(t, r.chroot, "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/device", "0x1eb9\n")
 	step("another device", "10de  Fourth\n\t1eb8  Four\n", "Fourth Four")
@@ -81,9 +76,7 @@ func TestMissingProductNames(t *testing.T) {
 	}
 	step := func(what string) {
 		t.Helper()
-		if err := r.configure(gpusAndFunctions); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, r.configure(gpusAndFunctions))
 		after := tree.Clone()
 		r.mustPass(after)
 		if !after.Equal(tree) {
@@ -94,8 +87,6 @@ func TestMissingProductNames(t *testing.T) {
 	t.Setenv("PCIDB_PATH", filepath.Join(r.chroot, "missing"))
 	step("without a database")
 	t.Setenv("PCIDB_PATH", filepath.Join("testdata", "pci.ids"))
-	if err := os.Remove(filepath.Join(r.chroot, "sys/bus/pci/devices/0000:00:02.0/modalias")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(filepath.Join(r.chroot, "sys/bus/pci/devices/0000:00:02.0/modalias")))
 	step("with a device that ghw cannot read")
 }

@@ -41,9 +41,7 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 		traits := map[bool][]string{}
 		for _, nested := range []bool{w.nested, !w.nested, w.nested} {
 			w.nested = nested
-			if err := r.configure(w.config()); err != nil {
-				rt.Fatal(err)
-			}
+			testproc.Check(rt, r.configure(w.config()))
 			if _, err := r.UpdateProviderTree(t.Context(), tree, nodeName, providertree.Allocations{}); err != nil {
 				rt.Fatalf("%v of %+v", err, w)
 			}

@@ -48,9 +48,7 @@ func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { stopDaemon(t, d) })
 	return d
 }
@@ -59,18 +57,14 @@ func stopDaemon(t *testing.T, d *libvirtd.Daemon) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
-	if err := d.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, d.Stop(ctx))
 }
 
 func TestRealReportThroughLibvirtsTestDriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.NodeXML()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML()), 0o600))
 	r := newRig(t, h, hypervisor.OpenLibvirt, map[string]any{"uri": "test://" + file})
 	root := r.mustPass(newTree(t))
 	diff(t, "VCPU", inv(16, 0, 4), root.Inventories["VCPU"])
@@ -95,10 +89,7 @@ func TestRealReportOfThisMachine(t *testing.T) {
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
 	root := r.mustPass(newTree(t))
-	online, err := discovery.Root("/").OnlineCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	online := testproc.Try(discovery.Root("/").OnlineCPUs()).Or(t)
 	diff(t, "VCPU", inv(int64(len(online)), 0, 4), root.Inventories["VCPU"])
 	diff(t, "DISK_GB", inv(df(t, r.instances), 0, 1), root.Inventories["DISK_GB"])
 	if arch := map[string]string{"amd64": "HW_ARCH_X86_64", "arm64": "HW_ARCH_AARCH64"}[runtime.GOARCH]; arch != "" && !root.HasTrait(arch) {
@@ -142,9 +133,7 @@ func TestRealReportOfEmulators(t *testing.T) {
 	stopDaemon(t, d)
 	again := privateDaemon(t, o)
 	start = time.Now()
-	if err := r.configure(map[string]any{"uri": again.URI(), "chroot": "/"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.configure(map[string]any{"uri": again.URI(), "chroot": "/"}))
 	// The first connection broke; the pass after the next attempt works.
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	t.Logf("pass after the second start: %s", time.Since(start))
@@ -165,23 +154,17 @@ func TestRealDaemonRestarts(t *testing.T) {
 	before := tree.Clone()
 	<-eventLog
 
-	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGSTOP))
 	if _, err := r.pass(tree.Clone()); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "hangs") {
 		t.Errorf("stopped: %v, want NotReady", err)
 	}
 	if err := r.Health(t.Context()); err == nil {
 		t.Error("stopped, yet healthy")
 	}
-	if err := syscall.Kill(d.PID(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGCONT))
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 
-	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
 	eventually(t, func() error {
 		if err := r.Health(t.Context()); err == nil {
@@ -190,9 +173,7 @@ func TestRealDaemonRestarts(t *testing.T) {
 		return nil
 	})
 	_, err := r.pass(tree.Clone())
-	if !errors.Is(err, plugins.ErrNotReady) {
-		t.Errorf("killed: %v, want NotReady", err)
-	}
+	testproc.ErrorIs(t, err, plugins.ErrNotReady, "killed: %v")
 	eventually(t, func() error { // the next attempt finds out why
 		_, err := r.pass(tree.Clone())
 		if !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "start the daemon") {
@@ -206,9 +187,7 @@ func TestRealDaemonRestarts(t *testing.T) {
 	<-eventLog
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	memory, _ := before.Inventory(nodeUUID, "MEMORY_MB") // this machine's may be hot-plugged meanwhile
-	if _, err := tree.SetInventory(nodeUUID, "MEMORY_MB", memory); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetInventory(nodeUUID, "MEMORY_MB", memory)).Or(t)
 	if !tree.Equal(before) {
 		t.Error("the tree changed on the way")
 	}
@@ -223,20 +202,13 @@ func TestRealDriverAgainstTheMachinesOwnDaemon(t *testing.T) {
 		t.Skipf("no libvirt daemon runs on this machine (%s)", why)
 	}
 	driver := New()
-	raw, err := json.Marshal(map[string]any{"uri": uri, "reserved_host_memory_mb": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := driver.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}); err != nil {
-		t.Fatal(err)
-	}
+	raw := testproc.Try(json.Marshal(map[string]any{"uri": uri, "reserved_host_memory_mb": 1})).Or(t)
+	testproc.Check(t, driver.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}))
 	tree := newTree(t)
 	if _, err := driver.UpdateProviderTree(t.Context(), tree, nodeName, nil); err != nil {
 		t.Error(err)
 	}
-	if err := driver.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, driver.Shutdown(t.Context()))
 }
 
 // TestRealGuestsThroughLibvirtsTestDriver: one domain that Nova made, and one that another program
@@ -247,14 +219,9 @@ func TestRealGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.xml")
 	node := h.NodeXML(testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1},
 		testhost.Domain{Name: "other", UUID: otherUUID, Off: true, VCPUs: 1, MemoryMiB: 1})
-	if err := os.WriteFile(file, []byte(node), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(node), 0o600))
 	r := newRig(t, h, hypervisor.OpenLibvirt, map[string]any{"uri": "test://" + file})
-	got, err := r.Guests(t.Context(), treeWithDisk(t), nodeName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(r.Guests(t.Context(), treeWithDisk(t), nodeName)).Or(t)
 	slices.SortFunc(got, func(a, b plugins.Guest) int { return strings.Compare(a.UUID, b.UUID) })
 	diff(t, "guests", []plugins.Guest{
 		{

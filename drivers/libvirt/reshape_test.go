@@ -116,9 +116,7 @@ func (c change) run(t *testing.T, stepwise bool) {
 	given, before, answer := allocations, tree.Clone(), tree.Clone()
 	check := func(what string, err error, after providertree.Allocations) {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		testproc.Checkf(t, err, "%s", what)
 		for _, provider := range answer.Subtree(nodeUUID) {
 			for class, used := range after.Used(provider) {
 				if inv, has := answer.Inventory(provider, class); !has || inv.Capacity() < used {
@@ -291,9 +289,7 @@ func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 		tree: func(t *testing.T, tree *providertree.Tree) {
 			uuid, err := providertree.ChildUUID(nodeUUID, "numa_0")
 			for _, err := range []error{err, tree.AddChild(nodeUUID, uuid, nodeName+"_numa_0"), second(tree.AddTraits(uuid, "HW_NUMA_ROOT")), tree.AddChild(uuid, otherUUID, "cyborg's")} {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, err)
 			}
 		},
 		held: map[string]string{consumer(1): ":VCPU=2"}, noNeed: true,

@@ -28,9 +28,7 @@ func (r *rig) watched() <-chan string {
 	go func() { ended <- r.Watch(ctx, func(node string) { eventLog <- node }) }()
 	r.Cleanup(func() {
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			r.Errorf("Watch: %v", err)
-		}
+		testproc.ErrorIs(r, <-ended, context.Canceled, "Watch: %v")
 	})
 	return eventLog
 }
@@ -106,9 +104,7 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	drain(eventLog)
 	must(s.Unplug(t.Context(), gpu.Address))
@@ -191,31 +187,19 @@ func TestRealDaemonRestartsOnAHostWithDevices(t *testing.T) {
 		}
 	}
 	drain(eventLog)
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Restart(t.Context()))
 	back("restarted")
-	if err := s.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Freeze())
 	notReady("frozen", "hangs")
-	if err := s.Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Thaw())
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	if !tree.Equal(good) {
 		t.Errorf("thawed: the tree is another one: %+v", providertree.Diff(good, tree))
 	}
 	drain(eventLog)
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Kill(t.Context()))
 	notReady("killed", "start the daemon")
-	if _, err := r.Guests(t.Context(), tree, nodeName); !errors.Is(err, plugins.ErrNotReady) {
-		t.Errorf("guests: %v", err)
-	}
-	if err := s.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.Guests(t.Context(), tree, nodeName)).ErrorIs(t, plugins.ErrNotReady, "guests: %v")
+	testproc.Check(t, s.Launch(t.Context()))
 	back("launched")
 }

@@ -98,15 +98,11 @@ func TestEachKeyIsWired(t *testing.T) {
 	h.Namespaces = []testhost.Namespace{{Name: "namespace0.0", Label: "ns0", UUID: "f2d5c4a8-0000-4000-8000-000000000001", Mode: "dax", Driver: "device_dax", Bytes: 8 << 30}}
 	own, other := scratch(t), scratch(t)
 	for dir, host := range map[string]testhost.Host{own: h, other: testhost.SingleNode()} {
-		if _, err := host.Sysfs(dir); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(host.Sysfs(dir)).Or(t)
 	}
 	all, classes := switches(other), map[string]bool{}
 	var keys struct{ Properties map[string]any }
-	if err := json.Unmarshal(schema, &keys); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(schema, &keys))
 	seen := map[string][2]string{} // most keys are switched away from the same configuration
 	for _, key := range slices.Sorted(maps.Keys(keys.Properties)) {
 		if seenElsewhere[key] != "" {
@@ -151,10 +147,7 @@ func TestEachKeyIsWired(t *testing.T) {
 // inTheDocumentation: docs/libvirt.md has every key, and every resource class that was reported.
 func inTheDocumentation(t *testing.T, keys map[string]any, classes map[string]bool) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/libvirt.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(os.ReadFile("../../docs/libvirt.md")).Or(t)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !regexp.MustCompile("(?m)(`|^|`\\[[A-Za-z]+\\] |config\\.)" + key + "(`| = |\\.)").Match(text) {
 			t.Errorf("docs/libvirt.md does not have the key %s", key)
@@ -195,21 +188,11 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 		return daemon, nil
 	})
 	run := func(config map[string]any, tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
-		raw, err := json.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}); err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
-		nodes, err := d.AvailableNodes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testproc.Try(json.Marshal(config)).Or(t)
+		testproc.Checkf(t, d.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}), "%s", raw)
+		nodes := testproc.Try(d.AvailableNodes(t.Context())).Or(t)
 		if tree.Len() == 0 {
-			if err := tree.AddRoot(nodeUUID, nodes[0].Name); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, tree.AddRoot(nodeUUID, nodes[0].Name))
 		}
 		return d.UpdateProviderTree(t.Context(), tree, nodes[0].Name, allocations)
 	}
@@ -217,9 +200,7 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 	flat := maps.Clone(config)
 	delete(flat, "numa")
 	_, err := run(flat, flatTree, nil)
-	if err != nil {
-		t.Fatalf("%v: %v", config, err)
-	}
+	testproc.Checkf(t, err, "%v", config)
 	unknown := providertree.Allocations{"8a3a2f5f-5d0c-4bb5-9d4c-6c6a2b6e8a11": {Resources: providertree.ProviderResources{nodeUUID: {"MEMORY_MB": 64}}}}
 	moved, err := run(config, flatTree, unknown)
 	fmt.Fprintf(&out, "allocations: %+v, %v\n", moved, err)
@@ -235,9 +216,7 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 	}
 	list, err := d.Instances(t.Context(), nodeName)
 	fmt.Fprintf(&out, "%v, %+v, disks in %s, guests: %v, %v\n", d.Capabilities(nodeName), d.Warnings(), d.loggedDisk, list, err)
-	if err := d.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, d.Shutdown(context.Background()))
 	return shown, out.String()
 }
 
@@ -254,22 +233,13 @@ func TestTimeoutsReachTheConnection(t *testing.T) {
 				}
 				return hanging{end: end}, nil
 			})
-			raw, err := json.Marshal(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Configure(t.Context(), raw, plugins.HostInfo{}); err != nil {
-				t.Fatal(err)
-			}
+			raw := testproc.Try(json.Marshal(config)).Or(t)
+			testproc.Check(t, d.Configure(t.Context(), raw, plugins.HostInfo{}))
 			start := time.Now()
-			if _, err := d.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
-				t.Error(err)
-			}
+			testproc.Try(d.AvailableNodes(t.Context())).ErrorIs(t, plugins.ErrNotReady, "%v")
 			took = time.Since(start)
 			close(end)
-			if err := d.Shutdown(context.Background()); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, d.Shutdown(context.Background()))
 		})
 		return took
 	}
@@ -280,9 +250,7 @@ func TestTimeoutsReachTheConnection(t *testing.T) {
 		"calling for long":    took(t, map[string]any{"call_timeout": "90s"}, true),
 	}
 	want := map[string]time.Duration{"connecting": 10 * time.Second, "connecting for long": 90 * time.Second, "calling": 30 * time.Second, "calling for long": 90 * time.Second}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 // hanging is a connection that answers nothing until the end.

@@ -64,9 +64,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 	t.Helper()
 	need(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	runtime := testproc.SocketDir(t)
 	args := append(wrapper, self)
 	cmd := exec.Command(args[0], args[1:]...)
@@ -74,9 +72,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 	cmd.Env, cmd.Stderr = append(os.Environ(), agentKey+"="+runtime, agentKey+"_DRIVER="+executable), log
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()
-	if err := errors.Join(errIn, errOut, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(errIn, errOut, cmd.Start()))
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	guard := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer guard.Stop()
@@ -104,9 +100,7 @@ func TestItDiesWithTheAgent(t *testing.T) {
 	if _, err := fmt.Sscanf(said, "plugin %d:", &pid); err != nil || !alive(pid) {
 		t.Fatalf("%q: %v", said, err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	testproc.Eventually(t, patience, "the driver ends with the agent", testproc.True(func() bool { return !alive(pid) }))
 }
@@ -135,10 +129,6 @@ for what in (lambda: mmap.mmap(-1, 4096, prot=7), make_code, lambda: os.chroot("
 `
 	run(t, sandbox[0], append(sandbox[1:], python, "-c", refused)...) // else the rest would show nothing
 	_, finish, said := agent(t, sandbox...)
-	if !strings.Contains(said, ": 2 providers, instance Running") {
-		t.Errorf("%q", said)
-	}
-	if err := finish(); err != nil {
-		t.Error(err)
-	}
+	testproc.Contains(t, said, ": 2 providers, instance Running", "%q")
+	testproc.NoError(t, finish())
 }

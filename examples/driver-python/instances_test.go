@@ -34,9 +34,7 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 		s.InstanceChanged = func(node, uuid string) { happened <- node + " " + uuid }
 	})
 	tree, _, err := r.update(node(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	want := plugins.Instance{UUID: guest, Name: "web", Power: plugins.PowerRunning, HypervisorName: "files-99999999"}
 	for range 2 {
 		if is, err := r.Spawn(r.ctx(), "cn1", instance(), tree); err != nil || is != want {
@@ -53,17 +51,13 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 	r.await("an event", func() bool { return len(happened) > 0 })
 
 	first := r.Status().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(first, syscall.SIGKILL))
 	r.awaitRestart(first)
 	if there, err := r.Instances(r.ctx(), "cn1"); err != nil || !cmp.Equal([]plugins.Instance{want}, there) {
 		t.Error("after a restart:", there, err)
 	}
 	for range 2 {
-		if err := r.Destroy(r.ctx(), "cn1", guest); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Destroy(r.ctx(), "cn1", guest))
 	}
 	if there, err := r.Instances(r.ctx(), "cn1"); err != nil || len(there) != 0 {
 		t.Error("in the end:", there, err)
@@ -89,9 +83,7 @@ func TestShapesAndRenamesArrive(t *testing.T) {
 		t.Fatal(version, err)
 	}
 	tree := node(t)
-	if _, err := tree.SetInventory(rootUUID, "CUSTOM_VGPU", providertree.Inventory{Total: 8}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetInventory(rootUUID, "CUSTOM_VGPU", providertree.Inventory{Total: 8})).Or(t)
 	given := providertree.Allocations{guest: {Resources: providertree.ProviderResources{rootUUID: {"CUSTOM_VGPU": 3}}}}
 	if _, _, err := r.update(tree, nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Error("while the agent runs:", err)
@@ -104,12 +96,8 @@ func TestShapesAndRenamesArrive(t *testing.T) {
 		maps.Copy(renamed, r.ClassRenames())
 	}
 	child, _ := tree.ProviderByName("cn1_a")
-	if diff := cmp.Diff(providertree.ProviderResources{child.UUID: {"VGPU": 3}}, given[guest].Resources); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(plugins.ClassRenames{"CUSTOM_VGPU": "VGPU"}, renamed); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(providertree.ProviderResources{child.UUID: {"VGPU": 3}}, given[guest].Resources))
+	testproc.Same(t, cmp.Diff(plugins.ClassRenames{"CUSTOM_VGPU": "VGPU"}, renamed))
 	if _, _, err := r.update(tree, given); err != nil {
 		t.Error("after the steps:", err)
 	}

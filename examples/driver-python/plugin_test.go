@@ -100,21 +100,15 @@ func startSpec(t *testing.T, change func(*host.Spec)) *rig {
 	t.Helper()
 	need(t)
 	runtime, err := os.MkdirTemp("/tmp", "rt") // short, for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	r := &rig{t: t, log: &testproc.Buffer{}, changed: make(chan string, 1000)}
 	h, err := host.New(host.Options{
 		Dir: filepath.Dir(executable), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "PYTHONPATH=/nowhere"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, h.Close())
 		if left, _ := filepath.Glob(filepath.Join(runtime, "*")); len(left) > 0 {
 			t.Errorf("left in the runtime directory: %v", left)
 		}
@@ -148,9 +142,7 @@ func (r *rig) update(tree *providertree.Tree, allocations providertree.Allocatio
 func node(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := errors.Join(tree.AddRoot(rootUUID, "cn1"), tree.SetGeneration(rootUUID, 7)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(tree.AddRoot(rootUUID, "cn1"), tree.SetGeneration(rootUUID, 7)))
 	return tree
 }
 
@@ -168,9 +160,7 @@ func TestItReportsTheMachine(t *testing.T) {
 	if err := before.AddChild(rootUUID, guest, "cn1:bandwidth"); err != nil { // of another agent
 		t.Fatal(err)
 	}
-	if _, err := before.AddTraits(guest, "CUSTOM_THEIRS"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(before.AddTraits(guest, "CUSTOM_THEIRS")).Or(t)
 	tree, allocations, err := r.update(before, nil)
 	if err != nil || allocations != nil {
 		t.Fatal(allocations, err)
@@ -184,10 +174,7 @@ func TestItReportsTheMachine(t *testing.T) {
 	if !root.HasTrait("CUSTOM_PYTHON") || root.Generation != 7 {
 		t.Errorf("root: %+v", root)
 	}
-	wantChild, err := providertree.ChildUUID(rootUUID, "cn1_pci_0000_84_00_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	wantChild := testproc.Try(providertree.ChildUUID(rootUUID, "cn1_pci_0000_84_00_0")).Or(t)
 	if inv, _ := tree.Inventory(wantChild, "VGPU"); inv.Total != 4 {
 		t.Errorf("VGPU of %s: %+v: the uuid of a child follows from its name as it does in Go", wantChild, inv)
 	}
@@ -204,9 +191,7 @@ func TestItReshapes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"a":4,"b":4}}`)
 	before := node(t)
-	if _, err := before.SetInventory(rootUUID, "VGPU", providertree.Inventory{Total: 8}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(before.SetInventory(rootUUID, "VGPU", providertree.Inventory{Total: 8})).Or(t)
 	_, _, err := r.update(before, nil)
 	var needed *plugins.ReshapeNeeded
 	if !errors.As(err, &needed) || !strings.Contains(needed.Reason, "VGPU moves") {
@@ -218,16 +203,12 @@ func TestItReshapes(t *testing.T) {
 		Generation: &generation, ProjectID: "p", UserID: "u", ConsumerType: "INSTANCE",
 	}}
 	tree, moved, err := r.update(before, given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	child, _ := tree.ProviderByName("cn1_a")
 	want := given.Clone()
 	want[guest].Resources[rootUUID] = map[string]int64{"VCPU": 1}
 	want[guest].Resources[child.UUID] = map[string]int64{"VGPU": 3}
-	if diff := cmp.Diff(want, moved); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, moved))
 
 	given[guest].Resources[rootUUID]["VGPU"] = 9
 	_, _, err = r.update(before, given)
@@ -236,10 +217,7 @@ func TestItReshapes(t *testing.T) {
 		t.Errorf("more than there is capacity for: %#v", err)
 	}
 	for i := range 600 { // a long answer travels in a header
-		consumer, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		consumer := testproc.Try(providertree.ChildUUID(rootUUID, strconv.Itoa(i))).Or(t)
 		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
 	}
 	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Violations) != 501 {
@@ -257,9 +235,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 	if s := r.Status(); s.State != host.Healthy || s.Restarts != 0 {
 		t.Errorf("status: %+v", s)
 	}
-	if err := r.Reconfigure(r.ctx(), spec(`{"disk":"/no/such/disk"}`)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Reconfigure(r.ctx(), spec(`{"disk":"/no/such/disk"}`)))
 	if _, _, err := r.update(node(t), nil); !errors.Is(err, plugins.ErrNotReady) {
 		t.Errorf("a disk that is not there: %v", err)
 	}
@@ -272,30 +248,18 @@ func TestItTakesLargeMessages(t *testing.T) {
 	tree := node(t)
 	for i := range 10_000 {
 		name := "cn1_device_" + strconv.Itoa(i)
-		uuid, err := providertree.ChildUUID(guest, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		uuid := testproc.Try(providertree.ChildUUID(guest, name)).Or(t)
 		_, setErr := tree.AddTraits(rootUUID, "CUSTOM_A")
-		if err := errors.Join(tree.AddChild(rootUUID, uuid, name), setErr); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tree.SetInventory(uuid, "CUSTOM_DEVICE", providertree.Inventory{Total: int64(i) + 1}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, errors.Join(tree.AddChild(rootUUID, uuid, name), setErr))
+		testproc.Try(tree.SetInventory(uuid, "CUSTOM_DEVICE", providertree.Inventory{Total: int64(i) + 1})).Or(t)
 	}
 	given := providertree.Allocations{}
 	for i := range 10_000 {
-		consumer, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		consumer := testproc.Try(providertree.ChildUUID(rootUUID, strconv.Itoa(i))).Or(t)
 		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
 	}
 	after, back, err := r.update(tree, given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if diff := cmp.Diff(given, back); diff != "" || after.Len() != tree.Len() {
 		t.Errorf("%d providers came back of %d; %s", after.Len(), tree.Len(), diff)
 	}
@@ -307,9 +271,7 @@ func TestItTellsOfChanges(t *testing.T) {
 	r.await("the start", func() bool { return len(r.changed) > 0 }) // every new process is a change
 	<-r.changed
 	r.await("the first look", func() bool { return strings.Contains(r.log.String(), "watching the machine") })
-	if err := r.Reconfigure(r.ctx(), r.specThatTells(`{"look_every":0.05,"gpus":{"a":1}}`)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Reconfigure(r.ctx(), r.specThatTells(`{"look_every":0.05,"gpus":{"a":1}}`)))
 	// The host tells of the configuration itself; the driver, that its trees look different now.
 	r.await("both", func() bool { return len(r.changed) >= 2 })
 }
@@ -324,9 +286,7 @@ func TestItComesBackAfterAKill(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
 	first := r.Status().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(first, syscall.SIGKILL))
 	r.awaitRestart(first)
 	if _, _, err := r.update(node(t), nil); err != nil {
 		t.Error(err)
@@ -345,15 +305,11 @@ func TestItEndsInOrder(t *testing.T) {
 	if err != nil || bytes.Contains(environ, []byte("SECRET")) || bytes.Contains(environ, []byte("PYTHONPATH")) {
 		t.Errorf("environment: %v %q", err, environ)
 	}
-	if err := r.Stop(r.ctx()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Stop(r.ctx()))
 	configured := false
 	for line := range strings.Lines(r.log.String()) {
 		var record struct{ Level, Message, Call, Output string }
-		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal([]byte(line), &record))
 		configured = configured || (record.Message == "configured" && record.Level == "debug" && record.Call == "Configure")
 		if record.Level == "warn" || record.Level == "error" || record.Output == "raw" {
 			t.Errorf("log: %s", line)

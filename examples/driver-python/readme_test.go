@@ -10,16 +10,14 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRealDriverOfOnesOwn follows README.md's steps for the author of another driver, and runs the
 // suite on the result, and not in parallel either.
 func TestRealDriverOfOnesOwn(t *testing.T) {
 	need(t)
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testproc.Try(os.ReadFile("README.md")).Or(t)
 	_, section, _ := strings.Cut(string(readme), "\n## One of your own\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	before, rest, _ := strings.Cut(section, "```python\n")
@@ -27,14 +25,9 @@ func TestRealDriverOfOnesOwn(t *testing.T) {
 	if !ok {
 		t.Fatal("README.md has no such section")
 	}
-	checkout, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	checkout := testproc.Try(filepath.Abs("../..")).Or(t)
 	home, dir := t.TempDir(), t.TempDir()
-	if err := os.Symlink(checkout, filepath.Join(home, "compute-agent")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Symlink(checkout, filepath.Join(home, "compute-agent")))
 	typed := func(text string) {
 		t.Helper()
 		script := "set -e\n"
@@ -50,9 +43,7 @@ func TestRealDriverOfOnesOwn(t *testing.T) {
 		}
 	}
 	typed(before)
-	if err := os.WriteFile(filepath.Join(dir, "src/rack/driver.py"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "src/rack/driver.py"), []byte(source), 0o600))
 	typed(after)
 	drivertest.Run(t, drivertest.Options{Path: filepath.Join(dir, "compute-driver-rack"), Config: []byte(`{"cpus": 8}`)})
 }

@@ -32,11 +32,7 @@ import (
 func fixture(t *testing.T) string {
 	t.Helper()
 	need(t)
-	out, err := builtFixture()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return testproc.Try(builtFixture()).Or(t)
 }
 
 // builtFixture builds it at the first call.
@@ -85,9 +81,7 @@ func (r *rig) does(config string) {
 	r.t.Helper()
 	s := r.spec
 	s.Config = []byte(config)
-	if err := r.Reconfigure(r.ctx(), s); err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, r.Reconfigure(r.ctx(), s))
 }
 
 // records are the lines of the agent's log with a message.
@@ -95,9 +89,7 @@ func (r *rig) records(message string) []map[string]any {
 	var out []map[string]any
 	for line := range strings.Lines(r.log.String()) {
 		var record map[string]any
-		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			r.t.Fatal(err)
-		}
+		testproc.Check(r.t, json.Unmarshal([]byte(line), &record))
 		if record["message"] == message {
 			out = append(out, record)
 		}
@@ -191,12 +183,8 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	r.awaitRecord("lingering")
 	go func() { stopped <- r.Stop(ctx) }()
 	r.awaitRecord("watched to the end") // it is shutting down
-	if err := os.WriteFile(until, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(<-answered, <-stopped); err != nil {
-		t.Error(err)
-	}
+	testproc.Check(t, os.WriteFile(until, nil, 0o600))
+	testproc.NoError(t, errors.Join(<-answered, <-stopped))
 	if strings.Contains(r.log.String(), "did not shut down when asked") {
 		t.Error("it did not shut down when asked")
 	}
@@ -208,14 +196,10 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 func TestItEndsOnSIGTERM(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := does(t, `{"do":"child"}`, nil)
-	if _, err := r.AvailableNodes(r.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.AvailableNodes(r.ctx())).Or(t)
 	child := int(r.awaitRecord("child")["child"].(float64))
 	first := r.Status().PID
-	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(first, syscall.SIGTERM))
 	r.awaitRestart(first)
 	r.await("the end of what it had started", func() bool { return !alive(child) })
 }
@@ -233,16 +217,12 @@ func TestLimitIsThatOfTheProtocol(t *testing.T) {
 	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
 		runtime := testproc.SocketDir(t)
 		h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		t.Cleanup(func() { _ = h.Close() })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		s, err := h.Open(ctx, host.Spec{Name: "fixture", Path: path, Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		unlimited := []grpc.CallOption{grpc.MaxCallSendMsgSize(1 << 30), grpc.MaxCallRecvMsgSize(1 << 30)}
 		config := append(bytes.Repeat([]byte(" "), mebibytes<<20), "{}"...)
 		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config}, unlimited...); status.Code(err) != want {

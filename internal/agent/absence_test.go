@@ -65,9 +65,7 @@ func TestAbsence(t *testing.T) {
 					t.Errorf("minute %d: %v, %v", i, disable, enable)
 				}
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", c.minutes, d)
-			}
+			testproc.Samef(t, cmp.Diff(c.want, got), "%s", c.minutes)
 		})
 	}
 }

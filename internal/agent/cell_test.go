@@ -3,10 +3,8 @@
 package agent_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,8 +39,7 @@ type cellEnv struct {
 func newCellEnv(t *testing.T) *cellEnv {
 	t.Helper()
 	h := &cellEnv{env: newEnv(t)}
-	store, err := celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", celldb.Options{})
-	check(t, err)
+	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", celldb.Options{})).Or(t)
 	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: time.Minute, Logger: zerolog.Nop()})
 	check(t, err)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +50,7 @@ func newCellEnv(t *testing.T) *cellEnv {
 		service.ServeHTTP(w, r)
 	}))
 	h.url = web.URL
-	h.cell, err = cellclient.New(cellclient.Config{URL: web.URL})
-	check(t, err)
+	h.cell = testproc.Try(cellclient.New(cellclient.Config{URL: web.URL})).Or(t)
 	t.Cleanup(func() { h.cell.CloseIdle(); web.Close(); check(t, store.Close()) })
 	return h
 }
@@ -71,23 +67,8 @@ func (h *cellEnv) configureWith(url string) {
 // placement sends a request to Placement, and returns the answer if it is of JSON.
 func (h *cellEnv) placement(method, path string, body any) map[string]any {
 	h.t.Helper()
-	content, err := json.Marshal(body)
-	check(h.t, err)
-	req, err := http.NewRequestWithContext(h.t.Context(), method, h.env.url+path, bytes.NewReader(content))
-	check(h.t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("OpenStack-API-Version", "placement 1.37")
-	resp, err := http.DefaultClient.Do(req)
-	check(h.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	check(h.t, err)
-	if resp.StatusCode >= 300 {
-		h.t.Fatalf("%s %s: %s: %s", method, path, resp.Status, answer)
-	}
 	var out map[string]any
-	_ = json.Unmarshal(answer, &out)
+	_ = json.Unmarshal(testproc.Send(h.t, nil, method, h.env.url+path, "placement 1.37", body).Good(h.t).Body, &out)
 	return out
 }
 
@@ -106,13 +87,11 @@ func (h *cellEnv) boot(image string) string {
 	h.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
 		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil,
 	})
-	_, err := h.cell.Insert(h.t.Context(), cellwire.Server{
+	testproc.Try(h.cell.Insert(h.t.Context(), cellwire.Server{
 		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}}, CreatedAt: time.Now(),
-	})
-	check(h.t, err)
-	_, err = h.cell.Release(h.t.Context(), uuid)
-	check(h.t, err)
+	})).Or(h.t)
+	testproc.Try(h.cell.Release(h.t.Context(), uuid)).Or(h.t)
 	return uuid
 }
 
@@ -132,8 +111,7 @@ func (h *cellEnv) until(what string, is func() bool) {
 // state is the vm_state of a server with its task and power state.
 func (h *cellEnv) state(uuid string) string {
 	h.t.Helper()
-	s, err := h.cell.Server(h.t.Context(), uuid)
-	check(h.t, err)
+	s := testproc.Try(h.cell.Server(h.t.Context(), uuid)).Or(h.t)
 	return fmt.Sprintf("%s %s %d", s.VMState, s.TaskState, s.PowerState)
 }
 
@@ -185,9 +163,7 @@ func TestCell(t *testing.T) {
 	check(t, syscall.Kill(h.pid("fake"), syscall.SIGKILL))
 	second := h.boot("cirros")
 	h.until("the status says so", func() bool { c := h.status().Cell; return !c.Up && c.Error != "" })
-	if h.guests() != 1 {
-		t.Errorf("%d guests", h.guests())
-	}
+	testproc.Equal(t, h.guests(), 1, "%d guests")
 	h.away.Store(false)
 	h.until("the second is active", func() bool { return h.state(second) == "active  1" })
 
@@ -197,18 +173,14 @@ func TestCell(t *testing.T) {
 	if err != nil || len(services) != 1 || services[0].Up {
 		t.Errorf("%+v, %v", services, err)
 	}
-	if h.guests() != 2 {
-		t.Errorf("%d guests", h.guests())
-	}
+	testproc.Equal(t, h.guests(), 2, "%d guests")
 	if answer, err := h.cell.Delete(t.Context(), first, cellwire.DeleteNormal); err != nil || !answer.Local {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	h.start()
 	<-h.ready
 	h.until("the first is cleaned up", func() bool { return h.guests() == 1 && !h.held(first) })
-	if _, err := h.cell.Delete(t.Context(), second, cellwire.DeleteNormal); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(h.cell.Delete(t.Context(), second, cellwire.DeleteNormal)).Or(t)
 	h.until("the second is deleted", func() bool { s, err := h.cell.Server(t.Context(), second); return err == nil && s.Deleted })
 	if h.guests() != 0 || h.held(second) {
 		t.Errorf("%d guests, allocations: %t", h.guests(), h.held(second))

@@ -26,24 +26,14 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var log bytes.Buffer
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "agent.toml"), []byte(fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n", dir, dir)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(config.Options{File: filepath.Join(dir, "agent.toml"), Environ: []string{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := New(Options{Config: cfg, Logger: zerolog.New(&log)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "agent.toml"), []byte(fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n", dir, dir)), 0o600))
+	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(dir, "agent.toml"), Environ: []string{}})).Or(t)
+	a := testproc.Try(New(Options{Config: cfg, Logger: zerolog.New(&log)})).Or(t)
 	lines := func() []string {
 		out := []string{}
 		for l := range strings.Lines(log.String()) {
 			var f struct{ Level, Condition, Severity, Subject, Driver, Hint, Message string }
-			if err := json.Unmarshal([]byte(l), &f); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, json.Unmarshal([]byte(l), &f))
 			if f.Condition != "" {
 				out = append(out, fmt.Sprintf("%s %s %s %s/%s %t %s", f.Level, f.Condition, f.Severity, f.Subject, f.Driver, f.Hint != "", told(f.Message)))
 			}
@@ -56,9 +46,7 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 		for range 3 {
 			a.now()
 		}
-		if d := cmp.Diff(want, lines()); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		testproc.Samef(t, cmp.Diff(want, lines()), "%s", name)
 	}
 	see("an agent without drivers", "error no-driver critical agent/ true Health: …")
 	a.conditions.problems.configured("libvirt", errors.New("uri: no such host"))
@@ -85,10 +73,6 @@ func told(message string) string {
 func TestWritable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	if why := writable(dir); why != "" {
-		t.Error(why)
-	}
-	if why := writable(filepath.Join(dir, "none")); !strings.Contains(why, "none") {
-		t.Errorf("%q", why)
-	}
+	testproc.Equal(t, writable(dir), "", "%v")
+	testproc.Contains(t, writable(filepath.Join(dir, "none")), "none", "%q")
 }

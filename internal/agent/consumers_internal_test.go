@@ -32,15 +32,11 @@ func TestConsumersAreWhatIsKnown(t *testing.T) {
 		"else":     {UUID: "else", Kind: control.KindOther},
 	}
 	for uuid, c := range want {
-		if diff := cmp.Diff(c, x.consumer(uuid, "cn1")); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		testproc.Same(t, cmp.Diff(c, x.consumer(uuid, "cn1")))
 	}
 	x.failed = map[string]string{"cn2": "no process"}
 	for uuid, kind := range map[string]control.ConsumerKind{"here": control.KindGuest, "there": control.KindElsewhere, "building": control.KindUnchecked, "else": control.KindUnchecked} {
-		if got := x.consumer(uuid, "cn1").Kind; got != kind {
-			t.Errorf("with a driver that is down, %s is %s, want %s", uuid, got, kind)
-		}
+		testproc.Equal(t, x.consumer(uuid, "cn1").Kind, kind, "with a driver that is down, %s is %s", uuid)
 	}
 	providers := []control.Provider{{Consumers: []control.Consumer{{UUID: "else"}}}, {Consumers: []control.Consumer{{UUID: "there"}}}}
 	if diff := cmp.Diff([]control.Consumer{want["here"]}, x.withoutAllocations("cn1", providers)); diff != "" {
@@ -58,9 +54,7 @@ func TestConsumersAreWhatIsKnown(t *testing.T) {
 	for _, c := range sorted {
 		order = append(order, c.UUID)
 	}
-	if diff := cmp.Diff([]string{"here", "there", "building", "else"}, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"here", "there", "building", "else"}, order), "order")
 }
 
 // typesOf says the types of consumers, until an error.

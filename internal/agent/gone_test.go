@@ -24,23 +24,16 @@ const disabledTrait = "COMPUTE_STATUS_DISABLED"
 // isDisabled asks Placement.
 func (h *env) isDisabled(uuid string) bool {
 	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url+"/resource_providers/"+uuid+"/traits", nil)
-	check(h.t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement 1.37")
-	resp, err := http.DefaultClient.Do(req)
-	check(h.t, err)
-	defer func() { _ = resp.Body.Close() }()
 	var out struct{ Traits []string }
-	check(h.t, json.NewDecoder(resp.Body).Decode(&out))
+	url := h.url + "/resource_providers/" + uuid + "/traits"
+	testproc.Send(h.t, nil, http.MethodGet, url, "placement 1.37", nil).Into(h.t, &out)
 	return slices.Contains(out.Traits, disabledTrait)
 }
 
 // reasons are those that outlive the agent.
 func (h *env) reasons() []disabled.Reason {
 	h.t.Helper()
-	s, err := disabled.Open(filepath.Join(h.dir, "state"))
-	check(h.t, err)
+	s := testproc.Try(disabled.Open(filepath.Join(h.dir, "state"))).Or(h.t)
 	return s.Reasons("")
 }
 
@@ -112,9 +105,7 @@ func TestDriverGone(t *testing.T) {
 		t.Errorf("kept: %+v", r)
 	}
 	h.await(h.mark(), `"state":"backoff"`) // and many passes go by
-	if n := h.told(mark, "cn1"); n != 1 {
-		t.Errorf("%d writes for it", n)
-	}
+	testproc.Equal(t, h.told(mark, "cn1"), 1, "%d writes for it")
 	mark = h.mark()
 	back()
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
@@ -122,12 +113,8 @@ func TestDriverGone(t *testing.T) {
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {
 		t.Errorf("still disabled: %t, %+v", h.isDisabled(uuidA), h.reasons())
 	}
-	if n := h.told(mark, "cn1"); n != 1 {
-		t.Errorf("%d writes to enable it", n)
-	}
-	if n := h.told(mark, "cn2"); n != 0 {
-		t.Errorf("%d writes for the other driver's node", n)
-	}
+	testproc.Equal(t, h.told(mark, "cn1"), 1, "%d writes to enable it")
+	testproc.Equal(t, h.told(mark, "cn2"), 0, "%d writes for the other driver's node")
 }
 
 // TestDriverGoneAcrossARestart: an agent whose driver does not even start disables the nodes that
@@ -149,8 +136,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 		t.Error("it is not disabled")
 	}
 	h.stop()
-	s, err := disabled.Open(filepath.Join(h.dir, "state"))
-	check(t, err)
+	s := testproc.Try(disabled.Open(filepath.Join(h.dir, "state"))).Or(t)
 	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "a fan is broken"}))
 	back()
 	mark = h.mark()
@@ -159,9 +145,7 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 	if r := h.reasons(); len(r) != 1 || r[0].Source != disabled.Operator || !h.isDisabled(uuidA) {
 		t.Errorf("the operator's word is gone: %+v, disabled: %t", r, h.isDisabled(uuidA))
 	}
-	if n := h.told(mark, "cn1"); n != 0 {
-		t.Errorf("%d writes, and nothing changed", n)
-	}
+	testproc.Equal(t, h.told(mark, "cn1"), 0, "%d writes, and nothing changed")
 }
 
 // TestReasonOfAFormerDriver: the reasons about a driver end with it. The driver that is given the
@@ -182,8 +166,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	h.await(mark, `"node-claimed-twice"`)
 	client := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket())
-	gift, err := client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})
-	check(t, err)
+	gift := testproc.Try(client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})).Or(t)
 	if !gift.Given || gift.From != "fake" {
 		t.Fatalf("%+v", gift)
 	}

@@ -68,9 +68,7 @@ func TestRemovingAllocations(t *testing.T) {
 		if (err == nil) != want || (c.held == nil) != want || (err != nil && !errors.Is(err, reportclient.ErrConflict)) {
 			t.Errorf("%d writes: %v, holds %v", writes, err, c.held)
 		}
-		if c.reads != min(writes+1, grantTries) {
-			t.Errorf("%d writes: read %d times", writes, c.reads)
-		}
+		testproc.Equal(t, c.reads, min(writes+1, grantTries), "%d writes: read %d times", writes)
 	}
 	nothing := &contested{}
 	if err := (grants{nothing}).Remove(t.Context(), "u"); err != nil || nothing.reads != 1 {
@@ -88,9 +86,7 @@ func TestRemovingTheHostsPart(t *testing.T) {
 		t.Errorf("%v, holds %v", err, c.held)
 	}
 	away := &contested{elsewhere: true}
-	if err := (grants{away}).Remove(t.Context(), "u"); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, (grants{away}).Remove(t.Context(), "u"))
 	if got, err := (grants{away}).Granted(t.Context(), "u"); err == nil {
 		t.Errorf("granted %v", got)
 	}

@@ -82,8 +82,7 @@ func TestHangingDriverIsGone(t *testing.T) {
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
 	h.start()
 	<-h.ready
-	id, err := os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))
-	check(t, err)
+	id := testproc.Try(os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))).Or(t)
 	mark := h.mark()
 	h.configure(h.chaos(brief, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
@@ -144,8 +143,7 @@ func TestChangedExecutable(t *testing.T) {
 	<-h.ready
 	mark := h.mark()
 	path := filepath.Join(h.dir, "compute-driver-chaos")
-	content, err := os.ReadFile(path)
-	check(t, err)
+	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, testproc.WriteExecutable(path+".new", content))
 	check(t, os.Rename(path+".new", path))
 	h.reload <- syscall.SIGHUP

@@ -36,8 +36,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	<-h.ready
 	process := func() int { return h.status().Drivers[0].Plugin.PID }
 	pid := process()
-	content, err := os.ReadFile(h.driver)
-	check(t, err)
+	content := testproc.Try(os.ReadFile(h.driver)).Or(t)
 	put := func(content []byte, mode os.FileMode) {
 		t.Helper()
 		check(t, os.WriteFile(h.driver+".new", content, mode))
@@ -84,8 +83,7 @@ func TestTakeoverThatFails(t *testing.T) {
 func TestWrongDigestIsRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
-	content, err := os.ReadFile(h.driver)
-	check(t, err)
+	content := testproc.Try(os.ReadFile(h.driver)).Or(t)
 	is, demanded := fmt.Sprintf("%x", sha256.Sum256(content)), strings.Repeat("0", 64)
 	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", demanded)))
 	h.start()

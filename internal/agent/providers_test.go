@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,9 +76,6 @@ func TestProviderConfigInvalidAtTheStart(t *testing.T) {
 	h := newEnv(t)
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.provide(-1, "CUSTOM_RACK_7")
-	cfg, err := config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
-	check(t, err)
-	if _, err := agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()}); !errors.Is(err, config.ErrInvalid) {
-		t.Errorf("New: %v", err)
-	}
+	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})).Or(t)
+	testproc.Try(agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})).ErrorIs(t, config.ErrInvalid, "New: %v")
 }

@@ -131,12 +131,10 @@ func (h *env) start() {
 	load := func() (*config.Config, error) {
 		return config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
 	}
-	cfg, err := load()
-	check(h.t, err)
-	a, err := agent.New(agent.Options{
+	cfg := testproc.Try(load()).Or(h.t)
+	a := testproc.Try(agent.New(agent.Options{
 		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), Notify: h.notify, OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
-	})
-	check(h.t, err)
+	})).Or(h.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() { defer close(over); h.ended <- a.Run(ctx) }()
@@ -327,8 +325,7 @@ func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
 	h.configure(table)
 	h.start()
 	<-h.ready
-	child, err := providertree.ChildUUID(uuidA, "cn1_gpu0")
-	check(t, err)
+	child := testproc.Try(providertree.ChildUUID(uuidA, "cn1_gpu0")).Or(t)
 	release := h.hold(child)
 	h.configure(strings.Replace(table, "inventories = {VCPU", `children = [{name = "gpu0", inventories = {VGPU = {total = 4}}}], inventories = {VCPU`, 1))
 	h.reload <- syscall.SIGHUP

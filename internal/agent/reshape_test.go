@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -19,17 +18,7 @@ import (
 // tell makes a request to Placement beside the agent.
 func (h *env) tell(method, path, body string) {
 	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
-	check(h.t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("OpenStack-API-Version", "placement 1.37")
-	resp, err := http.DefaultClient.Do(req)
-	check(h.t, err)
-	check(h.t, resp.Body.Close())
-	if resp.StatusCode >= 300 {
-		h.t.Fatalf("%s %s: %s", method, path, resp.Status)
-	}
+	testproc.Send(h.t, nil, method, h.url+path, "placement 1.37", body).Good(h.t)
 }
 
 // used has Placement hold a node whose VGPUs a guest uses.
@@ -78,9 +67,7 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 	h.await(0, "the node is held")
 	h.configure(h.gpus(`faults.reshape = "invent"`))
 	h.reload <- syscall.SIGHUP
-	if err := <-h.ended; err == nil || !strings.Contains(err.Error(), "would be added") {
-		t.Errorf("%v", err)
-	}
+	testproc.ErrorHas(t, <-h.ended, "would be added", "%v")
 }
 
 // TestDamagedJournalDoesNotStopTheAgent: a finished entry that cannot be read is only logged.

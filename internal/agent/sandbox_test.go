@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestSandboxOfADriver: the agent's directories, its credentials and the files of its secrets are
@@ -47,13 +48,9 @@ url = "https://api.example:8775"
 ca_file = "/srv/ca.pem"
 identity_file = "/srv/identity.pem"
 `
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
 	cfg, err := config.Load(config.Options{File: file, Hostname: func() (string, error) { return "cn1", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
 	want := &host.Sandbox{
 		Secrets:   []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent", "/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
@@ -63,9 +60,7 @@ identity_file = "/srv/identity.pem"
 	got := sandbox(cfg, "one")
 	slices.Sort(want.Secrets)
 	slices.Sort(want.Protected)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("sandbox (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "sandbox")
 	if got := sandbox(cfg, "three"); !got.Required || !got.Modes || !slices.Equal(got.GrantWrite, []string{"/srv/state/machines"}) {
 		t.Errorf("the fake driver, whose sandbox is required, has %+v", got)
 	}

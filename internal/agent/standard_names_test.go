@@ -21,9 +21,7 @@ func TestUnknownStandardNames(t *testing.T) {
 		"the trait HW_CPU_X86_AVX9 is not in os-traits 3.9.0, and it is omitted if Placement does not have it; did you mean HW_CPU_X86_AVX?",
 		"the trait XYZZY_PLUGH is not in os-traits 3.9.0, and it is omitted if Placement does not have it; custom names begin with CUSTOM_",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if got := agent.UnknownStandardNames(ledger.StandardClasses(), ledger.StandardTraits()); len(got) > 0 {
 		t.Errorf("standard names: %v", got)
 	}

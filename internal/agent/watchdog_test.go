@@ -26,13 +26,11 @@ type systemctl struct {
 func (h *env) watched(interval time.Duration) *systemctl {
 	h.t.Helper()
 	path := filepath.Join(h.dir, "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	check(h.t, err)
+	conn := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})).Or(h.t)
 	h.t.Cleanup(func() { _ = conn.Close() })
 	h.t.Setenv("NOTIFY_SOCKET", path)
 	h.t.Setenv("WATCHDOG_USEC", fmt.Sprint(interval.Microseconds()))
-	h.notify, err = systemd.New()
-	check(h.t, err)
+	h.notify = testproc.Try(systemd.New()).Or(h.t)
 	// They are taken at once: a full socket loses what is sent next.
 	s := &systemctl{t: h.t, messages: make(chan string, 1<<16)}
 	go func() {

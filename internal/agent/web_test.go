@@ -31,11 +31,9 @@ func get(t *testing.T, url, socket string) (status int, body string) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}
 	}
-	resp, err := (&http.Client{Transport: transport}).Get(url)
-	check(t, err)
+	resp := testproc.Try((&http.Client{Transport: transport}).Get(url)).Or(t)
 	defer func() { _ = resp.Body.Close() }()
-	content, err := io.ReadAll(resp.Body)
-	check(t, err)
+	content := testproc.Try(io.ReadAll(resp.Body)).Or(t)
 	return resp.StatusCode, string(content)
 }
 
@@ -90,17 +88,14 @@ func TestMetricsAndProbes(t *testing.T) {
 	if status, _ := get(t, "http://"+address+"/healthz", ""); status != http.StatusOK {
 		t.Errorf("/healthz: %d", status)
 	}
-	s, err := control.NewClient(socket).Status(t.Context())
-	check(t, err)
+	s := testproc.Try(control.NewClient(socket).Status(t.Context())).Or(t)
 	if len(s.Conditions) == 0 || s.Conditions[0].Code != health.IdentityRefused || s.State != "degraded" || !strings.Contains(s.Summary, "node cn1: the resource provider in Placement does not match") {
 		t.Errorf("%s: %s: %+v", s.State, s.Summary, s.Conditions)
 	}
 	h.mu.Lock()
 	log := h.log.String()
 	h.mu.Unlock()
-	if n := strings.Count(log, `"condition":"identity-refused"`); n != 1 {
-		t.Errorf("told %d times", n)
-	}
+	testproc.Equal(t, strings.Count(log, `"condition":"identity-refused"`), 1, "told %d times")
 }
 
 // compact leaves the agent's own samples of a page.
@@ -118,15 +113,10 @@ func compact(page string) string {
 func TestMetricsAddressThatIsTaken(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	defer func() { _ = l.Close() }()
 	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n", l.Addr()))
-	cfg, err := config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
-	check(t, err)
-	a, err := agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})
-	check(t, err)
-	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
-		t.Errorf("%v", err)
-	}
+	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})).Or(t)
+	a := testproc.Try(agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
+	testproc.ErrorHas(t, a.Run(t.Context()), "metrics.listen", "%v")
 }

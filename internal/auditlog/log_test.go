@@ -20,15 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func open(t *testing.T, opts Options) *Log {
 	t.Helper()
 	opts.Logger = zerolog.Nop()
-	l, err := Open(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(Open(opts)).Or(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.For("test")
 }
@@ -36,13 +35,8 @@ func open(t *testing.T, opts Options) *Log {
 func counted(t *testing.T, l *Log, destination, outcome string) float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(l.Collector()); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, registry.Register(l.Collector()))
+	families := testproc.Try(registry.Gather()).Or(t)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := map[string]string{}
@@ -66,14 +60,9 @@ func record(n int) Record {
 // ids reads the changed classes of a log.
 func ids(t *testing.T, path string, unreadable int) (list []string) {
 	t.Helper()
-	files, err := Files(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(Files(path)).Or(t)
 	r := Reader{Paths: files}
-	if err := r.Read(t.Context(), func(r Record) error { list = append(list, r.Changes[0].ID); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Read(t.Context(), func(r Record) error { list = append(list, r.Changes[0].ID); return nil }))
 	if r.Unreadable != unreadable {
 		t.Errorf("%d lines are no records, want %d", r.Unreadable, unreadable)
 	}
@@ -95,17 +84,13 @@ func TestLogIsPrivateAndAppends(t *testing.T) {
 		l := open(t, Options{File: path})
 		l.Write(t.Context(), record(i))
 		l.Write(t.Context(), Record{Method: "PUT"}) // changed nothing
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, l.Close())
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if got := ids(t, path, 0); !slices.Equal(got, names(0, 3)) {
-		t.Errorf("records %q", got)
-	}
+	testproc.EqualList(t, ids(t, path, 0), names(0, 3), "records %q")
 }
 
 // TestTornLineIsEnded: a line that a crash, or the kill of another process, left incomplete is
@@ -115,27 +100,16 @@ func TestTornLineIsEnded(t *testing.T) {
 	l := open(t, Options{File: path, Required: true}) // Write returns when the record is in the file, however slow it is
 	l.Write(t.Context(), record(0))
 	for i := 1; i < 3; i++ {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteString(`{"time":"2026-11-23T18:00:00Z","service":"placem`); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		f := testproc.Try(os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)).Or(t)
+		testproc.Try(f.WriteString(`{"time":"2026-11-23T18:00:00Z","service":"placem`)).Or(t)
+		testproc.Check(t, f.Close())
 		if i == 2 { // seen by a log that is opened, and by one that is open
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, l.Close())
 			l = open(t, Options{File: path, Required: true})
 		}
 		l.Write(t.Context(), record(i))
 	}
-	if got := ids(t, path, 2); !slices.Equal(got, names(0, 3)) {
-		t.Errorf("records %q", got)
-	}
+	testproc.EqualList(t, ids(t, path, 2), names(0, 3), "records %q")
 }
 
 // TestRotation: while many write, through two logs as two processes have them, and logrotate
@@ -148,9 +122,7 @@ func TestRotation(t *testing.T) {
 	appends := 0
 	logs[0].file.append = func(f *os.File, lines []byte) (int, error) {
 		if appends++; appends == 3 {
-			if err := os.Rename(path, path+".2026-11-23"); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, os.Rename(path, path+".2026-11-23"))
 		}
 		return f.Write(lines)
 	}
@@ -218,13 +190,9 @@ func TestDiskFull(t *testing.T) {
 				full.Store(false)
 				time.Sleep(2 * retryInterval) // of synctest's clock
 				synctest.Wait()
-				if err := l.Problem(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, l.Problem())
 				unreadable := map[bool]int{true: 1}[appendOnly]
-				if got := ids(t, path, unreadable); !slices.Equal(got, names(0, 2)) {
-					t.Errorf("records %q", got)
-				}
+				testproc.EqualList(t, ids(t, path, unreadable), names(0, 2), "records %q")
 				full.Store(true)
 				big := record(2)
 				big.Changes[0].After = Value(strings.Repeat("x", 10000))
@@ -237,9 +205,7 @@ func TestDiskFull(t *testing.T) {
 				if len(l.pending) > maxPending {
 					t.Errorf("%d bytes are kept", len(l.pending))
 				}
-				if err := l.Close(); err == nil || !strings.Contains(err.Error(), "are lost") {
-					t.Errorf("Close: %v", err)
-				}
+				testproc.ErrorHas(t, l.Close(), "are lost", "Close: %v")
 			})
 		})
 	}
@@ -269,14 +235,10 @@ func TestHungDisk(t *testing.T) {
 					for i := range queueLength + 5 {
 						l.Enqueue(func() Record { return record(i) })
 					}
-					if lost := counted(t, l, "queue", "lost"); lost != 5 {
-						t.Errorf("%v records are lost, want 5", lost)
-					}
+					testproc.Equal(t, counted(t, l, "queue", "lost"), 5, "%v records are lost")
 				}
 				close(hung)
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, l.Close())
 			})
 		})
 	}
@@ -285,9 +247,7 @@ func TestHungDisk(t *testing.T) {
 // TestRequiredLogMustOpen: a service with a required log does not start without it.
 func TestRequiredLogMustOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file", "audit.log")
-	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Dir(path), nil, 0o600))
 	if _, err := Open(Options{File: path, Required: true, Logger: zerolog.Nop()}); err == nil {
 		t.Error("it started")
 	}
@@ -326,9 +286,7 @@ func TestLongRecordsAreSplit(t *testing.T) {
 // BenchmarkEnqueue is a record of one claim, from many goroutines as requests are.
 func BenchmarkEnqueue(b *testing.B) {
 	l, err := Open(Options{File: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 1 << 40, Logger: zerolog.Nop()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	r := Record{Service: "placement", RequestID: "req-11111111-2222-4333-8444-555555555555", User: "nova", Project: "service", Method: "PUT", Path: "/allocations/" + strings.Repeat("1", 36),
 		Changes: []Change{{Kind: KindAllocation, ID: strings.Repeat("1", 36), Provider: strings.Repeat("2", 36), ProviderName: "cn1", After: Value(map[string]int{"VCPU": 2, "MEMORY_MB": 4096})}}}
 	b.ReportAllocs()
@@ -337,7 +295,5 @@ func BenchmarkEnqueue(b *testing.B) {
 			l.Write(b.Context(), r)
 		}
 	})
-	if err := l.Close(); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, l.Close())
 }

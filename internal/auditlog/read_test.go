@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestFollow: a reader that follows gets each record once and in order, across rotations.
@@ -40,22 +42,16 @@ func TestFollow(t *testing.T) {
 	}
 	<-seen
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	testproc.ErrorIs(t, <-done, context.Canceled, "%v")
 }
 
 // TestFiles: rotated files are read in order, the oldest first, and others are left alone.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit[1].log")
-	if _, err := Files(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
+	testproc.Try(Files(path)).ErrorIs(t, os.ErrNotExist, "no file: %v")
 	for _, name := range []string{"audit[1].log", "audit[1].log.1", "audit[1].log.2", "audit[1].log.10", "audit[1].log.01", "audit[1].log.gz", "audit1.log.3"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	got, err := Files(path)
 	if want := []string{path + ".10", path + ".2", path + ".1", path}; err != nil || !slices.Equal(got, want) {
@@ -69,12 +65,8 @@ func TestUnreadableLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	good, _ := Record{Service: "test", Changes: record(7).Changes}.lines()
 	text := "not JSON\n\n{}\n" + string(good[0]) + strings.Repeat("x", maxReadLine+100) + "\n" + string(good[0]) + string(good[0][:40])
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := ids(t, path, 4); !slices.Equal(got, []string{"CUSTOM_0007", "CUSTOM_0007"}) {
-		t.Errorf("records %q", got)
-	}
+	testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
+	testproc.EqualList(t, ids(t, path, 4), []string{"CUSTOM_0007", "CUSTOM_0007"}, "records %q")
 }
 
 // TestFilter: a filter leaves out records, and those changes of a record that it does not choose.
@@ -110,19 +102,12 @@ func testJournal(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "journal")
 	listen := func() *net.UnixConn {
 		t.Helper()
-		conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn
+		return testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})).Or(t)
 	}
 	read := func(conn *net.UnixConn) string {
 		t.Helper()
 		b := make([]byte, 64<<10)
-		n, err := conn.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := testproc.Try(conn.Read(b)).Or(t)
 		return string(b[:n])
 	}
 	journald := listen()
@@ -144,9 +129,7 @@ func testJournal(t *testing.T) {
 	if strings.Contains(entry, "\nPRIORITY=0\n") && !strings.Contains(entry, "AUDIT_USER\n") {
 		t.Errorf("a user can add fields:\n%s", entry)
 	}
-	if err := errors.Join(journald.Close(), os.RemoveAll(socket)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(journald.Close(), os.RemoveAll(socket)))
 	l.Write(t.Context(), claim)
 	if l.Refusal() == nil {
 		t.Error("nothing is refused without a journal")

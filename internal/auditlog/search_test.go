@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const requestA, requestB = "req-00000000-0000-4000-8000-00000000000a", "req-00000000-0000-4000-8000-00000000000b"
@@ -51,10 +53,7 @@ func TestParseEntry(t *testing.T) {
 // TestSearchIsBounded: requests are followed a few times, whatever the lines say, and lines without
 // end are cut.
 func TestSearchIsBounded(t *testing.T) {
-	s, err := NewSearch(requestA, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(NewSearch(requestA, time.Time{})).Or(t)
 	rounds := 0
 	found, err := s.Run(t.Context(), func(ctx context.Context, s *Search) error {
 		rounds++
@@ -86,10 +85,7 @@ func TestSearchIsBounded(t *testing.T) {
 
 // TestSearchStops: a canceled search ends.
 func TestSearchStops(t *testing.T) {
-	s, err := NewSearch(requestB, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(NewSearch(requestB, time.Time{})).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Run(ctx, func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader("a\nb\n"), "") }); err == nil {

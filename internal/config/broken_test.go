@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Each file of testdata/broken is wrong in its own way; the message that people
@@ -98,15 +99,11 @@ func TestValidate(t *testing.T) {
 		for _, p := range all {
 			keys = append(keys, p.Key)
 		}
-		if diff := cmp.Diff([]string{tc.key}, keys); diff != "" {
-			t.Errorf("%s: keys (-want +got):\n%s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff([]string{tc.key}, keys), "%s: keys", name)
 	}
 	fits := *c
 	fits.Agent.RuntimeDir = "/" + strings.Repeat("x", 60)
-	if err := fits.Validate(); err != nil {
-		t.Errorf("61 bytes fit: %v", err)
-	}
+	testproc.NoErrorf(t, fits.Validate(), "61 bytes fit")
 }
 
 // A server without authentication is refused at load on an address where others can connect. What a
@@ -135,9 +132,7 @@ func TestNoauthIsForThisMachine(t *testing.T) {
 			if refused && auth == AuthNoauth {
 				want = []string{"cell.listen", "compute_api.listen"}
 			}
-			if diff := cmp.Diff(want, keys); diff != "" {
-				t.Errorf("%s on %s: keys (-want +got):\n%s", auth, listen, diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, keys), "%s on %s: keys", auth, listen)
 		}
 	}
 }
@@ -145,15 +140,9 @@ func TestNoauthIsForThisMachine(t *testing.T) {
 // Whatever a file holds, Load ends, does not panic, and either finds nothing
 // wrong or explains itself; what it accepts can be printed and compared.
 func FuzzLoad(f *testing.F) {
-	files, err := filepath.Glob("testdata/broken/*.toml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob("testdata/broken/*.toml")).Or(f)
 	for _, name := range append(files, "testdata/defaults.toml") {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := testproc.Try(os.ReadFile(name)).Or(f)
 		f.Add(string(data))
 	}
 	f.Add("[drivers.x.config]\na.b.c = [{d = 1979-05-27}, {e = nan}]\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // machine is a host called node-1 on which the agent runs as root.
@@ -35,12 +36,8 @@ func write(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return filepath.Join(dir, "compute-agent.toml")
 }
@@ -48,9 +45,7 @@ func write(t *testing.T, files map[string]string) string {
 func mustLoad(t *testing.T, opts Options) *Config {
 	t.Helper()
 	c, err := Load(opts)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
-	}
+	testproc.Checkf(t, err, "Load")
 	return c
 }
 
@@ -59,9 +54,7 @@ var values = cmpopts.IgnoreUnexported(Config{})
 
 func TestDefaults(t *testing.T) {
 	var out bytes.Buffer
-	if err := Defaults(&out); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, Defaults(&out))
 	golden.Text(t, "testdata/defaults.toml", out.String())
 
 	bare := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
@@ -81,9 +74,7 @@ func TestDefaults(t *testing.T) {
 // The commented part about drivers must work for who removes the marks.
 func TestDefaultsDriverExample(t *testing.T) {
 	var out bytes.Buffer
-	if err := Defaults(&out); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, Defaults(&out))
 	_, example, found := strings.Cut(out.String(), "# [drivers.libvirt]")
 	if !found {
 		t.Fatal("no example of a driver")
@@ -91,9 +82,7 @@ func TestDefaultsDriverExample(t *testing.T) {
 	text := "[drivers.libvirt]" + strings.ReplaceAll(example, "\n# ", "\n")
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": text})))
 	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
-	if diff := cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("driver of the example (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()), "driver of the example")
 	for _, k := range driverKeys {
 		if s, _ := c.Source("drivers.libvirt." + k.name); s.Kind != FromFile {
 			t.Errorf("drivers.libvirt.%s is missing from the example", k.name)
@@ -186,9 +175,7 @@ reserved = {memory_mb = 512, cpus = 1}
 		UnavailableGrace: 10 * time.Minute,
 	}
 	fake := &Driver{Enabled: true, Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute, Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"}, Config: map[string]any{"nodes": int64(2)}}
-	if diff := cmp.Diff(map[string]*Driver{"libvirt": libvirt, "fake": fake}, c.Drivers); diff != "" {
-		t.Errorf("drivers (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(map[string]*Driver{"libvirt": libvirt, "fake": fake}, c.Drivers), "drivers")
 	if js, err := c.Drivers["libvirt"].ConfigJSON(); err != nil || string(js) != `{"reserved":{"cpus":1,"memory_mb":1024},"uri":"qemu:///system"}` {
 		t.Errorf("ConfigJSON is %s, %v", js, err)
 	}
@@ -212,12 +199,8 @@ reserved = {memory_mb = 512, cpus = 1}
 	if _, ok := c.Source("tracker.nothing"); ok {
 		t.Error("Source knows a key that does not exist")
 	}
-	if diff := cmp.Diff([]string{"fake", "libvirt"}, c.EnabledDrivers()); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{main, dir + "/conf.d/10-site.toml", dir + "/conf.d/20-host.toml"}, c.Files()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"fake", "libvirt"}, c.EnabledDrivers()))
+	testproc.Same(t, cmp.Diff([]string{main, dir + "/conf.d/10-site.toml", dir + "/conf.d/20-host.toml"}, c.Files()))
 }
 
 // Every key can be given in its variable, whatever its type.
@@ -233,9 +216,7 @@ func TestEveryKeyHasAWorkingVariable(t *testing.T) {
 			t.Errorf("%s=%s: %v", e.Env, text, err)
 			continue
 		}
-		if diff := cmp.Diff(base, c, values, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s: the default changed something:\n%s", e.Env, diff)
-		}
+		testproc.Samef(t, cmp.Diff(base, c, values, cmpopts.EquateEmpty()), "%s: the default changed something", e.Env)
 		if s, _ := c.Source(e.Key); s.Kind != FromEnvironment {
 			t.Errorf("%s: source is %s", e.Key, s)
 		}
@@ -261,9 +242,7 @@ func TestDirectories(t *testing.T) {
 			if c.Agent.StateDir != tc.state || c.Agent.RuntimeDir != tc.runtime {
 				t.Errorf("state %s, runtime %s; want %s, %s", c.Agent.StateDir, c.Agent.RuntimeDir, tc.state, tc.runtime)
 			}
-			if got := c.Agent.ControlSocket(); got != tc.runtime+"/agent.sock" {
-				t.Errorf("control socket is %s", got)
-			}
+			testproc.Equal(t, c.Agent.ControlSocket(), tc.runtime+"/agent.sock", "control socket is %s")
 		})
 	}
 }
@@ -275,13 +254,9 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		t.Errorf("a named file that is absent: %v", err)
 	}
 	_, err = Load(machine(dir))
-	if !errors.Is(err, errNotRegular) {
-		t.Errorf("a directory: %v", err)
-	}
+	testproc.ErrorIs(t, err, errNotRegular, "a directory: %v")
 	big := filepath.Join(dir, "big.toml")
-	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), maxFileSize+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(big, bytes.Repeat([]byte("#"), maxFileSize+1), 0o600))
 	if _, err = Load(machine(big)); !errors.Is(err, errTooBig) {
 		t.Errorf("a huge file: %v", err)
 	}
@@ -289,9 +264,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "placement-token"), []byte("s3cr3t\n"), 0o400); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "placement-token"), []byte("s3cr3t\n"), 0o400))
 	main := write(t, map[string]string{"compute-agent.toml": "[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"})
 	c := mustLoad(t, machine(main, "CREDENTIALS_DIRECTORY="+dir))
 	secret, err := ReadSecret(c.PlacementClient.TokenFile)
@@ -301,9 +274,7 @@ func TestCredentials(t *testing.T) {
 	if text := secret.String(); strings.Contains(text, "s3cr3t") {
 		t.Error("a secret prints itself")
 	}
-	if _, err := Load(machine(main)); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a credential that systemd did not pass: %v", err)
-	}
+	testproc.Try(Load(machine(main))).ErrorIs(t, ErrInvalid, "a credential that systemd did not pass: %v")
 }
 
 func TestReadSecretRefuses(t *testing.T) {
@@ -320,15 +291,9 @@ func TestReadSecretRefuses(t *testing.T) {
 	} {
 		path := filepath.Join(dir, "secret")
 		_ = os.Remove(path)
-		if err := os.WriteFile(path, []byte(tc.content), tc.mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, tc.mode); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ReadSecret(path); !errors.Is(err, ErrSecret) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Check(t, os.WriteFile(path, []byte(tc.content), tc.mode))
+		testproc.Check(t, os.Chmod(path, tc.mode))
+		testproc.Try(ReadSecret(path)).ErrorIs(t, ErrSecret, "%s: %v", name)
 	}
 }
 
@@ -391,7 +356,5 @@ password = "two"
 		{Key: "drivers.old.allow_chmod", Old: "false"},
 		{Key: "drivers.old.unavailable_grace", Old: `"10m"`},
 	}
-	if diff := cmp.Diff(want, Diff(before, after), cmpopts.IgnoreFields(Change{}, "Source")); diff != "" {
-		t.Errorf("changes (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, Diff(before, after), cmpopts.IgnoreFields(Change{}, "Source")), "changes")
 }

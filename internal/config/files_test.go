@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/systemd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestMissingFiles: files that keys name are to be there, in whatever section, and nothing else of
@@ -17,22 +18,15 @@ import (
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there")
-	if err := os.WriteFile(there, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(there, nil, 0o600))
 	main := filepath.Join(dir, "c.toml")
 	text := "[cell_client]\nca_file = \"THERE\"\ntoken_file = \"NONE\"\n[cell]\nauth = \"token\"\ntoken_file = \"DIR\"\n[compute_api]\ncell_token_file = \"THERE/below\"\n" +
 		"[placement_client]\nauth = \"token\"\ntoken_file = \"NONE\"\n"
 	for name, path := range map[string]string{"THERE": there, "NONE": filepath.Join(dir, "none"), "DIR": dir} {
 		text = strings.ReplaceAll(text, name, path)
 	}
-	if err := os.WriteFile(main, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := Load(Options{File: main})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(main, []byte(text), 0o600))
+	cfg := testproc.Try(Load(Options{File: main})).Or(t)
 	var problems Problems
 	if !errors.As(cfg.MissingFiles(), &problems) {
 		t.Fatalf("got %v", cfg.MissingFiles())
@@ -47,9 +41,7 @@ func TestMissingFiles(t *testing.T) {
 	for key, what := range map[string]string{
 		"cell_client.token_file": "there is no file", "cell.token_file": "is a directory", "compute_api.cell_token_file": "there is no file", "placement_client.token_file": "there is no file",
 	} {
-		if !strings.Contains(got[key], what) {
-			t.Errorf("%s: %q, not %q", key, got[key], what)
-		}
+		testproc.Contains(t, got[key], what, "%s: %q", key)
 	}
 	if len(got) != 4 {
 		t.Errorf("%v", got)
@@ -60,9 +52,7 @@ func TestMissingFiles(t *testing.T) {
 func TestUnreadableIsNotInvalid(t *testing.T) {
 	dir := t.TempDir()
 	missing, wrong := filepath.Join(dir, "missing.toml"), filepath.Join(dir, "wrong.toml")
-	if err := os.WriteFile(wrong, []byte("[agent]\nno_such_key = 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(wrong, []byte("[agent]\nno_such_key = 1\n"), 0o600))
 	environ := []string{}
 	for name, tc := range map[string]struct {
 		opts                  Options
@@ -85,9 +75,7 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 // even be able to see.
 func TestCredentialsOfOtherServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
-	if err := os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600))
 	cfg, err := Load(Options{File: file, Environ: []string{}, Uses: []string{"placement_tls"}})
 	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil || cfg.PlacementClient.TokenFile != want {
 		t.Errorf("of another service: %q, want %q; %v", cfg.PlacementClient.TokenFile, want, err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestPluginsBesideTheAgent: a driver without a path is looked for in plugins.dir and then beside
@@ -33,12 +35,8 @@ func TestPluginsBesideTheAgent(t *testing.T) {
 			root := t.TempDir()
 			put := func(path, content string) {
 				t.Helper()
-				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(root, path), []byte(content), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755))
+				testproc.Check(t, os.WriteFile(filepath.Join(root, path), []byte(content), 0o755))
 			}
 			put("/etc/a.toml", c.file)
 			for _, dir := range c.installed {

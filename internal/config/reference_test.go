@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestReference: docs/configuration.md has every key of every section, and of the drivers' own
@@ -79,14 +80,8 @@ func kindOf[T any](f field[T]) string {
 
 // describeSchema describes the keys of a driver's own table, which its JSON schema declares.
 func describeSchema(t *testing.T, out *strings.Builder, driver string) {
-	content, err := os.ReadFile("../../drivers/" + driver + "/schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema, err := jsonkit.Decode(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile("../../drivers/" + driver + "/schema.json")).Or(t)
+	schema := testproc.Try(jsonkit.Decode(content)).Or(t)
 	table := fmt.Sprintf("drivers.%s.config", driver)
 	fmt.Fprintf(out, "\n## [%s]\n\nRead by the driver, which checks it when it starts; a reload applies changes. It has no variables of its own: `%s` is the whole table.\n", table, EnvName(table))
 	root := schema.(*jsonkit.Object)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -103,9 +104,7 @@ func TestDatabases(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			if diff := cmp.Diff([]string{want}, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			testproc.Same(t, cmp.Diff([]string{want}, got))
 		})
 	}
 }

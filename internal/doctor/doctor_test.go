@@ -50,9 +50,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 		"config", "drivers", "state-dir", "runtime-dir", "disk", "compute-id", "plugin-dir", "plugin.libvirt", "sandbox.libvirt", "libvirt", "libvirt-group", "kvm", "cpu-power",
 		"driver.libvirt", "placement", "database", "clock", "open-files", "agent", "one-agent",
 	}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, names), "order")
 	if Worst(results) != OK || ExitStatus(results) != 0 {
 		t.Errorf("worst is %s", Worst(results))
 	}
@@ -388,16 +386,12 @@ func TestCheckThatHangs(t *testing.T) {
 		}
 		start := time.Now()
 		results := run(context.Background(), Env{Timeout: 3 * time.Second}, checks)
-		if took := time.Since(start); took != 3*time.Second+grace {
-			t.Errorf("took %v", took)
-		}
+		testproc.Equal(t, time.Since(start), 3*time.Second+grace, "took %v")
 		var got []Severity
 		for _, r := range results {
 			got = append(got, r.Severity)
 		}
-		if diff := cmp.Diff([]Severity{Error, Skipped, OK}, got); diff != "" {
-			t.Errorf("severities (-want +got):\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff([]Severity{Error, Skipped, OK}, got), "severities")
 		if results[0].Found != "the check did not finish within 3s" || results[0].Title != "Hangs" {
 			t.Errorf("%+v", results[0])
 		}
@@ -429,9 +423,7 @@ func TestSlowPlacement(t *testing.T) {
 func TestExitStatus(t *testing.T) {
 	for worst, want := range map[Severity]int{OK: 0, Skipped: 0, Warning: 0, Error: 1} {
 		results := []Result{{Severity: OK}, {Severity: worst}, {Severity: Skipped}}
-		if got := ExitStatus(results); got != want {
-			t.Errorf("%s: status %d, want %d", worst, got, want)
-		}
+		testproc.Equal(t, ExitStatus(results), want, "%s: status %d", worst)
 	}
 	if Worst(nil) != OK {
 		t.Error("nothing is not fine")
@@ -443,10 +435,7 @@ func TestExitStatus(t *testing.T) {
 func TestThisMachine(t *testing.T) {
 	f := healthy(t)
 	_ = f.examine()
-	env, err := Host(f.env.Config, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := testproc.Try(Host(f.env.Config, nil, "")).Or(t)
 	env.Timeout = 5 * time.Second
 	results := Run(t.Context(), env)
 	if len(results) < len(Checks()) {

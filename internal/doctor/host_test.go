@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	driverhost "github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Users of the examined host.
@@ -72,10 +73,7 @@ const (
 func healthy(t *testing.T) *fixture {
 	t.Helper()
 	// Not t.TempDir: the paths of sockets must be short.
-	root, err := os.MkdirTemp("", "doctor")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := testproc.Try(os.MkdirTemp("", "doctor")).Or(t)
 	t.Cleanup(func() {
 		// Directories may have been not accessible for their owner, too.
 		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -84,9 +82,7 @@ func healthy(t *testing.T) *fixture {
 			}
 			return nil
 		})
-		if err := os.RemoveAll(root); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
+		testproc.NoErrorf(t, os.RemoveAll(root), "clean up")
 	})
 	f := &fixture{
 		t: t, root: root,
@@ -129,9 +125,7 @@ func (f *fixture) powerManaged(mode os.FileMode) {
 
 func (f *fixture) must(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	testproc.Check(f.t, err)
 }
 
 func (f *fixture) path(p string) string { return filepath.Join(f.root, p) }
@@ -165,8 +159,7 @@ func (f *fixture) process(pid int, comm, open string) {
 
 func (f *fixture) listen(p string, mode os.FileMode) net.Listener {
 	f.t.Helper()
-	l, err := net.Listen("unix", f.path(p))
-	f.must(err)
+	l := testproc.Try(net.Listen("unix", f.path(p))).Or(f.t)
 	f.t.Cleanup(func() { _ = l.Close() })
 	f.must(os.Chmod(f.path(p), mode))
 	return l
@@ -176,8 +169,7 @@ func (f *fixture) listen(p string, mode os.FileMode) net.Listener {
 func (f *fixture) abandon(p string, mode os.FileMode) {
 	f.t.Helper()
 	f.remove(p)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.path(p), Net: "unix"})
-	f.must(err)
+	l := testproc.Try(net.ListenUnix("unix", &net.UnixAddr{Name: f.path(p), Net: "unix"})).Or(f.t)
 	l.SetUnlinkOnClose(false)
 	f.must(l.Close())
 	f.must(os.Chmod(f.path(p), mode))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // sample has one result of each severity.
@@ -21,17 +22,13 @@ var sample = []Result{
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteText(&out, sample, false); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, WriteText(&out, sample, false))
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("colour where there is no terminal")
 	}
 	golden.Text(t, "testdata/results.txt", out.String())
 	out.Reset()
-	if err := WriteText(&out, sample, true); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, WriteText(&out, sample, true))
 	golden.Text(t, "testdata/results-colour.txt", out.String())
 }
 
@@ -42,9 +39,7 @@ func TestSummary(t *testing.T) {
 		"2 errors.": {sample[2], sample[2]},
 	} {
 		var out bytes.Buffer
-		if err := WriteText(&out, results, false); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, WriteText(&out, results, false))
 		if !strings.HasSuffix(out.String(), "\n"+want+"\n") {
 			t.Errorf("want %q at the end of\n%s", want, out.String())
 		}
@@ -53,14 +48,10 @@ func TestSummary(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := WriteJSON(&out, sample); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, WriteJSON(&out, sample))
 	golden.Text(t, "testdata/results.json", out.String())
 	out.Reset()
-	if err := WriteJSON(&out, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, WriteJSON(&out, nil))
 	if got, want := out.String(), "{\n  \"worst\": \"ok\",\n  \"results\": []\n}\n"; got != want {
 		t.Errorf("no results are %q", got)
 	}

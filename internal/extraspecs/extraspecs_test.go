@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // nova are the names that Nova 26 and the newest one validate or read, a line each: flavor or
@@ -73,9 +74,7 @@ func TestCheck(t *testing.T) {
 		name, value, _ := strings.Cut(property, "=")
 		checkOne(t, extraspecs.CheckImage(map[string]string{name: value}), "property", name, row)
 	}
-	if err := errors.Join(extraspecs.Check(nil), extraspecs.CheckImage(nil)); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, errors.Join(extraspecs.Check(nil), extraspecs.CheckImage(nil)))
 }
 
 // checkOne: a refusal names what is refused.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // asked is a request for 4 processors: names and values of extra specs, which have a colon, and of
@@ -140,13 +141,8 @@ func TestTraits(t *testing.T) {
 		"os:secure_boot=required hw:tpm_version=2.0 hw:tpm_model=tpm-crb": {"COMPUTE_SECURITY_UEFI_SECURE_BOOT", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_SECURITY_TPM_CRB"},
 		"os:secure_boot=optional hw:tpm_version=1.2":                      {"COMPUTE_SECURITY_TPM_1_2"},
 	} {
-		h, err := asked(text).Hardware()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(want, h.Traits()); d != "" {
-			t.Errorf("%s (-want +got)\n%s", text, d)
-		}
+		h := testproc.Try(asked(text).Hardware()).Or(t)
+		testproc.Samef(t, cmp.Diff(want, h.Traits()), "%s", text)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestClass(t *testing.T) {
@@ -57,13 +58,8 @@ func TestStandardNames(t *testing.T) {
 // The service and the driver have the same lists.
 func TestTheListsAreThoseOfTheService(t *testing.T) {
 	for name, ours := range map[string]string{"traits.txt": traitsText, "resource_classes.txt": classesText} {
-		theirs, err := os.ReadFile(filepath.Join("..", "..", "placement", "ledger", "data", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(theirs), ours); diff != "" {
-			t.Errorf("%s is not placement/ledger's (-theirs +ours):\n%s", name, diff)
-		}
+		theirs := testproc.Try(os.ReadFile(filepath.Join("..", "..", "placement", "ledger", "data", name))).Or(t)
+		testproc.Samef(t, cmp.Diff(string(theirs), ours), "%s is not placement/ledger's (-theirs +ours)", name)
 	}
 }
 
@@ -73,9 +69,7 @@ func FuzzNames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if class, err := ClassName(s); err == nil {
-			if err := providertree.ValidateClass(class); err != nil {
-				t.Fatalf("Class(%q): %v", s, err)
-			}
+			testproc.Checkf(t, providertree.ValidateClass(class), "Class(%q)", s)
 			if again, err := ClassName(class); err != nil || again != class {
 				t.Fatalf("Class(%q) = %q, of which it makes %q, %v", s, class, again, err)
 			}

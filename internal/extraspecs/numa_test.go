@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // specsOf reads "a=b c=d".
@@ -63,9 +64,7 @@ func TestGuestCells(t *testing.T) {
 		if err != nil {
 			text = err.Error()
 		}
-		if d := cmp.Diff(want, text); d != "" {
-			t.Errorf("%s (-want +got)\n%s", specs, d)
-		}
+		testproc.Samef(t, cmp.Diff(want, text), "%s", specs)
 	}
 }
 
@@ -77,14 +76,10 @@ func TestPageSize(t *testing.T) {
 		"x": "0 false false", "0": "0 false false", "-1": "0 false false", "2TB": "0 false false", "2MBB": "0 false false", "99999999999": "0 false false",
 	} {
 		kib, large, ok := extraspecs.PageSize(text)
-		if got := fmt.Sprint(kib, large, ok); got != want {
-			t.Errorf("%s is %s, and not %s", text, got, want)
-		}
+		testproc.Equal(t, fmt.Sprint(kib, large, ok), want, "%s is %s", text)
 	}
 	for kib, want := range map[uint64]string{2048: "2M", 1 << 20: "1G", 16 << 20: "16G", 512 << 10: "512M", 64: "64K", 1025: "1025K"} {
-		if got := extraspecs.PagesClass(kib); got != "CUSTOM_HUGEPAGES_"+want {
-			t.Errorf("pages of %d KiB are %s", kib, got)
-		}
+		testproc.Equal(t, extraspecs.PagesClass(kib), "CUSTOM_HUGEPAGES_"+want, "pages of %d KiB are %s", kib)
 	}
 }
 

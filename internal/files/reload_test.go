@@ -16,13 +16,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // clock stands still until it is moved.
@@ -55,15 +54,10 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 	var log bytes.Buffer
 	var made atomic.Int64
 	var c clock
-	v, err := files.NewReloaded([]string{a, b}, zerolog.New(&log), c.now, words(&made))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := testproc.Try(files.NewReloaded([]string{a, b}, zerolog.New(&log), c.now, words(&made))).Or(t)
 	step := func(want string, wantMade int64, wantLines int) {
 		t.Helper()
-		if got := v.Get(); got != want {
-			t.Errorf("the value is %q, want %q", got, want)
-		}
+		testproc.Equal(t, v.Get(), want, "the value is %q")
 		if made.Load() != wantMade {
 			t.Errorf("made %d times, want %d", made.Load(), wantMade)
 		}
@@ -79,9 +73,7 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 	c.move(time.Hour)
 	step("three+two", 2, 1) // unchanged: not read
 	past := time.Unix(1, 0)
-	if err := os.Chtimes(a, past, past); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chtimes(a, past, past))
 	c.move(time.Second)
 	step("three+two", 2, 1) // touched: read, and the same
 
@@ -91,20 +83,14 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 	step("three+two", 3, 2)
 	c.move(time.Second)
 	step("three+two", 3, 2)
-	if !strings.Contains(log.String(), `"level":"error","error":"broken"`) {
-		t.Errorf("the log does not say what is wrong: %s", log.String())
-	}
-	if err := os.Remove(b); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Contains(t, log.String(), `"level":"error","error":"broken"`, "the log does not say what is wrong: %s")
+	testproc.Check(t, os.Remove(b))
 	c.move(time.Second)
 	step("three+two", 3, 3)
 
 	// Another file of the same name is a change as well.
 	write(t, b+".new", "four")
-	if err := os.Rename(b+".new", b); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Rename(b+".new", b))
 	c.move(time.Second)
 	step("three+four", 4, 4)
 }
@@ -115,9 +101,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	write(t, huge, strings.Repeat("x", 1<<20+1))
 	open := filepath.Join(dir, "open")
 	write(t, open, "text")
-	if err := os.Chmod(open, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(open, 0o666))
 	for _, path := range []string{filepath.Join(dir, "missing"), dir, huge, "/dev/zero", open} {
 		_, err := files.NewReloaded([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
 		if !errors.Is(err, files.ErrUnreadable) || !strings.Contains(err.Error(), path) {
@@ -137,23 +121,13 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "all of it")
 	var c clock
-	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(new(atomic.Int64)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := testproc.Try(files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(new(atomic.Int64)))).Or(t)
 	write(t, path, "all")
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(os.Stat(path)).Or(t)
 	c.at.Store(info.ModTime().Add(time.Millisecond).UnixNano())
-	if got := v.Get(); got != "all of it" {
-		t.Errorf("just written: the value is %q", got)
-	}
+	testproc.Equal(t, v.Get(), "all of it", "just written: the value is %q")
 	c.move(time.Second)
-	if got := v.Get(); got != "all" {
-		t.Errorf("left alone: the value is %q", got)
-	}
+	testproc.Equal(t, v.Get(), "all", "left alone: the value is %q")
 }
 
 func TestManyAskAtOnce(t *testing.T) {
@@ -161,10 +135,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	write(t, path, "old")
 	var made atomic.Int64
 	var c clock
-	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(&made))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := testproc.Try(files.NewReloaded([]string{path}, zerolog.Nop(), c.now, words(&made))).Or(t)
 	write(t, path, "newer")
 	c.move(time.Second)
 	var wg sync.WaitGroup
@@ -184,10 +155,7 @@ func TestManyAskAtOnce(t *testing.T) {
 func BenchmarkGet(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "f")
 	write(b, path, "text")
-	v, err := files.NewReloaded([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	v := testproc.Try(files.NewReloaded([]string{path}, zerolog.Nop(), nil, words(new(atomic.Int64)))).Or(b)
 	for b.Loop() {
 		v.Get()
 	}

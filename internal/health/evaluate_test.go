@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -166,9 +167,7 @@ func TestFindings(t *testing.T) {
 		f := well()
 		c.change(&f, &f.Status.Drivers[0], &f.Status.Drivers[0].Report.Nodes[0])
 		got := findings(f)
-		if d := cmp.Diff(c.want, brief(got)); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, brief(got)), "%s", name)
 		for _, found := range got {
 			told[found.Code] = true
 			if found.Hint == "" && strings.HasPrefix(name, "a pass fails") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -63,9 +64,7 @@ func TestTracker(t *testing.T) {
 		{"and goes without delay", time.Second, nil, []string{"- node cn1 placement-unreachable"}},
 	} {
 		now = now.Add(step.after)
-		if d := cmp.Diff(step.want, lines(tracker.Observe(now, step.found))); d != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, d)
-		}
+		testproc.Samef(t, cmp.Diff(step.want, lines(tracker.Observe(now, step.found))), "%s", step.name)
 	}
 }
 
@@ -86,9 +85,7 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 		got = append(got, c.Code)
 	}
 	want := []health.Code{health.CredentialsRefused, health.ReshapeLate, health.PluginDegraded, health.DriverWarnings, health.NodeDisabled}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func TestConditionHasDefinitionAndFinding(t *testing.T) {
@@ -101,22 +98,14 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no capacity", Details: []string{"one"},
 		Meaning: def.Meaning, Hint: "free capacity", Runbook: def.Runbook(), Since: noon,
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	if s := got.String(); s != "node cn1: "+def.Title+": no capacity" {
-		t.Error(s)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
+	testproc.Equal(t, got.String(), "node cn1: "+def.Title+": no capacity", "%v")
 	agent := tracker.Observe(noon, []health.Finding{{Code: health.NoDriver, Subject: health.Agent}}).Conditions[0]
 	if s := agent.String(); s != "no driver is configured" || agent.Hint != health.Define(health.NoDriver).Hint {
 		t.Error(s, agent.Hint)
 	}
-	if w := health.Worst([]health.Condition{{Severity: health.Info}, agent}); w != health.Critical {
-		t.Error(w)
-	}
-	if w := health.Worst(nil); w != "" {
-		t.Error(w)
-	}
+	testproc.Equal(t, health.Worst([]health.Condition{{Severity: health.Info}, agent}), health.Critical, "%v")
+	testproc.Equal(t, health.Worst(nil), "", "%v")
 }
 
 // TestConditionsNameTheirSubject: commands in hints can be copied.
@@ -131,9 +120,7 @@ func TestConditionsNameTheirSubject(t *testing.T) {
 		all += c.Meaning + " " + c.Hint + "\n"
 	}
 	for _, want := range []string{"[drivers.kvm.config]", "drivers.kvm.unavailable_grace", "node remove cn1`"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is not in:\n%s", want, all)
-		}
+		testproc.Contains(t, all, want, "%q is not in:\n%s", want)
 	}
 	if strings.Contains(all, "NAME") {
 		t.Errorf("NAME is not replaced in:\n%s", all)
@@ -209,10 +196,7 @@ func TestDefinitions(t *testing.T) {
 // of the definitions, with what they say; the rest of a section is written by hand.
 func TestRunbooksHaveDefinitions(t *testing.T) {
 	const page = "../../docs/runbooks/conditions.md"
-	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile(page)).Or(t)
 	header, sections, _ := strings.Cut(string(content), "\n## ")
 	byHand := map[string]map[string]string{} // by code and part
 	for section := range strings.SplitSeq(sections, "\n## ") {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestIdentityFindings: a certificate that was not renewed is reported at half of its life, and as
@@ -40,8 +42,6 @@ func TestIdentityFindings(t *testing.T) {
 	} {
 		f := well()
 		f.Status.Identity = &c.identity
-		if diff := cmp.Diff(c.want, brief(findings(f))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, brief(findings(f))), "%s", name)
 	}
 }

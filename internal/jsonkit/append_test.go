@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func decode(t interface{ Fatalf(string, ...any) }, text []byte) (s string) {
@@ -22,10 +23,7 @@ func decode(t interface{ Fatalf(string, ...any) }, text []byte) (s string) {
 func TestStringsAreWhatEncodingJSONReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "s")
-		std, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		std := testproc.Try(json.Marshal(s)).Or(t)
 		if got, want := decode(t, jsonkit.AppendString(nil, s)), decode(t, std); got != want {
 			t.Fatalf("%q reads back as %q, want %q", s, got, want)
 		}
@@ -40,9 +38,7 @@ func TestStringsAreEscapedAtEveryPlace(t *testing.T) {
 			raw := []byte("abcdefgh~!#[]0123456")
 			raw[at] = byte(c)
 			want := strings.ToValidUTF8(string(raw), "\ufffd")
-			if got := decode(t, jsonkit.AppendString(nil, string(raw))); got != want {
-				t.Errorf("%q becomes %q, want %q", raw, got, want)
-			}
+			testproc.Equal(t, decode(t, jsonkit.AppendString(nil, string(raw))), want, "%q becomes %q", raw)
 		}
 	}
 }

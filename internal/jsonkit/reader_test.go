@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // plain is what encoding/json would make of a value.
@@ -97,10 +99,7 @@ func TestIntegersAreThoseOfJSONSchema(t *testing.T) {
 // TestDecodeKeepsOrderAndNumbers: of a name that came twice the last value counts, at the place of
 // the first.
 func TestDecodeKeepsOrderAndNumbers(t *testing.T) {
-	value, err := Decode([]byte(`{"b":1.50,"a":{"z":null},"b":[1e2,"x",false]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := testproc.Try(Decode([]byte(`{"b":1.50,"a":{"z":null},"b":[1e2,"x",false]}`))).Or(t)
 	o, _ := value.(*Object)
 	if o == nil || !slices.Equal(o.Names(), []string{"b", "a"}) {
 		t.Fatalf("%#v", value)

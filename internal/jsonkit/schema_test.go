@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRepr: values are shown as Python shows them.
@@ -23,12 +25,8 @@ func TestRepr(t *testing.T) {
 		`{"a":1,"b":2,"a":3}`: "{'a': 3, 'b': 2}",
 	} {
 		v, err := Decode([]byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-		if got := PythonRepr(v); got != want {
-			t.Errorf("%s: %s, not %s", text, got, want)
-		}
+		testproc.NoErrorf(t, err, "%s", text)
+		testproc.Equal(t, PythonRepr(v), want, "%s: %s", text)
 	}
 }
 
@@ -78,16 +76,12 @@ func TestConditions(t *testing.T) {
 		{Schema{Format("ipv6")}, `"::ffff:1.2.3.4"`, ""}, {Schema{Format("ipv4")}, `"::1"`, "'::1' is not a 'ipv4'"},
 	} {
 		v, err := Decode([]byte(tt.text))
-		if err != nil {
-			t.Fatalf("%s: %v", tt.text, err)
-		}
+		testproc.Checkf(t, err, "%s", tt.text)
 		got := ""
 		if err := Validate(tt.schema, v); err != nil {
 			got = err.Error()
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, not %q", tt.text, got, tt.want)
-		}
+		testproc.Equal(t, got, tt.want, "%s: %q", tt.text)
 	}
 }
 
@@ -96,18 +90,14 @@ func TestFormats(t *testing.T) {
 	for s, want := range map[string]bool{
 		"": true, "aGVsbG8=": true, "aGVsbG8": false, "aGVs\nbG8=": true, "!!": true, "====": true, "a": false, "aa==": true, "aa=": false, "aaa=": true, "aaaa=": true, "b": false, "=aaaa": true, "aGVsbG8é=": false,
 	} {
-		if got := base64Like(s); got != want {
-			t.Errorf("base64Like(%q) is %t", s, got)
-		}
+		testproc.Equal(t, base64Like(s), want, "base64Like(%q) is %t", s)
 	}
 }
 
 // TestValidateQuery names the parameter, and looks at each of its values.
 func TestValidateQuery(t *testing.T) {
 	known := Properties{{"limit", Schema{Type("string"), Pattern("^[0-9]*$")}}}
-	if err := ValidateQuery(known, url.Values{"limit": {"1"}, "other": {"x"}}); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, ValidateQuery(known, url.Values{"limit": {"1"}, "other": {"x"}}))
 	err := ValidateQuery(known, url.Values{"limit": {"1", "-1"}})
 	if want := "Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"; err == nil || err.Error() != want {
 		t.Errorf("%v, not %s", err, want)
@@ -124,17 +114,12 @@ func TestValidateClosedQuery(t *testing.T) {
 		"other=1&limit=x":     "Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'",
 		"other=1&limit=2&a=3": "Additional properties are not allowed ('a', 'other' were unexpected)",
 	} {
-		params, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		params := testproc.Try(url.ParseQuery(query)).Or(t)
 		got := ""
 		if err := ValidateClosedQuery(known, params); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %s, not %s", query, got, want)
-		}
+		testproc.Equal(t, got, want, "%s: %s", query)
 	}
 }
 
@@ -152,9 +137,7 @@ func TestWith(t *testing.T) {
 	for got, want := range map[string]string{
 		names(p.With("c", nil)): "a b c", names(replaced): "a b", names(p.Without("a")): "b", names(p): "a b",
 	} {
-		if got != want {
-			t.Errorf("%s, not %s", got, want)
-		}
+		testproc.Equal(t, got, want, "%s")
 	}
 	if p[0].Schema != nil || len(replaced[0].Schema) != 1 {
 		t.Error("the original was changed")
@@ -164,18 +147,11 @@ func TestWith(t *testing.T) {
 // TestDecodeIsJSON: what is decoded means what encoding/json makes of it.
 func TestDecodeIsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text, err := json.Marshal(anyValue(t, 3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(json.Marshal(anyValue(t, 3))).Or(t)
 		got, err := Decode(text)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		testproc.Checkf(t, err, "%s", text)
 		var want any
-		if err := json.Unmarshal(text, &want); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal(text, &want))
 		if diff := cmp.Diff(want, withEncodingJSONTypes(got)); diff != "" {
 			t.Fatalf("%s:\n%s", text, diff)
 		}

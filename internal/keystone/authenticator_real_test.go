@@ -37,31 +37,19 @@ func newUsersCloud(t *testing.T) *usersCloud {
 	ctx := t.Context()
 	c.admin = c.as(t, "admin", "admin")
 	project, err := projects.Create(ctx, c.admin, projects.CreateOpts{Name: "service", DomainID: "default"}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	c.project = project.ID
-	service, err := roles.Create(ctx, c.admin, roles.CreateOpts{Name: "service"}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := roles.List(c.admin, roles.ListOpts{Name: "reader"}).AllPages(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := testproc.Try(roles.Create(ctx, c.admin, roles.CreateOpts{Name: "service"}).Extract()).Or(t)
+	pages := testproc.Try(roles.List(c.admin, roles.ListOpts{Name: "reader"}).AllPages(ctx)).Or(t)
 	readers, err := roles.ExtractRoles(pages)
 	if err != nil || len(readers) != 1 {
 		t.Fatal(err, readers)
 	}
 	for name, role := range map[string]string{"placement": service.ID, "nova": service.ID, "guest": readers[0].ID} {
 		user, err := users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		c.users[name] = user.ID
-		if err := roles.Assign(ctx, c.admin, role, roles.AssignOpts{UserID: user.ID, ProjectID: project.ID}).ExtractErr(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, roles.Assign(ctx, c.admin, role, roles.AssignOpts{UserID: user.ID, ProjectID: project.ID}).ExtractErr())
 	}
 	return c
 }
@@ -70,18 +58,9 @@ func newUsersCloud(t *testing.T) *usersCloud {
 func (c *usersCloud) client(t *testing.T, options gophercloud.AuthOptions) *gophercloud.ServiceClient {
 	t.Helper()
 	options.IdentityEndpoint = c.URL
-	provider, err := openstack.NewClient(c.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := openstack.AuthenticateV3(t.Context(), provider, &options, gophercloud.EndpointOpts{}); err != nil {
-		t.Fatal(err)
-	}
-	client, err := openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	provider := testproc.Try(openstack.NewClient(c.URL)).Or(t)
+	testproc.Check(t, openstack.AuthenticateV3(t.Context(), provider, &options, gophercloud.EndpointOpts{}))
+	return testproc.Try(openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{})).Or(t)
 }
 
 // as is a client of a user in a project.
@@ -106,12 +85,8 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		WWWAuthenticateURI: "https://keystone.example/v3",
 	}
 	a, err := keystone.NewAuthenticator(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	testproc.Check(t, a.Check(t.Context()))
 	is := func(token string, want osapi.Principal) {
 		t.Helper()
 		got, err := a.Authenticate(request(token))
@@ -125,9 +100,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	is(nova.Token(), asNova)
 	is(nova.Token(), asNova)
 	is(c.as(t, "guest", "service").Token(), osapi.Principal{User: c.users["guest"], Project: c.project, Roles: []string{"reader"}})
-	if got := outcome(t, a, "gAAAAABrubbish"); got != "401" {
-		t.Errorf("rubbish: %s", got)
-	}
+	testproc.Equal(t, outcome(t, a, "gAAAAABrubbish"), "401", "rubbish: %s")
 
 	system := c.client(t, gophercloud.AuthOptions{Username: "admin", DomainName: "Default", Password: testproc.KeystonePassword, Scope: &gophercloud.AuthScope{System: true}})
 	if who, err := a.Authenticate(request(system.Token())); err != nil || !who.SystemScope || who.Project != "" {
@@ -140,9 +113,7 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 		made, err := applicationcredentials.Create(t.Context(), nova, c.users["nova"], applicationcredentials.CreateOpts{
 			Name: "agent-" + string(rune('a'+len(rules))), Secret: "s", AccessRules: rules,
 		}).Extract()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		agent := c.client(t, gophercloud.AuthOptions{ApplicationCredentialID: made.ID, ApplicationCredentialSecret: "s"})
 		if rules == nil {
 			is(agent.Token(), asNova)
@@ -152,23 +123,17 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	}
 
 	// A token that is revoked works until what is known of it is too old.
-	if err := tokens.Revoke(t.Context(), c.admin, nova.Token()).Err; err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tokens.Revoke(t.Context(), c.admin, nova.Token()).Err)
 	is(nova.Token(), asNova)
 	later = 300 * time.Second
-	if got := outcome(t, a, nova.Token()); got != "401" {
-		t.Errorf("a revoked token, 300 s later: %s", got)
-	}
+	testproc.Equal(t, outcome(t, a, nova.Token()), "401", "a revoked token, 300 s later: %s")
 
 	// Only a user with the role service can ask about the tokens of others.
 	cfg.Username = "guest"
 	if a, err = keystone.NewAuthenticator(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if got := outcome(t, a, c.admin.Token()); got != "503" {
-		t.Errorf("asked by a guest: %s", got)
-	}
+	testproc.Equal(t, outcome(t, a, c.admin.Token()), "503", "asked by a guest: %s")
 	cfg.Secret = func() (string, error) { return "wrong", nil }
 	if a, err = keystone.NewAuthenticator(cfg); err != nil {
 		t.Fatal(err)

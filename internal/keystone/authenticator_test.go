@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // tokenServer is a Keystone that knows some tokens, and counts what it is asked.
@@ -128,11 +129,7 @@ func (f *tokenServer) config() keystone.AuthenticatorConfig {
 
 func (f *tokenServer) authenticator(t testing.TB) *keystone.Authenticator {
 	t.Helper()
-	a, err := keystone.NewAuthenticator(f.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return testproc.Try(keystone.NewAuthenticator(f.config())).Or(t)
 }
 
 func request(tokens ...string) *http.Request {
@@ -159,9 +156,7 @@ func outcome(t *testing.T, a *keystone.Authenticator, tokens ...string) string {
 	case err == nil:
 		return "ok"
 	case errors.As(err, &refused):
-		if refused.Challenge != `Keystone uri="https://keystone.example/v3"` {
-			t.Errorf("the challenge is %q", refused.Challenge)
-		}
+		testproc.Equal(t, refused.Challenge, `Keystone uri="https://keystone.example/v3"`, "the challenge is %q")
 		return "401"
 	case errors.Is(err, keystone.ErrUnavailable):
 		return "503"
@@ -229,12 +224,8 @@ func TestValidationsAreCached(t *testing.T) {
 		{101, "good", "401", get}, // 1001 s: expired
 	} {
 		f.clock.Add(step.after)
-		if got := outcome(t, a, step.token); got != step.outcome {
-			t.Errorf("step %d, %.20s: %s, want %s", i, step.token, got, step.outcome)
-		}
-		if diff := cmp.Diff(step.asked, f.asked()); diff != "" {
-			t.Errorf("step %d, %.20s: asked (-want +got):\n%s", i, step.token, diff)
-		}
+		testproc.Equal(t, outcome(t, a, step.token), step.outcome, "step %d, %.20s: %s", i, step.token)
+		testproc.Samef(t, cmp.Diff(step.asked, f.asked()), "step %d, %.20s: asked", i, step.token)
 	}
 }
 
@@ -251,9 +242,7 @@ func TestConcurrentValidationsAreShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if diff := cmp.Diff(post+", "+get, f.asked()); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(post+", "+get, f.asked()), "asked")
 }
 
 func TestCancelledRequestDoesNotCancelOthers(t *testing.T) {
@@ -274,16 +263,10 @@ func TestCancelledRequestDoesNotCancelOthers(t *testing.T) {
 	}()
 	<-entered
 	cancel()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Errorf("the request that went away: %v", err)
-	}
+	testproc.ErrorIs(t, <-gone, context.Canceled, "the request that went away: %v")
 	close(leave)
-	if got := outcome(t, a, "good"); got != "ok" {
-		t.Errorf("the other: %s", got)
-	}
-	if diff := cmp.Diff(post+", "+get, f.asked()); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
-	}
+	testproc.Equal(t, outcome(t, a, "good"), "ok", "the other: %s")
+	testproc.Samef(t, cmp.Diff(post+", "+get, f.asked()), "asked")
 }
 
 func TestAuthenticatorWhileKeystoneIsDown(t *testing.T) {
@@ -313,31 +296,19 @@ func TestAuthenticatorWhileKeystoneIsDown(t *testing.T) {
 		"too many asks": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) },
 	} {
 		f.set(func() { f.answer = answer })
-		if got := outcome(t, a, "new"); got != "503" {
-			t.Errorf("%s: %s", name, got)
-		}
+		testproc.Equal(t, outcome(t, a, "new"), "503", "%s: %s", name)
 		if asked := f.asked(); strings.Contains(asked, "else") {
 			t.Errorf("%s: the token went elsewhere: %s", name, asked)
 		}
-		if got := outcome(t, a, "good"); got != "ok" {
-			t.Errorf("%s: a token that is known: %s", name, got)
-		}
+		testproc.Equal(t, outcome(t, a, "good"), "ok", "%s: a token that is known: %s", name)
 	}
 	f.set(func() { f.answer = nil })
-	if got := outcome(t, a, "new"); got != "ok" {
-		t.Errorf("after all that: %s", got)
-	}
+	testproc.Equal(t, outcome(t, a, "new"), "ok", "after all that: %s")
 	f.Close()
-	if got := outcome(t, a, "newer") + outcome(t, a, "good"); got != "503ok" {
-		t.Errorf("without a Keystone: %s", got)
-	}
+	testproc.Equal(t, outcome(t, a, "newer")+outcome(t, a, "good"), "503ok", "without a Keystone: %s")
 	f.clock.Add(300)
-	if got := outcome(t, a, "good"); got != "503" {
-		t.Errorf("without a Keystone, 300 s later: %s", got)
-	}
-	if err := f.authenticator(t).Check(t.Context()); !errors.Is(err, keystone.ErrUnavailable) {
-		t.Errorf("Check without a Keystone: %v", err)
-	}
+	testproc.Equal(t, outcome(t, a, "good"), "503", "without a Keystone, 300 s later: %s")
+	testproc.ErrorIs(t, f.authenticator(t).Check(t.Context()), keystone.ErrUnavailable, "Check without a Keystone: %v")
 }
 
 func TestTheServiceUser(t *testing.T) {
@@ -348,21 +319,12 @@ func TestTheServiceUser(t *testing.T) {
 	cfg := f.config()
 	password := "s3cret"
 	cfg.Secret = func() (string, error) { return password, nil }
-	a, err := keystone.NewAuthenticator(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	a := testproc.Try(keystone.NewAuthenticator(cfg)).Or(t)
+	testproc.NoError(t, a.Check(t.Context()))
 	step := func(token, want, asked string) {
 		t.Helper()
-		if got := outcome(t, a, token); got != want {
-			t.Errorf("%s: %s, want %s", token, got, want)
-		}
-		if diff := cmp.Diff(asked, f.asked()); diff != "" {
-			t.Errorf("%s: asked (-want +got):\n%s", token, diff)
-		}
+		testproc.Equal(t, outcome(t, a, token), want, "%s: %s", token)
+		testproc.Samef(t, cmp.Diff(asked, f.asked()), "%s: asked", token)
 	}
 	step("a", "ok", post+", "+get)
 	// Its own token expires.
@@ -373,10 +335,8 @@ func TestTheServiceUser(t *testing.T) {
 	f.set(func() { f.own, f.password = "another", "other" })
 	step("c", "503", get+", "+post)
 	step("d", "503", get)
-	_, err = a.Authenticate(request("e"))
-	if !errors.Is(err, keystone.ErrCredentials) {
-		t.Errorf("the error does not say that the credentials are refused: %v", err)
-	}
+	_, err := a.Authenticate(request("e"))
+	testproc.ErrorIs(t, err, keystone.ErrCredentials, "the error does not say that the credentials are refused: %v")
 	f.asked()
 	password = "other"
 	f.clock.Add(5)
@@ -404,28 +364,19 @@ func TestServiceTokens(t *testing.T) {
 		{[]string{"user", "unknown"}, "401", get},
 		{[]string{"unknown too", "service"}, "401", getExpired},
 	} {
-		if got := outcome(t, a, step.tokens...); got != step.outcome {
-			t.Errorf("step %d, %v: %s, want %s", i, step.tokens, got, step.outcome)
-		}
-		if diff := cmp.Diff(step.asked, f.asked()); diff != "" {
-			t.Errorf("step %d, %v: asked (-want +got):\n%s", i, step.tokens, diff)
-		}
+		testproc.Equal(t, outcome(t, a, step.tokens...), step.outcome, "step %d, %v: %s", i, step.tokens)
+		testproc.Samef(t, cmp.Diff(step.asked, f.asked()), "step %d, %v: asked", i, step.tokens)
 	}
 }
 
 func TestAuthenticatorApplicationCredential(t *testing.T) {
 	f := newTokenServer(t)
 	f.tokens["good"] = f.token(1000, asService)
-	a, err := keystone.NewAuthenticator(keystone.AuthenticatorConfig{
+	a := testproc.Try(keystone.NewAuthenticator(keystone.AuthenticatorConfig{
 		Config:             keystone.Config{AuthURL: f.URL, ApplicationCredentialID: "21dc", Secret: func() (string, error) { return "s3cret", nil }, Now: f.now},
 		WWWAuthenticateURI: "https://keystone.example/v3",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := outcome(t, a, "good"); got != "ok" {
-		t.Error(got)
-	}
+	})).Or(t)
+	testproc.Equal(t, outcome(t, a, "good"), "ok", "%v")
 }
 
 func TestAuthenticatorConfigurations(t *testing.T) {
@@ -464,10 +415,7 @@ func TestAuthenticatorConfigurations(t *testing.T) {
 		}
 		return "", gone
 	}
-	a, err := keystone.NewAuthenticator(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testproc.Try(keystone.NewAuthenticator(good)).Or(t)
 	there = false
 	if err := a.Check(t.Context()); !errors.Is(err, keystone.ErrUnavailable) || !errors.Is(err, gone) {
 		t.Error(err)
@@ -481,15 +429,10 @@ func BenchmarkKnownToken(b *testing.B) {
 	f.tokens[token] = f.token(1<<20, asService)
 	cfg := f.config()
 	cfg.TokenCacheTime = time.Hour
-	a, err := keystone.NewAuthenticator(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := testproc.Try(keystone.NewAuthenticator(cfg)).Or(b)
 	r := request(token)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := a.Authenticate(r); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(a.Authenticate(r)).Or(b)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCatalog: which endpoint is taken, and which error is returned where none can be.
@@ -112,10 +113,7 @@ func TestCatalogProperty(t *testing.T) {
 				URL:    rapid.OneOf(rapid.SampledFrom([]string{"http://a", "http://b/", "https://c/placement"}), rapid.String()).Draw(t, "url"),
 			}
 		}), 0, 30).Draw(t, "endpoints")
-		catalog, err := json.Marshal([]any{map[string]any{"type": "placement", "endpoints": endpoints}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		catalog := testproc.Try(json.Marshal([]any{map[string]any{"type": "placement", "endpoints": endpoints}})).Or(t)
 		f.change(func(f *fake) { f.catalog = string(catalog) })
 		s := newSession(t, f)
 		got, err := s.Endpoint(t.Context())
@@ -141,13 +139,10 @@ func TestCatalogProperty(t *testing.T) {
 }
 
 func newSession(t *rapid.T, f *fake) *keystone.Session {
-	s, err := keystone.NewSession(keystone.Config{
+	s := testproc.Try(keystone.NewSession(keystone.Config{
 		Section: "placement_client", Service: "placement",
 		AuthURL: f.URL, Method: keystone.Password, Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
 		Secret: func() (string, error) { return secret, nil }, Transport: f.Client().Transport, RegionName: "R1",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func answering(status int, body string, headers ...string) http.HandlerFunc {
@@ -100,9 +101,7 @@ func TestFailures(t *testing.T) {
 			}
 			f.change(func(f *fake) { f.fail = nil })
 			clock.Pass(time.Minute)
-			if got := token(t, s); got != "token-1" {
-				t.Errorf("token %q", got)
-			}
+			testproc.Equal(t, token(t, s), "token-1", "token %q")
 		})
 	}
 }
@@ -159,9 +158,7 @@ func TestNoSecretInLog(t *testing.T) {
 		t.Errorf("a secret is in the log:\n%s", text)
 	}
 	for _, id := range f.ids {
-		if !strings.Contains(text, id) {
-			t.Errorf("request id %s is not in the log:\n%s", id, text)
-		}
+		testproc.Contains(t, text, id, "request id %s is not in the log:\n%s", id)
 	}
 }
 
@@ -171,9 +168,7 @@ func TestConfig(t *testing.T) {
 		AuthURL: "https://k/v3", Method: keystone.Password, Username: "u", UserDomainName: "d", ProjectName: "p", ProjectDomainName: "d",
 		Secret: func() (string, error) { return secret, nil }, Transport: http.DefaultTransport,
 	}
-	if _, err := keystone.NewSession(base); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(keystone.NewSession(base)).Or(t)
 	cases := map[string]func(*keystone.Config){
 		"no URL such as":                 func(c *keystone.Config) { c.AuthURL = "keystone:5000" },
 		"without a name and a password":  func(c *keystone.Config) { c.AuthURL = "https://u:" + secret + "@k/v3" },

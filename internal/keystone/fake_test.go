@@ -112,10 +112,7 @@ func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := keystone.NewSession(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(keystone.NewSession(cfg)).Or(t)
 	return s, clock, log
 }
 
@@ -123,9 +120,7 @@ func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone
 func token(t *testing.T, s *keystone.Session) string {
 	t.Helper()
 	h := http.Header{}
-	if err := s.Authorize(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Authorize(t.Context(), h))
 	return h.Get("X-Auth-Token")
 }
 

@@ -43,9 +43,7 @@ type cloud struct {
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		return v
 	}
 }
@@ -57,9 +55,7 @@ func (c *cloud) as(t *testing.T, user, project string) *gophercloud.ServiceClien
 		IdentityEndpoint: c.URL, Username: user, DomainName: "Default", Password: testproc.KeystonePassword,
 		Scope: &gophercloud.AuthScope{ProjectName: project, DomainName: "Default"},
 	}
-	if err := openstack.AuthenticateV3(t.Context(), provider, &options, gophercloud.EndpointOpts{}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, openstack.AuthenticateV3(t.Context(), provider, &options, gophercloud.EndpointOpts{}))
 	return must[*gophercloud.ServiceClient](t)(openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{}))
 }
 
@@ -74,9 +70,7 @@ func newCloud(t *testing.T) *cloud {
 	for _, name := range []string{"placement", "agent"} {
 		user := must[*users.User](t)(users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract())
 		for _, role := range append(must[[]roles.Role](t)(roles.ExtractRoles(pages)), *service) {
-			if err := roles.Assign(ctx, c.admin, role.ID, roles.AssignOpts{UserID: user.ID, ProjectID: c.project}).ExtractErr(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, roles.Assign(ctx, c.admin, role.ID, roles.AssignOpts{UserID: user.ID, ProjectID: c.project}).ExtractErr())
 		}
 		c.agent = user.ID
 	}
@@ -158,21 +152,15 @@ func (c *cloud) testReporting(t *testing.T, url string, forget func()) {
 		t.Helper()
 		known := must[*providertree.Tree](t)(client.Tree(t.Context(), root, "cn1"))
 		desired := known.Clone()
-		if _, err := desired.SetInventories(root, providertree.Inventories{"VCPU": {Total: total}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Apply(t.Context(), root, client.Plan(known, desired)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(desired.SetInventories(root, providertree.Inventories{"VCPU": {Total: total}})).Or(t)
+		testproc.Check(t, client.Apply(t.Context(), root, client.Plan(known, desired)))
 	}
 	report(8)
 	first := wire.tokens[0]
 	if first == "" || slices.ContainsFunc(wire.tokens, func(s string) bool { return s != first }) || slices.Contains(wire.statuses, http.StatusUnauthorized) {
 		t.Fatalf("the first report took %d requests with other tokens, or refused: %v", len(wire.tokens), wire.statuses)
 	}
-	if err := tokens.Revoke(t.Context(), c.admin, first).Err; err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tokens.Revoke(t.Context(), c.admin, first).Err)
 	forget()
 	wire.tokens, wire.statuses = nil, nil
 	report(16)
@@ -243,9 +231,7 @@ func (c *cloud) testCredentials(t *testing.T) {
 		},
 		"a domain that does not exist": func(cfg *keystone.Config) { cfg.UserDomainName = "none" },
 	} {
-		if _, err := identify(change); !errors.Is(err, keystone.ErrCredentials) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(identify(change)).ErrorIs(t, keystone.ErrCredentials, "%s: %v", name)
 	}
 	if _, err := identify(func(cfg *keystone.Config) { cfg.AuthURL = strings.TrimSuffix(cfg.AuthURL, "v3") + "nowhere" }); err == nil || !strings.Contains(err.Error(), "placement_client.auth_url") {
 		t.Errorf("a wrong address: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestLogin: what is asked of Keystone, for every way to prove who one is.
@@ -53,21 +54,15 @@ func TestLogin(t *testing.T) {
 			if f.logins() != 0 {
 				t.Error("Keystone was asked before any caller needed it")
 			}
-			if got := token(t, s); got != "token-1" {
-				t.Errorf("token %q", got)
-			}
-			if d := cmp.Diff(decoded(t, c.want), decoded(t, f.bodies[0])); d != "" {
-				t.Errorf("body (-want +got):\n%s", d)
-			}
+			testproc.Equal(t, token(t, s), "token-1", "token %q")
+			testproc.Samef(t, cmp.Diff(decoded(t, c.want), decoded(t, f.bodies[0])), "body")
 			if endpoint, err := s.Endpoint(t.Context()); err != nil || endpoint != "http://internal.example:8778" {
 				t.Errorf("endpoint %q, %v", endpoint, err)
 			}
 			if !strings.HasPrefix(f.ids[0], "req-") {
 				t.Errorf("request id %q", f.ids[0])
 			}
-			if f.logins() != 1 {
-				t.Errorf("%d requests for one token and one catalogue", f.logins())
-			}
+			testproc.Equal(t, f.logins(), 1, "%d requests for one token and one catalogue")
 		})
 	}
 }
@@ -84,9 +79,7 @@ func TestGivenToken(t *testing.T) {
 	if got := token(t, s); got != secret {
 		t.Error("another token is sent than the one that was given")
 	}
-	if d := cmp.Diff([]string{"GET /v3/auth/tokens"}, f.requests); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff([]string{"GET /v3/auth/tokens"}, f.requests))
 	clock.Pass(17 * time.Minute) // it was issued 40 minutes ago, but has 20 left
 	token(t, s)
 	if f.logins() != 1 {
@@ -102,12 +95,8 @@ func TestGivenToken(t *testing.T) {
 		t.Error(err)
 	}
 	file = "another-token" // an operator has put a new one there
-	if err := s.Reauthorize(t.Context(), refusal(secret)); err != nil {
-		t.Error(err)
-	}
-	if got := token(t, s); got != "another-token" {
-		t.Errorf("token %q", got)
-	}
+	testproc.NoError(t, s.Reauthorize(t.Context(), refusal(secret)))
+	testproc.Equal(t, token(t, s), "another-token", "token %q")
 }
 
 // TestRenewal: a token is renewed before its end, by Keystone's clock and not by ours, and used to
@@ -138,24 +127,18 @@ func TestRenewal(t *testing.T) {
 	})
 	clock.Pass(58 * time.Minute)
 	for range 5 { // Keystone is tried once a minute, and the token still good
-		if got := token(t, s); got != "token-2" {
-			t.Errorf("token %q", got)
-		}
+		testproc.Equal(t, token(t, s), "token-2", "token %q")
 	}
 	if f.logins() != 3 {
 		t.Errorf("%d tries to renew", f.logins()-2)
 	}
 	clock.Pass(2 * time.Minute)
-	if err := s.Authorize(t.Context(), http.Header{}); !errors.Is(err, keystone.ErrUnavailable) {
-		t.Errorf("beyond the end: %v", err)
-	}
+	testproc.ErrorIs(t, s.Authorize(t.Context(), http.Header{}), keystone.ErrUnavailable, "beyond the end: %v")
 	if endpoint, err := s.Endpoint(t.Context()); err != nil || endpoint != "http://moved.example" {
 		t.Errorf("where Placement was is forgotten: %q, %v", endpoint, err)
 	}
 	f.change(func(f *fake) { f.fail = nil })
-	if got := token(t, s); got != "token-3" {
-		t.Errorf("token %q", got)
-	}
+	testproc.Equal(t, token(t, s), "token-3", "token %q")
 }
 
 // TestInvalidExpiryTimes: whatever Keystone says of the end of a token, there is no login for each
@@ -169,9 +152,7 @@ func TestInvalidExpiryTimes(t *testing.T) {
 			token(t, s)
 			clock.Pass(time.Second)
 		}
-		if f.logins() != 1 {
-			t.Errorf("life %v: %d logins", life, f.logins())
-		}
+		testproc.Equal(t, f.logins(), 1, "life %v: %d logins", life)
 	}
 }
 
@@ -185,24 +166,18 @@ func TestOneAtATime(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				if err := do(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, do())
 			})
 		}
 		all.Wait()
 	}
 	together(func() error { return s.Authorize(t.Context(), http.Header{}) })
-	if f.logins() != 1 {
-		t.Errorf("%d logins for the first token", f.logins())
-	}
+	testproc.Equal(t, f.logins(), 1, "%d logins for the first token")
 	together(func() error { return s.Reauthorize(t.Context(), refusal("token-1")) })
 	if f.logins() != 2 {
 		t.Errorf("%d logins for the second", f.logins()-1)
 	}
-	if got := token(t, s); got != "token-2" {
-		t.Errorf("token %q", got)
-	}
+	testproc.Equal(t, token(t, s), "token-2", "token %q")
 }
 
 // TestCallerTimeout: a caller whose time is up returns, and the others that wait for the same login
@@ -229,9 +204,7 @@ func TestCallerTimeout(t *testing.T) {
 		t.Errorf("who left: %v", err)
 	}
 	close(goOn)
-	if err := <-patient; err != nil {
-		t.Errorf("who stayed: %v", err)
-	}
+	testproc.NoErrorf(t, <-patient, "who stayed")
 	if got := token(t, s); got != "token-0" || f.logins() != 1 {
 		t.Errorf("%s after %d requests", got, f.logins())
 	}
@@ -252,17 +225,11 @@ func TestRefusedCredentials(t *testing.T) {
 		}
 		tries = append(tries, f.logins())
 	}
-	if d := cmp.Diff([]int{1, 1, 2, 2, 3, 4, 5}, tries); d != "" {
-		t.Errorf("tries, with pauses of 5, 10, 20 and 40 s (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]int{1, 1, 2, 2, 3, 4, 5}, tries), "tries, with pauses of 5, 10, 20 and 40 s")
 	password = secret
-	if err := try(); err != nil {
-		t.Errorf("the new password: %v", err)
-	}
+	testproc.NoErrorf(t, try(), "the new password")
 	password = ""
-	if err := s.Reauthorize(t.Context(), refusal("token-1")); !errors.Is(err, keystone.ErrCredentials) {
-		t.Errorf("no password: %v", err)
-	}
+	testproc.ErrorIs(t, s.Reauthorize(t.Context(), refusal("token-1")), keystone.ErrCredentials, "no password: %v")
 }
 
 // TestSecretFile: a secret that cannot be read is no reason to ask Keystone, nor to give up.

@@ -51,10 +51,7 @@ const noEmulators = "/usr/sbin:/sbin"
 
 func start(t *testing.T, o Options) *Daemon {
 	t.Helper()
-	d, err := StartPrivate(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testproc.Try(StartPrivate(t.Context(), o)).Or(t)
 	t.Cleanup(func() { stop(t, d) })
 	return d
 }
@@ -63,9 +60,7 @@ func stop(t *testing.T, d *Daemon) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 	defer cancel()
-	if err := d.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, d.Stop(ctx))
 	for _, p := range d.layout.temporary() {
 		if _, err := os.Lstat(p); err == nil {
 			t.Errorf("%s is still there after Stop", p)
@@ -74,18 +69,13 @@ func stop(t *testing.T, d *Daemon) {
 	if left := processesOf(t, d); len(left) > 0 {
 		t.Errorf("processes are still there after Stop: %q", left)
 	}
-	if err := d.Err(); err != nil {
-		t.Errorf("Err after Stop: %v", err)
-	}
+	testproc.NoErrorf(t, d.Err(), "Err after Stop")
 }
 
 // processesOf finds the processes whose command line or environment names the daemon's directories.
 func processesOf(t *testing.T, d *Daemon) []string {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dirs := testproc.Try(filepath.Glob("/proc/[0-9]*")).Or(t)
 	var found []string
 	for _, dir := range dirs {
 		command, _ := os.ReadFile(dir + "/cmdline")
@@ -107,19 +97,12 @@ func TestRealUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	o.SearchPath = noEmulators
 	d := start(t, o)
 	requirement(t, d.Isolated(), "a mount namespace (CAP_SYS_ADMIN)")
-	number, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", d.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	number := testproc.Try(os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", d.PID()))).Or(t)
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
 	for range 50 {
 		unrelated, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if strings.TrimSpace(string(unrelated)) == number {
 			t.Fatalf("the number %s of the daemon's namespace is in use before Stop", number)
 		}
@@ -132,34 +115,22 @@ func TestRealPrivateDaemonLivesAndEnds(t *testing.T) {
 	o := place(t)
 	o.SearchPath = noEmulators
 	d := start(t, o)
-	if err := Probe(t.Context(), d.Socket()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, Probe(t.Context(), d.Socket()))
 	if !strings.HasSuffix(d.URI(), "?socket="+d.Socket()) {
 		t.Errorf("URI %q does not lead to %q", d.URI(), d.Socket())
 	}
-	if d.Err() != nil {
-		t.Errorf("Err of a running daemon: %v", d.Err())
-	}
+	testproc.NoErrorf(t, d.Err(), "Err of a running daemon")
 	if group, err := syscall.Getpgid(d.PID()); err != nil || group != d.PID() {
 		t.Errorf("process group %d (%v), want its own: Ctrl-C must not reach it before us", group, err)
 	}
-	if _, err := StartPrivate(t.Context(), o); !errors.Is(err, ErrInUse) {
-		t.Errorf("a second daemon on the same directory: %v, want ErrInUse", err)
-	}
+	testproc.Try(StartPrivate(t.Context(), o)).ErrorIs(t, ErrInUse, "a second daemon on the same directory: %v")
 	second := start(t, func() Options { p := place(t); p.SearchPath = noEmulators; return p }())
-	if err := Probe(t.Context(), second.Socket()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, Probe(t.Context(), second.Socket()))
 	stop(t, d)
 	stop(t, d) // twice does no harm
-	if err := Probe(t.Context(), d.Socket()); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("after Stop: %v", err)
-	}
+	testproc.ErrorIs(t, Probe(t.Context(), d.Socket()), ErrNotRunning, "after Stop: %v")
 	again := start(t, o)
-	if err := Probe(t.Context(), again.Socket()); err != nil {
-		t.Errorf("started again on the same directory: %v", err)
-	}
+	testproc.NoErrorf(t, Probe(t.Context(), again.Socket()), "started again on the same directory")
 }
 
 func TestRealPrivateDaemonLeavesTheSystemAlone(t *testing.T) {
@@ -176,9 +147,7 @@ func TestRealPrivateDaemonLeavesTheSystemAlone(t *testing.T) {
 	// An empty mount point may come; nothing else.
 	during = slices.DeleteFunc(during, func(s string) bool { return s == "/run/libvirt" })
 	before = slices.DeleteFunc(before, func(s string) bool { return s == "/run/libvirt" })
-	if !slices.Equal(before, during) {
-		t.Errorf("files of the system changed:\n%v\n%v", before, during)
-	}
+	testproc.EqualList(t, during, before, "files of the system changed:\n%v\n%v", before)
 	if entries, err := os.ReadDir(filepath.Join(o.Dir, "lib", "qemu")); err != nil || len(entries) == 0 {
 		t.Errorf("the daemon did not use the private /var/lib/libvirt: %v", err)
 	}
@@ -205,20 +174,14 @@ func TestRealPrivateDaemonThatDiesIsReported(t *testing.T) {
 	o := place(t)
 	o.SearchPath, o.Logger = noEmulators, zerolog.New(&log)
 	d := start(t, o)
-	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
 	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "signal: killed") || !strings.Contains(err.Error(), d.Log()) {
 		t.Errorf("Err: %v, want how it ended and where its log is", err)
 	}
 	stop(t, d) // orders the reading of log after the last write
-	if !strings.Contains(log.String(), "exited unexpectedly") {
-		t.Errorf("nothing was logged: %s", log.String())
-	}
-	if err := Probe(t.Context(), start(t, o).Socket()); err != nil {
-		t.Errorf("after starting again: %v", err)
-	}
+	testproc.Contains(t, log.String(), "exited unexpectedly", "nothing was logged: %s")
+	testproc.NoErrorf(t, Probe(t.Context(), start(t, o).Socket()), "after starting again")
 }
 
 func TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
@@ -227,14 +190,10 @@ func TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped(t *testing.T) {
 	o := place(t)
 	o.SearchPath = noEmulators
 	d := start(t, o)
-	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGSTOP))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := Probe(ctx, d.Socket()); !errors.Is(err, ErrSilent) {
-		t.Errorf("Probe of a stopped daemon: %v, want ErrSilent", err)
-	}
+	testproc.ErrorIs(t, Probe(ctx, d.Socket()), ErrSilent, "Probe of a stopped daemon: %v")
 	stop(t, d)
 }
 
@@ -246,23 +205,15 @@ func TestRealPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 	d := start(t, o)
 	requirement(t, d.Isolated(), "a mount namespace (CAP_SYS_ADMIN)")
 	orphan := exec.Command("nsenter", "-t", strconv.Itoa(d.PID()), "-m", "--", "setsid", "sleep", "1000")
-	if err := orphan.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, orphan.Start())
 	waited := make(chan error, 1)
 	go func() { waited <- orphan.Wait() }()
 	testproc.Eventually(t, testproc.Patience, "the orphan is in the namespace", testproc.True(func() bool { return len(d.leftovers()) > 0 }))
-	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGSTOP))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // no time at all: SIGKILL
-	if err := d.Stop(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := <-waited; err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("the process that the daemon left behind: %v, want killed", err)
-	}
+	testproc.NoError(t, d.Stop(ctx))
+	testproc.ErrorHas(t, <-waited, "killed", "the process that the daemon left behind: %v")
 }
 
 // The daemon must go when its starter is killed without a chance to stop it.
@@ -270,9 +221,7 @@ func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if dir := os.Getenv("LIBVIRTD_TEST_STARTER"); dir != "" {
 		d, err := StartPrivate(t.Context(), Options{Dir: dir + "/s", RuntimeDir: dir, SearchPath: noEmulators, Logger: zerolog.Nop()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		fmt.Println("PID", d.PID())
 		select {}
 	}
@@ -280,17 +229,10 @@ func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	dir := place(t).RuntimeDir
 	starter := exec.Command("/proc/self/exe", "-test.run=^TestRealPrivateDaemonDiesWithItsStarter$")
 	starter.Env = append(os.Environ(), "LIBVIRTD_TEST_STARTER="+dir)
-	out, err := starter.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := starter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(starter.StdoutPipe()).Or(t)
+	testproc.Check(t, starter.Start())
 	var pid int
-	if _, err := fmt.Fscanf(io.LimitReader(out, 100), "PID %d", &pid); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(fmt.Fscanf(io.LimitReader(out, 100), "PID %d", &pid)).Or(t)
 	_ = starter.Process.Kill()
 	_ = starter.Wait()
 	testproc.Eventually(t, testproc.Patience, "the daemon ends", testproc.True(func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }))
@@ -317,12 +259,8 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tmp := filepath.Join(home, strconv.Itoa(tc.uid))
-			if err := os.Mkdir(tmp, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Mkdir(tmp, 0o700))
+			testproc.Check(t, errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)))
 			args := append(slices.Clone(tc.with), self, "-test.v", "-test.parallel=1", "-test.timeout=5m", "-test.run="+tests)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = tmp
@@ -337,40 +275,27 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	text, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := testproc.WriteExecutable(to, text); err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(os.ReadFile(from)).Or(t)
+	testproc.Check(t, testproc.WriteExecutable(to, text))
 }
 
 func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	t.Run("a path too long for sockets", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/" + strings.Repeat("x", 100)
-		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "too long") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "too long", "%v")
 	})
 	t.Run("a path that a URI cannot hold", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/a?b"
-		if _, err := StartPrivate(t.Context(), o); err == nil || !strings.Contains(err.Error(), "cannot express") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "cannot express", "%v")
 	})
 	t.Run("a relative path", func(t *testing.T) {
-		if _, err := StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"}); err == nil || !strings.Contains(err.Error(), "Dir") {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"})).ErrorHas(t, "Dir", "%v")
 	})
 	t.Run("a daemon that does not start", func(t *testing.T) {
 		bin := t.TempDir()
-		if err := testproc.WriteExecutable(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n")))
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 		_, err := StartPrivate(t.Context(), place(t))
 		if err == nil || !strings.Contains(err.Error(), "no such thing as a daemon") || !strings.Contains(err.Error(), "exit status 3") {

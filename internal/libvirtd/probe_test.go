@@ -22,10 +22,7 @@ func serve(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	dir := testproc.SocketDir(t)
 	socket := filepath.Join(dir, "sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.Listen("unix", socket)).Or(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -63,9 +60,7 @@ func TestProbeReportsWhatIsWrong(t *testing.T) {
 		_ = l.Close()
 	}
 	plain := filepath.Join(dir, "file")
-	if err := os.WriteFile(plain, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(plain, nil, 0o600))
 	for _, tc := range []struct {
 		name, socket string
 		want         error
@@ -142,9 +137,7 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 	if s := strings.Join(got, ","); s != want {
 		t.Errorf("candidates:\n%s\nwant\n%s", s, want)
 	}
-	if n := len(candidates("/S", "")); n != 4 {
-		t.Errorf("%d candidates without a session, want 4", n)
-	}
+	testproc.Equal(t, len(candidates("/S", "")), 4, "%d candidates without a session")
 }
 
 // What sets the mode depends on the socket: one for reading and one for all that the daemon can do
@@ -163,9 +156,7 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 		if err := os.WriteFile(socket, nil, 0o700); err != nil { //nolint:gosec // the mode is what is tested
 			t.Fatal(err)
 		}
-		if got := permissionHint(socket); got != want {
-			t.Errorf("%s: %s", name, got)
-		}
+		testproc.Equal(t, permissionHint(socket), want, "%s: %s", name)
 	}
 	if got := permissionHint(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got, "its directory is closed to ") {
 		t.Error(got)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // handling is an exchange that a test handles. Errors are written as text.
@@ -106,9 +108,7 @@ func TestServeExplainsErrorsAndPanics(t *testing.T) {
 					t.Errorf("%s: %q, want %q", header, got, want)
 				}
 			}
-			if load := s.Load(); load != (Load{}) {
-				t.Errorf("%+v is left", load)
-			}
+			testproc.Equal(t, s.Load(), Load{}, "%+v is left")
 		})
 	}
 }
@@ -118,12 +118,8 @@ func TestServeBounds(t *testing.T) {
 	s := NewService(Options{Limits: Limits{InFlight: 1, Query: 10}})
 	handled := func(x *Exchange) error { x.Send(204, nil); return nil }
 	get := func(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
-	if w := serve(s, get("/?0123456789"), handled); w.Code != 204 {
-		t.Errorf("a query of 10 bytes: %d", w.Code)
-	}
-	if w := serve(s, get("/?0123456789a"), handled); w.Code != 414 {
-		t.Errorf("a query of 11 bytes: %d", w.Code)
-	}
+	testproc.Equal(t, serve(s, get("/?0123456789"), handled).Code, 204, "a query of 10 bytes: %d")
+	testproc.Equal(t, serve(s, get("/?0123456789a"), handled).Code, 414, "a query of 11 bytes: %d")
 	serve(s, get("/"), func(x *Exchange) error {
 		if w := serve(s, get("/"), handled); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 			t.Errorf("a second request: %d %v", w.Code, w.Header())
@@ -135,9 +131,7 @@ func TestServeBounds(t *testing.T) {
 		return handled(x)
 	})
 	unbounded := NewService(Options{Limits: Limits{InFlight: -1}})
-	if w := serve(unbounded, get("/"), handled); w.Code != 204 {
-		t.Errorf("without a bound: %d", w.Code)
-	}
+	testproc.Equal(t, serve(unbounded, get("/"), handled).Code, 204, "without a bound: %d")
 }
 
 // TestRequestIDs: each answer has a new one, in all headers of the service; that of the client goes

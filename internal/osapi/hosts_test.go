@@ -25,6 +25,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // testCA signs certificates of hosts and of a server.
@@ -71,9 +72,7 @@ func (a *testCA) pair(template x509.Certificate) (certificate, key []byte) {
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 }
 
 // client makes a client with a certificate.
@@ -164,22 +163,16 @@ func TestHosts(t *testing.T) {
 		"a token that is denied": {hosts.client(host("h1")), "stolen-token", "from rack 7"},
 		"another CA":             {others.client(host("h1")), "", "The request has no token"},
 	} {
-		if got := ask(c.client, c.token); !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q", name, got)
-		}
+		testproc.Contains(t, ask(c.client, c.token), c.want, "%s: %q", name)
 	}
 	clock = func() time.Time { return time.Now().Add(2 * time.Hour) }
-	if got := ask(h1, ""); !strings.Contains(got, "not valid now") {
-		t.Errorf("on an open connection, after its certificate expired: %q", got)
-	}
+	testproc.Contains(t, ask(h1, ""), "not valid now", "on an open connection, after its certificate expired: %q")
 }
 
 // TestTokensOfHosts: such a token is for its host alone.
 func TestTokensOfHosts(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	for _, bad := range []string{sum + " host,service h1", sum + " host h1 project"} {
-		if _, err := osapi.ReadTokens(strings.NewReader(bad), "tokens"); err == nil || !strings.Contains(err.Error(), "tokens line 1") {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(osapi.ReadTokens(strings.NewReader(bad), "tokens")).ErrorHas(t, "tokens line 1", "%q: %v", bad)
 	}
 }

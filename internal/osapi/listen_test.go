@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestListenUnix: a socket is its owner's from the first moment, one that is left over is replaced,
@@ -18,9 +20,7 @@ func TestListenUnix(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
 	l, err := Listen(t.Context(), "unix://"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
@@ -28,18 +28,12 @@ func TestListenUnix(t *testing.T) {
 		t.Errorf("a second time: %v, %v", again, err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, l.Close())
 	if l, err = Listen(t.Context(), "unix://"+path); err != nil {
 		t.Fatalf("on one that is left over: %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.NoError(t, l.Close())
+	testproc.Check(t, os.WriteFile(path, []byte("precious"), 0o600))
 	if l, err := Listen(t.Context(), "unix://"+path); err == nil {
 		t.Errorf("on a file: %v", l)
 	}

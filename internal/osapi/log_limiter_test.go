@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestLogLimiter: each key is allowed once a minute, and of many keys a thousand and one.
@@ -20,9 +21,7 @@ func TestLogLimiter(t *testing.T) {
 		want  bool
 	}{{0, "a", true}, {0, "a", false}, {0, "b", true}, {59 * time.Second, "a", false}, {time.Second, "a", true}, {0, "a", false}, {-time.Hour, "a", true}} {
 		now = now.Add(step.after)
-		if got := s.Allow(step.key); got != step.want {
-			t.Errorf("%s at %s: %v", step.key, now, got)
-		}
+		testproc.Equal(t, s.Allow(step.key), step.want, "%s at %s: %v", step.key, now)
 	}
 	for _, want := range []int{999, 1000} { // b was long ago, but a was not
 		allowed := 0

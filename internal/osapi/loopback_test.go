@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestHost(t *testing.T) {
@@ -46,12 +47,8 @@ func TestHost(t *testing.T) {
 		{" 127.0.0.1", false, false},
 		{"unix", false, false},
 	} {
-		if got := osapi.IsLoopback(c.host); got != c.alone {
-			t.Errorf("Host(%q) = %v", c.host, got)
-		}
-		if got := osapi.IsExposed(c.host); got != c.exposed {
-			t.Errorf("Exposed(%q) = %v", c.host, got)
-		}
+		testproc.Equal(t, osapi.IsLoopback(c.host), c.alone, "Host(%q) = %v", c.host)
+		testproc.Equal(t, osapi.IsExposed(c.host), c.exposed, "Exposed(%q) = %v", c.host)
 	}
 }
 
@@ -83,9 +80,7 @@ func TestAddr(t *testing.T) {
 		{text{"tcp", "127.0.0.1"}, false}, // without a port it is no listener's address
 		{text{"", ""}, false},
 	} {
-		if got := osapi.IsLoopbackAddr(c.addr); got != c.want {
-			t.Errorf("Addr(%s %s) = %v", c.addr.Network(), c.addr, got)
-		}
+		testproc.Equal(t, osapi.IsLoopbackAddr(c.addr), c.want, "Addr(%s %s) = %v", c.addr.Network(), c.addr)
 	}
 }
 
@@ -93,13 +88,9 @@ func TestAddr(t *testing.T) {
 func TestListener(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "127.0.0.2:0", "localhost:0", "[::ffff:127.0.0.1]:0"} {
 		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatalf("%s: %v", address, err)
-		}
+		testproc.Checkf(t, err, "%s", address)
 		if !osapi.IsLoopback(host) || !osapi.IsLoopbackAddr(l.Addr()) {
 			t.Errorf("%s listens on %s: Host says %v, and Addr %v", address, l.Addr(), osapi.IsLoopback(host), osapi.IsLoopbackAddr(l.Addr()))
 		}

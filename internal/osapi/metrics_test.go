@@ -13,15 +13,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWatchCertificates: the page has the end of the certificate that is in the file now.
 func TestWatchCertificates(t *testing.T) {
 	dir := t.TempDir()
-	ca, err := pki.InitAuthority(dir, "ca", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := testproc.Try(pki.InitAuthority(dir, "ca", time.Now())).Or(t)
 	file := filepath.Join(dir, pki.CACertificateFile)
 	page := NewMetricsPage("test_", "is tested")
 	page.WatchCertificates("", file, file)
@@ -34,8 +32,6 @@ func TestWatchCertificates(t *testing.T) {
 		}
 	}
 	shows(fmt.Sprintf("%v", float64(ca.Certificate().NotAfter.Unix())))
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(file))
 	shows("0")
 }

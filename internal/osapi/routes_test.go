@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRoutes: as Placement and Nova answer, and not as net/http does: no path is cleaned, nothing
@@ -61,9 +63,7 @@ func TestRoutes(t *testing.T) {
 		}
 		r := &http.Request{Method: c.method, URL: &url.URL{Path: c.path}, RequestURI: c.path, Host: "h"}
 		found := routes.Find(r)
-		if found.Path != c.shown {
-			t.Errorf("%s %s: path %q, want %q", c.method, c.path, found.Path, c.shown)
-		}
+		testproc.Equal(t, found.Path, c.shown, "%s %s: path %q", c.method, c.path)
 		if c.status != 0 {
 			if found.Err == nil || found.Err.Status != c.status || found.Err.Allow != c.allow {
 				t.Errorf("%s %s: %+v, want %d with Allow: %s", c.method, c.path, found.Err, c.status, c.allow)

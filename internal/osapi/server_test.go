@@ -31,19 +31,10 @@ import (
 // certificate is the TLS of a server on loopback.
 func certificate(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)).Or(t)
+	leaf := testproc.Try(x509.ParseCertificate(der)).Or(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
@@ -53,18 +44,13 @@ func certificate(t *testing.T) (server, client *tls.Config) {
 // start serves on loopback until the test ends, and returns the address.
 func start(t *testing.T, s *Server) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("serve: %v", err)
-		}
+		testproc.NoErrorf(t, <-ended, "serve")
 	})
 	return l.Addr().String()
 }
@@ -83,18 +69,14 @@ func dial(t *testing.T, address string, config *tls.Config) client {
 		config.ServerName = "127.0.0.1"
 		c = tls.Client(c, config)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return client{c, bufio.NewReader(c)}
 }
 
 func (c client) send(t *testing.T, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(c, text)).Or(t)
 }
 
 // answer reads an answer, as "STATUS BODY", with " closed" after it if the connection ends with it,
@@ -197,10 +179,7 @@ func TestTLS(t *testing.T) {
 		}
 		c := http.Client{Transport: transport}
 		for range 2 {
-			answer, err := c.Get("https://" + address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := testproc.Try(c.Get("https://" + address)).Or(t)
 			body, err := io.ReadAll(answer.Body)
 			if want := map[bool]string{false: "HTTP/1.1true", true: "HTTP/2.0true"}[h2]; string(body) != want || err != nil {
 				t.Errorf("got %s, %v, want %s", body, err, want)
@@ -273,40 +252,28 @@ func TestIdleIsClosedFirst(t *testing.T) {
 			conns.until(func() bool { return conns.idle.Len() == 1 })
 			second := dial(t, address, nil) // for old
 			second.send(t, get)
-			if got := second.answer(); got != "200 GET / " {
-				t.Errorf("the second one: %s", got)
-			}
-			if got := old.answer(); got != "closed" {
-				t.Errorf("the one that was idle: %s", got)
-			}
+			testproc.Equal(t, second.answer(), "200 GET / ", "the second one: %s")
+			testproc.Equal(t, old.answer(), "closed", "the one that was idle: %s")
 			conns.until(func() bool { return conns.idle.Len() == 1 })
 			slow.send(t, "TP/1.1\r\nHost: h\r\n\r\n")
-			if got := slow.answer(); got != "200 GET / " {
-				t.Errorf("the slow one, while others were idle: %s", got)
-			}
+			testproc.Equal(t, slow.answer(), "200 GET / ", "the slow one, while others were idle: %s")
 			conns.until(func() bool { return conns.idle.Len() == 2 })
 			slow.send(t, "GET / HT") // it is the one that sends headers now
 			conns.until(func() bool { return conns.waiting.Len() == 1 })
 			third := dial(t, address, nil)
 			third.send(t, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n") // for second
 			<-came
-			if got := second.answer(); got != "closed" {
-				t.Errorf("the second one: %s", got)
-			}
+			testproc.Equal(t, second.answer(), "closed", "the second one: %s")
 			fourth := dial(t, address, nil) // for slow
 			fourth.send(t, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
 			<-came
-			if got := slow.answer(); got != "closed" {
-				t.Errorf("the slow one, while no other was idle: %s", got)
-			}
+			testproc.Equal(t, slow.answer(), "closed", "the slow one, while no other was idle: %s")
 			if got := dial(t, address, nil).answer(); got != "closed" { // a request is worked on in all others
 				t.Errorf("one too many: %s", got)
 			}
 			close(held)
 			for _, c := range []client{working, third, fourth} {
-				if got := c.answer(); got != "200 GET /wait " {
-					t.Errorf("one whose request was worked on: %s", got)
-				}
+				testproc.Equal(t, c.answer(), "200 GET /wait ", "one whose request was worked on: %s")
 			}
 			testproc.Eventually(t, time.Minute, "the log says that a connection was refused", func() error { // after it is closed
 				if !strings.Contains(said.String(), "Refused a connection") {
@@ -334,13 +301,9 @@ func TestHeadersShareABudget(t *testing.T) {
 		c.send(t, "GET / HTTP/1.1\r\nHost: h\r\nX: "+strings.Repeat("x", each))
 		polite := dial(t, address, nil)
 		polite.send(t, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-		if got := polite.answer(); got != "200 GET /  closed" {
-			t.Errorf("beside %d that send headers: %s", i+1, got)
-		}
+		testproc.Equal(t, polite.answer(), "200 GET /  closed", "beside %d that send headers: %s", i+1)
 	}
-	if got := first.answer(); got != "closed" {
-		t.Errorf("the oldest one: %s", got)
-	}
+	testproc.Equal(t, first.answer(), "closed", "the oldest one: %s")
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
 	if conns.headers > conns.budget || conns.waiting.Len() > 8 {
@@ -380,9 +343,7 @@ func TestLimitsFromDescriptors(t *testing.T) {
 		{1024, ConnectionLimits{100, 100}, ConnectionLimits{100, 100}},
 		{16, ConnectionLimits{}, ConnectionLimits{8, 8}},
 	} {
-		if got := c.given.resolve(c.files); got != c.want {
-			t.Errorf("%d files, %+v: got %+v, want %+v", c.files, c.given, got, c.want)
-		}
+		testproc.Equal(t, c.given.resolve(c.files), c.want, "%d files, %+v: got %+v", c.files, c.given)
 	}
 }
 
@@ -479,17 +440,12 @@ func TestShutdownDelay(t *testing.T) {
 			t.Helper()
 			c.send(t, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
 			resp, err := http.ReadResponse(c.r, nil)
-			if err != nil {
-				t.Fatalf("%s: %v", when, err)
-			}
+			testproc.Checkf(t, err, "%s", when)
 			if _, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || resp.Close != closes {
 				t.Errorf("%s: %d, %v, closes the connection: %t", when, resp.StatusCode, err, resp.Close)
 			}
 		}
-		old, err := l.dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		old := testproc.Try(l.dial()).Or(t)
 		ask(old, "before", false)
 		begin := time.Now()
 		stop()
@@ -499,10 +455,7 @@ func TestShutdownDelay(t *testing.T) {
 		}
 		time.Sleep(delay / 2) // of the simulated clock
 		ask(old, "on an old connection", true)
-		late, err := l.dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		late := testproc.Try(l.dial()).Or(t)
 		ask(late, "on a new connection", true)
 		if err := <-ended; err != nil || time.Since(begin) != delay {
 			t.Errorf("it ended after %v with %v", time.Since(begin), err)

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func withToken(token string) *http.Request {
@@ -27,9 +28,7 @@ func withToken(token string) *http.Request {
 func made(t testing.TB, roles []string, user, project string) (token, line string) {
 	t.Helper()
 	token, line, err := osapi.NewToken(roles, user, project)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return token, line
 }
 
@@ -39,9 +38,7 @@ func TestNewTokens(t *testing.T) {
 	host, hostLine := made(t, []string{"host"}, "h1", "")
 	const salt = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"
 	auth, err := osapi.ReadTokens(strings.NewReader(oneLine+"\n"+twoLine+"\n"+hostLine+"\n"+salted(salt, "by-hand")+" reader other\n"), "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for range 2 { // the second time it is remembered
 		for token, want := range map[string]string{one: "nova service [admin service] false", two: "nova nova [reader] false", host: "h1 h1 [host] true", "by-hand": "other other [reader] false"} {
 			who, err := auth.Authenticate(withToken(token))
@@ -93,13 +90,9 @@ func TestUnsaltedTokensAreReported(t *testing.T) {
 		"unsalted": {line + "\n" + strings.Repeat("0", 64) + " admin old\n", true},
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
-		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(path, []byte(c.content), 0o600))
 		var log bytes.Buffer
-		if _, err := osapi.OpenTokens(path, zerolog.New(&log)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(osapi.OpenTokens(path, zerolog.New(&log))).Or(t)
 		if warned := strings.Count(log.String(), "compute-agent token new"); (warned == 1) != c.warned {
 			t.Errorf("%s: %s", name, &log)
 		}
@@ -116,10 +109,7 @@ func BenchmarkTokens(b *testing.B) {
 		file.WriteString(line + "\n")
 		last = token
 	}
-	auth, err := osapi.ReadTokens(strings.NewReader(file.String()), "tokens")
-	if err != nil {
-		b.Fatal(err)
-	}
+	auth := testproc.Try(osapi.ReadTokens(strings.NewReader(file.String()), "tokens")).Or(b)
 	for name, token := range map[string]string{"known": last, "unknown": "nothing"} {
 		r := withToken(token)
 		b.Run(name, func(b *testing.B) {

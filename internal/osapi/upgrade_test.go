@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // upgrading answers each request by taking over its connection, and sends back what comes.
@@ -39,10 +40,7 @@ func (x *upgrading) Encode(e *osapi.Error) (string, []byte) { return "text/plain
 // however many lines it has, and what was sent with the request is not lost.
 func TestUpgrade(t *testing.T) {
 	service := osapi.NewService(osapi.Options{Logger: zerolog.Nop()})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	server := &osapi.Server{Logger: zerolog.Nop(), ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,25 +50,15 @@ func TestUpgrade(t *testing.T) {
 	go func() { served <- server.Serve(ctx, l) }()
 	defer func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-served)
 	}()
 	ask := func(upgrade, rest string) (*http.Response, *bufio.Reader, *net.TCPConn) {
 		t.Helper()
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testproc.Try(net.Dial("tcp", l.Addr().String())).Or(t)
 		t.Cleanup(func() { _ = c.Close() })
-		if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %s\r\n\r\n%s", upgrade, rest); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %s\r\n\r\n%s", upgrade, rest)).Or(t)
 		r := bufio.NewReader(c)
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := testproc.Try(http.ReadResponse(r, nil)).Or(t)
 		return resp, r, c.(*net.TCPConn)
 	}
 	lines := strings.Repeat("GET: / HTTP/1.1\r\n", 1000)

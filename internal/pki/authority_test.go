@@ -22,38 +22,26 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func newAuthority(t testing.TB, now time.Time) *pki.Authority {
 	t.Helper()
-	ca, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", now)).Or(t)
 }
 
 // request is that of a new key.
 func request(t testing.TB, name string) *x509.CertificateRequest {
 	t.Helper()
 	key, _, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return requestOf(t, key, name)
 }
 
 func requestOf(t testing.TB, key crypto.Signer, name string) *x509.CertificateRequest {
 	t.Helper()
-	text, err := pki.NewRequest(key, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := pki.ParseRequest(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	text := testproc.Try(pki.NewRequest(key, name)).Or(t)
+	return testproc.Try(pki.ParseRequest(text)).Or(t)
 }
 
 func parsed(t testing.TB, text []byte) *x509.Certificate {
@@ -62,11 +50,7 @@ func parsed(t testing.TB, text []byte) *x509.Certificate {
 	if block == nil || len(rest) > 0 {
 		t.Fatalf("not one certificate: %q", text)
 	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return testproc.Try(x509.ParseCertificate(block.Bytes)).Or(t)
 }
 
 func TestAuthorityIsMadeOnceAndOpenedAgain(t *testing.T) {
@@ -74,10 +58,7 @@ func TestAuthorityIsMadeOnceAndOpenedAgain(t *testing.T) {
 	if _, err := pki.OpenAuthority(dir); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "ca init") {
 		t.Errorf("a directory without a CA: %v", err)
 	}
-	made, err := pki.InitAuthority(dir, "site-ca", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testproc.Try(pki.InitAuthority(dir, "site-ca", time.Now())).Or(t)
 	key, certificate := filepath.Join(dir, pki.CAKeyFile), filepath.Join(dir, pki.CACertificateFile)
 	for path, mode := range map[string]os.FileMode{key: 0o600, certificate: 0o644} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
@@ -92,19 +73,12 @@ func TestAuthorityIsMadeOnceAndOpenedAgain(t *testing.T) {
 	if !c.IsCA || !c.MaxPathLenZero || c.MaxPathLen != 0 || c.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageCRLSign || c.Subject.CommonName != "site-ca" {
 		t.Errorf("the certificate of the CA: %+v", c)
 	}
-	before, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pki.InitAuthority(dir, "other", time.Now()); !errors.Is(err, os.ErrExist) {
-		t.Errorf("made again: %v", err)
-	}
+	before := testproc.Try(os.ReadFile(key)).Or(t)
+	testproc.Try(pki.InitAuthority(dir, "other", time.Now())).ErrorIs(t, os.ErrExist, "made again: %v")
 	if err := os.Remove(certificate); err != nil { // as after a crash between the two files
 		t.Fatal(err)
 	}
-	if _, err := pki.InitAuthority(dir, "other", time.Now()); !errors.Is(err, os.ErrExist) {
-		t.Errorf("made again beside a key: %v", err)
-	}
+	testproc.Try(pki.InitAuthority(dir, "other", time.Now())).ErrorIs(t, os.ErrExist, "made again beside a key: %v")
 	if after, err := os.ReadFile(key); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the key was written over: %v", err)
 	}
@@ -136,23 +110,13 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 		}, "not the certificate of a CA"},
 	} {
 		dir := t.TempDir()
-		if _, err := pki.InitAuthority(dir, "ca", now); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.spoil(dir); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pki.OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.InitAuthority(dir, "ca", now)).Or(t)
+		testproc.Check(t, c.spoil(dir))
+		testproc.Try(pki.OpenAuthority(dir)).ErrorHas(t, c.want, "%s: %v", name)
 	}
 	old := t.TempDir()
-	if _, err := pki.InitAuthority(old, "ca", now.Add(-11*365*24*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pki.OpenAuthority(old); err == nil || !strings.Contains(err.Error(), "not now") {
-		t.Errorf("an expired one: %v", err)
-	}
+	testproc.Try(pki.InitAuthority(old, "ca", now.Add(-11*365*24*time.Hour))).Or(t)
+	testproc.Try(pki.OpenAuthority(old)).ErrorHas(t, "not now", "an expired one: %v")
 }
 
 func TestSignedCertificates(t *testing.T) {
@@ -217,19 +181,11 @@ func TestSignedCertificates(t *testing.T) {
 func TestReEnrolledHostIsLetInByItsNewCertificate(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 1, time.UTC)
 	ca := newAuthority(t, now.Add(-time.Hour))
-	denied, err := pki.NewDenyList([]pki.Denial{{Host: "h1", Before: now}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	denied := testproc.Try(pki.NewDenyList([]pki.Denial{{Host: "h1", Before: now}})).Or(t)
 	for notBefore, refused := range map[time.Time]bool{{}: true, now: false} {
 		text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: notBefore})
-		if err != nil {
-			t.Fatal(err)
-		}
-		id, err := pki.Of(parsed(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
+		id := testproc.Try(pki.Of(parsed(t, text))).Or(t)
 		if err := denied.CheckIdentity(id); errors.Is(err, pki.ErrDenied) != refused {
 			t.Errorf("signed with %v: %v", notBefore, err)
 		}
@@ -240,9 +196,7 @@ func TestCertificateDoesNotOutliveItsCA(t *testing.T) {
 	now := time.Now()
 	ca := newAuthority(t, now)
 	text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: 100 * 365 * 24 * time.Hour, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if c := parsed(t, text); !c.NotAfter.Equal(ca.Certificate().NotAfter) || c.NotBefore.Before(ca.Certificate().NotBefore) {
 		t.Errorf("valid from %s until %s", c.NotBefore, c.NotAfter)
 	}
@@ -278,23 +232,13 @@ func TestWhatIsNotSigned(t *testing.T) {
 
 func TestRequestsOfKeys(t *testing.T) {
 	ecKey := func(c elliptic.Curve) crypto.Signer {
-		key, err := ecdsa.GenerateKey(c, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key
+		return testproc.Try(ecdsa.GenerateKey(c, rand.Reader)).Or(t)
 	}
 	rsaKey := func(bits int) crypto.Signer {
-		key, err := rsa.GenerateKey(rand.Reader, bits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key
+		return testproc.Try(rsa.GenerateKey(rand.Reader, bits)).Or(t)
 	}
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for name, c := range map[string]struct {
 		key   crypto.Signer
 		taken bool
@@ -303,9 +247,7 @@ func TestRequestsOfKeys(t *testing.T) {
 		"RSA 1024": {rsaKey(1024), false}, "RSA 2048": {rsaKey(2048), true}, "Ed25519": {edKey, true},
 	} {
 		text, err := pki.NewRequest(c.key, "h1")
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		testproc.Checkf(t, err, "%s", name)
 		if _, err := pki.ParseRequest(text); (err == nil) != c.taken || err != nil && !errors.Is(err, pki.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -314,30 +256,21 @@ func TestRequestsOfKeys(t *testing.T) {
 
 func TestKeysAreReadBack(t *testing.T) {
 	key, text, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if again, err := pki.ParseKey(text); err != nil || !key.Public().(*ecdsa.PublicKey).Equal(again.Public()) {
 		t.Error(err)
 	}
 	for name, bad := range map[string][]byte{
 		"nothing": nil, "a certificate": newAuthority(t, time.Now()).PEM(), "no key in it": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}),
 	} {
-		if _, err := pki.ParseKey(bad); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.ParseKey(bad)).ErrorIs(t, pki.ErrInvalid, "%s: %v", name)
 	}
 }
 
 func TestRequestsThatAreRefused(t *testing.T) {
 	key, keyPEM, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := pki.NewRequest(key, "h1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	good := testproc.Try(pki.NewRequest(key, "h1")).Or(t)
 	block, _ := pem.Decode(good)
 	forged := slices.Clone(block.Bytes)
 	forged[len(forged)-1] ^= 1 // the last byte of the signature
@@ -350,9 +283,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"two requests":      append(slices.Clone(good), good...),
 		"too long":          append(slices.Clone(good), bytes.Repeat([]byte("\n"), 1<<20)...),
 	} {
-		if _, err := pki.ParseRequest(text); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(pki.ParseRequest(text)).ErrorIs(t, pki.ErrInvalid, "%s: %v", name)
 	}
 }
 
@@ -360,27 +291,18 @@ func TestRequestsThatAreRefused(t *testing.T) {
 func FuzzParseRequest(f *testing.F) {
 	ca := newAuthority(f, time.Now())
 	key, _, err := pki.NewKey()
-	if err != nil {
-		f.Fatal(err)
-	}
-	good, err := pki.NewRequest(key, "h1")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testproc.Check(f, err)
+	good := testproc.Try(pki.NewRequest(key, "h1")).Or(f)
 	f.Add(good)
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := pki.ParseRequest(text)
 		if err != nil {
-			if !errors.Is(err, pki.ErrInvalid) {
-				t.Errorf("%v", err)
-			}
+			testproc.ErrorIs(t, err, pki.ErrInvalid, "%v")
 			return
 		}
 		made, err := ca.Sign(r, pki.Identity{Kind: pki.Host, Name: "h2"}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		c := parsed(t, made)
 		if id, err := pki.Of(c); err != nil || id.Name != "h2" || c.Subject.CommonName != "h2" || len(c.DNSNames)+len(c.IPAddresses)+len(c.EmailAddresses) > 0 {
 			t.Errorf("%+v, %v", id, err)

@@ -21,31 +21,21 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // certified writes a certificate of a CA and its key.
 func certified(t *testing.T, ca *pki.Authority, id pki.Identity, certFile, keyFile string) {
 	t.Helper()
 	key, keyPEM, err := pki.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := pki.NewRequest(key, id.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := pki.ParseRequest(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	text := testproc.Try(pki.NewRequest(key, id.Name)).Or(t)
+	request := testproc.Try(pki.ParseRequest(text)).Or(t)
 	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
 	if id.Kind == pki.Service {
 		o.Addresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
-	certificate, err := ca.Sign(request, id, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := testproc.Try(ca.Sign(request, id, o)).Or(t)
 	write(t, certFile, certificate)
 	write(t, keyFile, keyPEM)
 }
@@ -53,21 +43,13 @@ func certified(t *testing.T, ca *pki.Authority, id pki.Identity, certFile, keyFi
 // write replaces a file.
 func write(t *testing.T, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(path+".new", text, 0o600))
+	testproc.Check(t, os.Rename(path+".new", path))
 }
 
 func newCA(t *testing.T) *pki.Authority {
 	t.Helper()
-	ca, err := pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "ca", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "ca", time.Now())).Or(t)
 }
 
 // TestClientFollowsItsFiles replaces each file of a client whose connection stays open: the
@@ -101,14 +83,9 @@ func TestClientFollowsItsFiles(t *testing.T) {
 		Transport(zerolog.New(&log), func() time.Time { return now }, func(config *tls.Config) *http.Transport {
 			return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	ask := func() error {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)).Or(t)
 		who = ""
 		resp, err := transport.RoundTrip(req)
 		if err != nil {

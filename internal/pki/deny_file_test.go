@@ -19,16 +19,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func revoke(t *testing.T, path, host string) {
 	t.Helper()
-	err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
+	testproc.Check(t, pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
 		return l.With(pki.Denial{Host: host, Before: time.Now(), Reason: "stolen"})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // running runs a file's Run until the function that it returns is called.
@@ -44,24 +42,16 @@ func running(t *testing.T, f *pki.DenyFile) (stop func()) {
 func TestEditDenyFilePlantedLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, victim, made := filepath.Join(dir, "denied"), filepath.Join(dir, "victim"), filepath.Join(dir, "made")
-	if err := os.WriteFile(victim, []byte("victim"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(victim, filepath.Join(dir, ".tmp-denied")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(victim, []byte("victim"), 0o600))
+	testproc.Check(t, os.Symlink(victim, filepath.Join(dir, ".tmp-denied")))
 	revoke(t, path, "h417")
 	content, err := os.ReadFile(victim)
 	if info, _ := os.Stat(victim); err != nil || string(content) != "victim" || info.Mode() != 0o600 {
 		t.Errorf("the file that a link led to: %q, %v, %v", content, info.Mode(), err)
 	}
 	lock := filepath.Join(dir, ".denied.lock")
-	if err := os.Remove(lock); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(made, lock); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(lock))
+	testproc.Check(t, os.Symlink(made, lock))
 	err = pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
 	if _, at := os.Lstat(made); err == nil || !errors.Is(at, os.ErrNotExist) {
 		t.Errorf("the lock is a link: %v, and the file it led to: %v", err, at)
@@ -70,14 +60,9 @@ func TestEditDenyFilePlantedLinks(t *testing.T) {
 
 func TestDenyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
-	if _, err := pki.OpenDenyFile(path, zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).ErrorIs(t, os.ErrNotExist, "%v")
 	revoke(t, path, "h417")
-	file, err := pki.OpenDenyFile(path, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 	if file.Get().Check("h417", time.Time{}) == nil {
 		t.Error("h417 is let in")
 	}
@@ -105,10 +90,7 @@ func TestEditedDenyFile(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("servers of other users cannot read it: %v, %v", info.Mode(), err)
 	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(os.ReadFile(path)).Or(t)
 	failed := errors.New("no")
 	if err := pki.EditDenyFile(path, func(*pki.DenyList) (*pki.DenyList, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Error(err)
@@ -116,9 +98,7 @@ func TestEditedDenyFile(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("it has changed: %v", err)
 	}
-	if err := os.WriteFile(path, []byte("h1 yesterday\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(path, []byte("h1 yesterday\n"), 0o600))
 	if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil }); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("a file that is broken is written over: %v", err)
 	}
@@ -174,17 +154,13 @@ func TestFollowedDenyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "denied")
 		list, err := (*pki.DenyList)(nil).With(pki.Denial{Host: "h417", Before: time.Now(), Reason: "stolen"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		var log bytes.Buffer
 		api := &service{err: errors.New("connection refused")}
 		follow := func() *pki.DenyFile {
 			t.Helper()
 			file, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api}, zerolog.New(zerolog.SyncWriter(&log)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			return file
 		}
 		file := follow()
@@ -241,9 +217,7 @@ func TestFollowedDenyList(t *testing.T) {
 		// A list without hosts is one.
 		api.set(200, string(new(pki.DenyList).Text()), nil)
 		pass(time.Minute)
-		if err := file.Get().Check("h417", time.Time{}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, file.Get().Check("h417", time.Time{}))
 		api.mu.Lock()
 		api.hangs = true
 		api.mu.Unlock()
@@ -256,7 +230,5 @@ func TestFollowedFileIsNoOperators(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
 	revoke(t, path, "h417")
 	_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775", Transport: &service{}}, zerolog.Nop())
-	if err == nil || !strings.Contains(err.Error(), "1 hosts that were denied there") {
-		t.Error(err)
-	}
+	testproc.ErrorHas(t, err, "1 hosts that were denied there", "%v")
 }

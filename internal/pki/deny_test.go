@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestDenyList(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	list, err := pki.ParseDenyList([]byte("# stolen\n\nh417 2026-01-31T12:00:00Z stolen from  rack 7\nh2 2026-01-31T13:00:00+01:00\nh417 2026-01-30T12:00:00Z earlier\n"), "denied")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for name, c := range map[string]struct {
 		host   string
 		issued time.Time
@@ -46,34 +45,24 @@ func TestDenyList(t *testing.T) {
 		{Kind: pki.Host, Name: "h417", Names: []string{"other"}},
 		{Kind: pki.Unmarked, Name: "other", Names: []string{"other", "h417"}},
 	} {
-		if err := list.CheckIdentity(id); !errors.Is(err, pki.ErrDenied) {
-			t.Errorf("%+v: %v", id, err)
-		}
+		testproc.ErrorIs(t, list.CheckIdentity(id), pki.ErrDenied, "%+v: %v", id)
 	}
 	var none *pki.DenyList
 	if none.Check("h417", time.Time{}) != nil {
 		t.Error("no list refuses a host")
 	}
 	for _, bad := range []string{"h417\n", "h417 yesterday\n"} {
-		if _, err := pki.ParseDenyList([]byte(bad), "denied"); err == nil || !strings.Contains(err.Error(), "denied line 1") {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(pki.ParseDenyList([]byte(bad), "denied")).ErrorHas(t, "denied line 1", "%q: %v", bad)
 	}
 	for _, bad := range []string{"", "a b", "a\nb", "#a"} {
-		if _, err := pki.NewDenyList([]pki.Denial{{Host: bad}}); !errors.Is(err, pki.ErrInvalid) {
-			t.Errorf("%q: %v", bad, err)
-		}
+		testproc.Try(pki.NewDenyList([]pki.Denial{{Host: bad}})).ErrorIs(t, pki.ErrInvalid, "%q: %v", bad)
 	}
 }
 
 func TestDenyListsAreCombined(t *testing.T) {
 	list := func(text string) *pki.DenyList {
 		t.Helper()
-		l, err := pki.ParseDenyList([]byte(text), "list")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return testproc.Try(pki.ParseDenyList([]byte(text), "list")).Or(t)
 	}
 	a, b := list("h1 2026-01-01T00:00:00Z\nh2 2026-01-01T00:00:00Z old\n"), list("h2 2026-02-01T00:00:00Z new\nh3 2026-01-01T00:00:00Z\n")
 	both, err := a.Union(b, nil)
@@ -98,9 +87,7 @@ func TestDenyListsAreCombined(t *testing.T) {
 
 func TestReasonsAreOneLine(t *testing.T) {
 	l, err := (*pki.DenyList)(nil).With(pki.Denial{Host: "h1", Reason: "stolen\nh2 2026-01-01T00:00:00Z\x1b[2J \u202e x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	again, err := pki.ParseDenyList(l.Text(), "again")
 	if err != nil || len(again.Denials()) != 1 || strings.ContainsAny(string(l.Text()), "\x1b\u202e") {
 		t.Errorf("%v\n%q", err, l.Text())
@@ -115,9 +102,7 @@ func TestDenyListFitsAFile(t *testing.T) {
 	for i := range cap(denials) {
 		denials = append(denials, pki.Denial{Host: fmt.Sprintf("h%d", i)})
 	}
-	if _, err := pki.NewDenyList(denials); !errors.Is(err, pki.ErrInvalid) {
-		t.Errorf("%d hosts: %v", len(denials), err)
-	}
+	testproc.Try(pki.NewDenyList(denials)).ErrorIs(t, pki.ErrInvalid, "%d hosts: %v", len(denials))
 	if l, err := pki.NewDenyList(denials[:20_000]); err != nil || len(l.Denials()) != 20_000 {
 		t.Errorf("20,000 hosts: %v", err)
 	}
@@ -152,10 +137,7 @@ func TestShortened(t *testing.T) {
 		denials = append(denials, pki.Denial{Host: fmt.Sprint("h", i), Before: time.Unix(int64(i), 0), Reason: strings.Repeat("é", 300)})
 	}
 	for count, reason := range map[int]int{1: 500, len(denials): 0} {
-		list, err := pki.NewDenyList(pki.Shortened(denials[:count]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := testproc.Try(pki.NewDenyList(pki.Shortened(denials[:count]))).Or(t)
 		for _, d := range list.Denials() {
 			if len(d.Reason) != reason || strings.Trim(d.Reason, "é") != "" {
 				t.Fatalf("of %d: %+v", count, d)

@@ -6,13 +6,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"net/url"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const node = "7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55"
@@ -21,10 +21,7 @@ func certificate(t *testing.T, name string, dns []string, uris ...string) *x509.
 	t.Helper()
 	c := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: dns, NotBefore: time.Unix(1000, 0), NotAfter: time.Unix(2000, 0)}
 	for _, text := range uris {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := testproc.Try(url.Parse(text)).Or(t)
 		c.URIs = append(c.URIs, u)
 	}
 	return c
@@ -54,9 +51,7 @@ func TestIdentityOfACertificate(t *testing.T) {
 	} {
 		got, err := pki.Of(c.certificate)
 		if c.invalid {
-			if !errors.Is(err, pki.ErrInvalid) {
-				t.Errorf("%s: %+v, %v", name, got, err)
-			}
+			testproc.ErrorIs(t, err, pki.ErrInvalid, "%s: %+v, %v", name, got)
 			continue
 		}
 		if err != nil || got.Kind != c.kind || got.Name != c.is || !slices.Equal(got.Names, c.names) || !slices.Equal(got.Nodes, c.nodes) {
@@ -83,9 +78,7 @@ func TestOwnNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"h1": true, "h1.example.com": true, "gpu.example": true, "gpu.example.com": false, "gpu": false, "h10": false, "h10.example": false, "h": false, "": false,
 	} {
-		if got := id.HasName(name); got != want {
-			t.Errorf("%q: %v", name, got)
-		}
+		testproc.Equal(t, id.HasName(name), want, "%q: %v", name)
 	}
 	if !id.HasNode(node) {
 		t.Error("a certificate without nodes says nothing about them")
@@ -107,9 +100,7 @@ func TestNamesOverlap(t *testing.T) {
 		{"h1", "h10", false}, {"h1", "h1-b", false}, {"h1", "h2.h1", false}, {"h1.a", "h1.b", false}, {"h1.a", "h1.a.b", false}, {"h1_a", "h1_b", false}, {"h1.a", "h1_b", false},
 	} {
 		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
-			if got := pki.NamesOverlap(pair[0], pair[1]); got != c.want {
-				t.Errorf("%s and %s: %v", pair[0], pair[1], got)
-			}
+			testproc.Equal(t, pki.NamesOverlap(pair[0], pair[1]), c.want, "%s and %s: %v", pair[0], pair[1])
 		}
 	}
 }
@@ -121,13 +112,9 @@ func TestPeer(t *testing.T) {
 		t.Errorf("%+v, %v", id, err)
 	}
 	for _, at := range []int64{999, 2001} {
-		if _, err := pki.Peer(state, time.Unix(at, 0)); !errors.Is(err, pki.ErrExpired) {
-			t.Errorf("at %d: %v", at, err)
-		}
+		testproc.Try(pki.Peer(state, time.Unix(at, 0))).ErrorIs(t, pki.ErrExpired, "at %d: %v", at)
 	}
 	for _, unverified := range []*tls.ConnectionState{nil, {}, {PeerCertificates: []*x509.Certificate{c}}} {
-		if _, err := pki.Peer(unverified, time.Unix(1500, 0)); !errors.Is(err, pki.ErrNoCertificate) {
-			t.Errorf("%+v: %v", unverified, err)
-		}
+		testproc.Try(pki.Peer(unverified, time.Unix(1500, 0))).ErrorIs(t, pki.ErrNoCertificate, "%+v: %v", unverified)
 	}
 }

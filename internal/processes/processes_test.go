@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestParseReadsNamesWithParentheses(t *testing.T) {
@@ -32,29 +34,15 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "exec 3<&0; setsid sh -c 'echo $$; read x <&3' & wait")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FAMILY=of-this-test"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout := testproc.Try(cmd.StdoutPipe()).Or(t)
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	child, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	line := testproc.Try(bufio.NewReader(stdout).ReadString('\n')).Or(t)
+	child := testproc.Try(strconv.Atoi(strings.TrimSpace(line))).Or(t)
+	all := testproc.Try(All()).Or(t)
 	pids := map[int]Process{}
 	for _, p := range Family(all, cmd.Process.Pid) {
 		pids[p.PID] = p
@@ -66,9 +54,7 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
 	}
 	_ = stdin.Close() // both end on that
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, cmd.Wait())
 	if _, there := Look(child); there {
 		t.Errorf("process %d exists after its end", child)
 	}

@@ -160,26 +160,18 @@ func until(f func() bool) error {
 }
 
 func TestOursListsProcessesUntilTheyAreWaitedFor(t *testing.T) {
-	if err := CheckReaping(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, CheckReaping())
 	cmd := exec.Command("/bin/sh", "-c", "exit 0")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, cmd.Start())
 	pid := cmd.Process.Pid
-	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
 	if known, err := ours(); err != nil || !known[pid] {
 		t.Errorf("a zombie of this program is not listed: %v, %v", known, err)
 	}
 	if !slices.Contains(zombies(os.Getpid()), pid) || !anyEnded() {
 		t.Error("it is not listed as a zombie")
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, cmd.Wait())
 	if known, err := ours(); err != nil || known[pid] {
 		t.Errorf("it was waited for, and is still listed: %v, %v", known, err)
 	}

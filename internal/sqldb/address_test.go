@@ -29,11 +29,9 @@ func described(t testing.TB, a Address) string {
 	if a.Path != "" {
 		return a.Path
 	}
-	made, err := a.connect(0)
-	testproc.Check(t, err)
+	made := testproc.Try(a.connect(0)).Or(t)
 	if c, is := made.(*mysqlConnector); is {
-		password, err := c.read(t.Context())
-		testproc.Check(t, err)
+		password := testproc.Try(c.read(t.Context())).Or(t)
 		var hosts []string
 		for _, one := range c.configs {
 			hosts = append(hosts, one.Net+" "+one.Addr)
@@ -78,13 +76,10 @@ func postgresConfig(t testing.TB, made driver.Connector) *pgx.ConnConfig {
 // authority writes a certificate and its key.
 func authority(t testing.TB, dir string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testproc.Check(t, err)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	made, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	testproc.Check(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	testproc.Check(t, err)
+	made := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
+	secret := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), 0o600))
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "password"), []byte("from the file\n"), 0o600))
@@ -243,18 +238,14 @@ func TestAddresses(t *testing.T) {
 func TestPasswordFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "password")
-	a, err := ParseAddress("mysql://u@127.0.0.1:1/d?password_file=" + file)
-	testproc.Check(t, err)
-	made, err := a.connect(0)
-	testproc.Check(t, err)
-	_, err = made.Connect(t.Context())
+	a := testproc.Try(ParseAddress("mysql://u@127.0.0.1:1/d?password_file=" + file)).Or(t)
+	made := testproc.Try(a.connect(0)).Or(t)
+	_, err := made.Connect(t.Context())
 	if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "its password cannot be read") {
 		t.Errorf("a password that is not there: %v", err)
 	}
 	testproc.Check(t, os.WriteFile(file, []byte("secret\n"), 0o600))
-	if got := described(t, a); got != "u|secret|tcp 127.0.0.1:1|d" {
-		t.Errorf("after it was written: %s", got)
-	}
+	testproc.Equal(t, described(t, a), "u|secret|tcp 127.0.0.1:1|d", "after it was written: %s")
 }
 
 // FuzzAddress: whatever an address is, nothing shows its password, and what is accepted is shown as

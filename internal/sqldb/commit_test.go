@@ -39,8 +39,7 @@ func openSummed(t testing.TB, name string) *sqldb.DB {
 
 func openWith(t testing.TB, name string, o sqldb.Options) *sqldb.DB {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), name, o)
-	must(t, err)
+	db := testproc.Try(sqldb.Open(t.Context(), name, o)).Or(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	return db
 }
@@ -170,21 +169,15 @@ func TestRealCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	_, err := add(t.Context(), other, 1) // which waits for the standby as long as that needs
 	must(t, err)
 	p.Standby.Pause(t)
-	if _, err := add(t.Context(), db, 2); !errors.Is(err, sqldb.ErrOutcomeUnknown) {
-		t.Errorf("without a standby: %v", err)
-	}
-	if got := parts(t, other); !slices.Equal(got, []int64{1}) {
-		t.Errorf("the primary shows %v, and the standby has [1]", got)
-	}
+	testproc.Try(add(t.Context(), db, 2)).ErrorIs(t, sqldb.ErrOutcomeUnknown, "without a standby: %v")
+	testproc.EqualList(t, parts(t, other), []int64{1}, "the primary shows %v, and the standby has [1]")
 	p.Standby.Continue(t)
 	p.WaitSynchronous(t)
 	_, err = add(t.Context(), other, 3) // this waits for what was under way
 	must(t, err)
 	p.Primary.Kill(t)
 	p.Promote(t)
-	if got := parts(t, other); !slices.Equal(got, []int64{1, 2, 3}) {
-		t.Errorf("after the promotion there are %v", got)
-	}
+	testproc.EqualList(t, parts(t, other), []int64{1, 2, 3}, "after the promotion there are %v")
 }
 
 // TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt: a primary that is killed during such a wait
@@ -211,9 +204,7 @@ func TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	})
 	p.Primary.Kill(t)
 	p.Primary.Start(t)
-	if err := <-ended; !errors.Is(err, sqldb.ErrOutcomeUnknown) {
-		t.Errorf("without a standby: %v", err)
-	}
+	testproc.ErrorIs(t, <-ended, sqldb.ErrOutcomeUnknown, "without a standby: %v")
 	p.Standby.Continue(t)
 }
 

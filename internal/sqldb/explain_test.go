@@ -27,8 +27,7 @@ func TestExplain(t *testing.T) {
 		}
 		return nil
 	}
-	db, err := sqldb.Open(t.Context(), path, o)
-	must(t, err)
+	db := testproc.Try(sqldb.Open(t.Context(), path, o)).Or(t)
 	defer func() { must(t, db.Close()) }()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -66,9 +65,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: %s (%v), want %s", name, text, errors.Is(got, busy), c.text)
 		}
 		for _, is := range c.is {
-			if !errors.Is(got, is) {
-				t.Errorf("%s: %v is not %v", name, got, is)
-			}
+			testproc.ErrorIs(t, got, is, "%s: %v", name)
 		}
 	}
 }
@@ -80,8 +77,7 @@ func TestConflictAndFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	o := options()
 	o.MaxPages = 20
-	db, err := sqldb.Open(t.Context(), path, o)
-	must(t, err)
+	db := testproc.Try(sqldb.Open(t.Context(), path, o)).Or(t)
 	defer func() { must(t, db.Close()) }()
 	write := func(statement string) error {
 		return db.Write(t.Context(), "writing", func(tx *sql.Tx) error {

@@ -31,26 +31,17 @@ type database struct {
 func open(t *testing.T, params ...string) *database {
 	t.Helper()
 	d := &database{path: filepath.Join(t.TempDir(), "state", "x.db")}
-	if err := os.Mkdir(filepath.Dir(d.path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Mkdir(filepath.Dir(d.path), 0o700))
 	pragmas := append([]string{"journal_mode(WAL)"}, params...)
 	db, c, err := connect(d.path, 0, url.Values{"_pragma": pragmas})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	db.SetMaxIdleConns(2)
 	d.db = db
 	t.Cleanup(func() { _ = d.db.Close() })
-	if _, err := d.db.ExecContext(t.Context(), "CREATE TABLE t (x)"); err != nil {
-		t.Fatal(err)
-	}
-	d.databaseFiles, err = protect(t.Context(), d.path, zerolog.New(&d.log), func(ctx context.Context) error {
+	testproc.Try(d.db.ExecContext(t.Context(), "CREATE TABLE t (x)")).Or(t)
+	d.databaseFiles = testproc.Try(protect(t.Context(), d.path, zerolog.New(&d.log), func(ctx context.Context) error {
 		return errors.Join(d.probe, d.transaction(ctx, func(tx *sql.Tx) error { return touch(ctx, tx) }))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	c.files.Store(d.databaseFiles)
 	d.close()
 	return d
@@ -73,9 +64,7 @@ func (d *database) insert(t *testing.T, value string) error {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Rename(from, to))
 }
 
 // TestWriteToReplacedFileFails: whichever of the files goes away or is another one, writes are
@@ -87,17 +76,13 @@ func TestWriteToReplacedFileFails(t *testing.T) {
 			d := open(t)
 			rename(t, d.path+suffix, d.path+".away")
 			if replaced {
-				if err := os.WriteFile(d.path+suffix, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.WriteFile(d.path+suffix, nil, 0o600))
 			}
 			if err := d.insert(t, "lost"); !errors.Is(err, ErrReplaced) || !errors.Is(d.problem(), ErrReplaced) {
 				t.Errorf("%q, replaced %v: write: %v, problem: %v", suffix, replaced, err, d.problem())
 			}
 			busy, err := d.db.Conn(t.Context()) // the one that the pool has
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			if other, err := d.db.Conn(t.Context()); !errors.Is(err, ErrReplaced) {
 				t.Errorf("%q, replaced %v: a connection to another file: %v, %v", suffix, replaced, other, err)
 			}
@@ -121,15 +106,9 @@ func TestDirectoryRenamed(t *testing.T) {
 	d := open(t)
 	dir := filepath.Dir(d.path)
 	rename(t, dir, dir+"-old")
-	if err := d.insert(t, "lost"); !errors.Is(err, ErrReplaced) {
-		t.Errorf("write: %v", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.insert(t, "lost"); !errors.Is(err, ErrReplaced) {
-		t.Errorf("write with an empty directory in its place: %v", err)
-	}
+	testproc.ErrorIs(t, d.insert(t, "lost"), ErrReplaced, "write: %v")
+	testproc.Check(t, os.Mkdir(dir, 0o700))
+	testproc.ErrorIs(t, d.insert(t, "lost"), ErrReplaced, "write with an empty directory in its place: %v")
 }
 
 // TestRemovedDuringCommit: the commit succeeds, in a file that is no longer there.
@@ -142,9 +121,7 @@ func TestRemovedDuringCommit(t *testing.T) {
 		}
 		return os.Remove(d.path)
 	})
-	if !errors.Is(err, ErrReplaced) {
-		t.Errorf("got %v, want ErrReplaced", err)
-	}
+	testproc.ErrorIs(t, err, ErrReplaced, "got %v")
 }
 
 // TestProblemLastsUntilProbeSucceeds: a write for which there is no space makes the database
@@ -152,12 +129,8 @@ func TestRemovedDuringCommit(t *testing.T) {
 func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := open(t, "max_page_count(4)")
-	if _, err := d.db.ExecContext(t.Context(), "CREATE UNIQUE INDEX one ON t (x)"); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(d.insert(t, "a"), d.problem()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(d.db.ExecContext(t.Context(), "CREATE UNIQUE INDEX one ON t (x)")).Or(t)
+	testproc.Check(t, errors.Join(d.insert(t, "a"), d.problem()))
 	if err := d.insert(t, "a"); err == nil || d.problem() != nil {
 		t.Errorf("a violated constraint: %v, problem: %v", err, d.problem())
 	}

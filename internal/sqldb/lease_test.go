@@ -5,7 +5,6 @@ package sqldb_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -113,16 +112,10 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 		}
 		two := leaseProcess(t, name)
 		b := lead(t, two, "b", often)
-		if err := b.work(two, 2); !errors.Is(err, sqldb.ErrLeaseLost) {
-			t.Errorf("a write of a process that stands by: %v", err)
-		}
+		testproc.ErrorIs(t, b.work(two, 2), sqldb.ErrLeaseLost, "a write of a process that stands by: %v")
 		within(t, "the second process takes over", b.held)
-		if err := a.work(one, 3); !errors.Is(err, sqldb.ErrLeaseLost) {
-			t.Errorf("a write of the process that was stopped: %v", err)
-		}
-		if err := a.lease.Confirm(t.Context()); !errors.Is(err, sqldb.ErrLeaseLost) {
-			t.Errorf("confirming what was lost: %v", err)
-		}
+		testproc.ErrorIs(t, a.work(one, 3), sqldb.ErrLeaseLost, "a write of the process that was stopped: %v")
+		testproc.ErrorIs(t, a.lease.Confirm(t.Context()), sqldb.ErrLeaseLost, "confirming what was lost: %v")
 		// On a machine that is slow, it may lose it for a moment.
 		testproc.Eventually(t, testproc.Patience, "the second process works", func() error { return b.work(two, 4) })
 		a.stop() // does not give up what is another's
@@ -186,8 +179,6 @@ func TestLeaseIsHeldByOne(t *testing.T) {
 				}))
 			}
 		}
-		if most.Load() != 1 {
-			t.Errorf("%d processes were active at a time", most.Load())
-		}
+		testproc.Equal(t, most.Load(), 1, "%d processes were active at a time")
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestUnlockedWhileAnotherProcessStarts: a database that was closed can be opened, although a
@@ -13,23 +15,10 @@ import (
 // executes its program.
 func TestUnlockedWhileAnotherProcessStarts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
-	l, err := lock(path, true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	childs, err := syscall.Dup(int(l.f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(lock(path, true, true)).Or(t)
+	childs := testproc.Try(syscall.Dup(int(l.f.Fd()))).Or(t)
 	defer func() { _ = syscall.Close(childs) }()
-	if err := l.close(); err != nil {
-		t.Fatal(err)
-	}
-	l, err = lock(path, true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.close(); err != nil {
-		t.Error(err)
-	}
+	testproc.Check(t, l.close())
+	l = testproc.Try(lock(path, true, true)).Or(t)
+	testproc.NoError(t, l.close())
 }

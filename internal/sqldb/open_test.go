@@ -78,9 +78,7 @@ var must = testproc.Check
 
 func open(t *testing.T, path string) *sqldb.DB {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), path, options())
-	must(t, err)
-	return db
+	return testproc.Try(sqldb.Open(t.Context(), path, options())).Or(t)
 }
 
 func insert(t *testing.T, db *sqldb.DB) error {
@@ -109,8 +107,7 @@ func TestOpenWaitsForACommand(t *testing.T) {
 	must(t, open(t, path).Close())
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
-			release, err := sqldb.Hold(t.Context(), path)
-			must(t, err)
+			release := testproc.Try(sqldb.Hold(t.Context(), path)).Or(t)
 			opened := make(chan error, 1)
 			go func() {
 				db, err := sqldb.Open(t.Context(), path, options())
@@ -175,8 +172,7 @@ func TestOpenedFileDropsLocks(t *testing.T) {
 	db := open(t, path)
 	defer func() { must(t, db.Close()) }()
 	child(t, "sqlite", path, "database is locked")
-	f, err := os.Open(path)
-	must(t, err)
+	f := testproc.Try(os.Open(path)).Or(t)
 	must(t, f.Close())
 	child(t, "sqlite", path, "")
 	child(t, "kit", path, "has it open")
@@ -204,8 +200,7 @@ func TestBackup(t *testing.T) {
 	db := open(t, path)
 	must(t, insert(t, db))
 	socket := filepath.Join(dir, "admin.sock")
-	l, err := net.Listen("unix", socket)
-	must(t, err)
+	l := testproc.Try(net.Listen("unix", socket)).Or(t)
 	server := &http.Server{Handler: http.HandlerFunc(db.ServeBackup)} //nolint:gosec // of this test
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
@@ -224,11 +219,8 @@ func TestBackup(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", what, info, err)
 		}
-		before, err := os.ReadFile(file)
-		must(t, err)
-		if err := backup(file); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("%s over a file: %v", what, err)
-		}
+		before := testproc.Try(os.ReadFile(file)).Or(t)
+		testproc.ErrorIs(t, backup(file), fs.ErrExist, "%s over a file: %v", what)
 		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("%s: the refused file was changed, %v", what, err)
 		}
@@ -251,9 +243,7 @@ func TestBackup(t *testing.T) {
 	if err := sqldb.FetchBackup(t.Context(), socket, missing); err == nil {
 		t.Error("a backup of a process that does not answer")
 	}
-	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a failed backup left %v", err)
-	}
+	testproc.Try(os.Stat(missing)).ErrorIs(t, fs.ErrNotExist, "a failed backup left %v")
 	must(t, db.Close())
 	check("BackUpFile", func(file string) error { return sqldb.BackUpFile(t.Context(), path, file) })
 }
@@ -265,8 +255,7 @@ func TestLostDatabase(t *testing.T) {
 		"removed": func(t *testing.T, path string) { must(t, os.Remove(path)) },
 		"emptied": func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) },
 		"all removed": func(t *testing.T, path string) {
-			files, err := filepath.Glob(path + "*")
-			must(t, err)
+			files := testproc.Try(filepath.Glob(path + "*")).Or(t)
 			for _, file := range files {
 				must(t, os.Remove(file))
 			}
@@ -301,8 +290,7 @@ func TestSchemaSteps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	o := options()
 	o.Steps = 1
-	db, err := sqldb.Open(t.Context(), path, o)
-	must(t, err)
+	db := testproc.Try(sqldb.Open(t.Context(), path, o)).Or(t)
 	must(t, db.Close())
 	o = options()
 	o.Schema.OlderHint = "upgrade it"

@@ -42,9 +42,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	db := open(t, path)
 	db.Note(1<<63 - 1)
 	must(t, db.Close())
-	if err := reopen(7); !errors.Is(err, sqldb.ErrLost) {
-		t.Errorf("after the last version there can be: %v", err)
-	}
+	testproc.ErrorIs(t, reopen(7), sqldb.ErrLost, "after the last version there can be: %v")
 	for _, text := range []string{"", "garbage", "0000000000000000000x\n"} {
 		must(t, os.WriteFile(path+"-lock", []byte(text), 0o600))
 		must(t, reopen(3))
@@ -53,9 +51,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	must(t, reopen(1))
 	// A file that was emptied while a version is noted is no new database, also without the marker.
 	must(t, errors.Join(os.Remove(sqldb.Marker(path)), os.Truncate(path, 0)))
-	if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrLost) {
-		t.Errorf("an empty one: %v", err)
-	}
+	testproc.Try(sqldb.Open(t.Context(), path, options())).ErrorIs(t, sqldb.ErrLost, "an empty one: %v")
 }
 
 // kept are options for a schema whose steps are rows of a table.
@@ -72,9 +68,8 @@ func TestStepsInATable(t *testing.T) {
 	foreign := func(t *testing.T, statements string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "x.db")
-		db, err := sql.Open("sqlite", "file:"+path)
-		must(t, err)
-		_, err = db.ExecContext(t.Context(), statements)
+		db := testproc.Try(sql.Open("sqlite", "file:"+path)).Or(t)
+		_, err := db.ExecContext(t.Context(), statements)
 		must(t, errors.Join(err, db.Close()))
 		return path
 	}
@@ -90,8 +85,7 @@ func TestStepsInATable(t *testing.T) {
 		made := 0
 		o.Schema.New = func(context.Context, *sql.Tx) error { made++; return nil }
 		for _, had := range []int{0, 2} {
-			db, err := sqldb.Open(t.Context(), path, o)
-			must(t, err)
+			db := testproc.Try(sqldb.Open(t.Context(), path, o)).Or(t)
 			if before, has := db.Steps(); before != had || has != 2 || !slices.Equal(noted(t, db), []int{1, 2}) || made != 1 {
 				t.Errorf("it had %d steps and has %d: %v, made %d times", before, has, noted(t, db), made)
 			}
@@ -107,27 +101,21 @@ func TestStepsInATable(t *testing.T) {
 			}
 			return 1, nil
 		}
-		db, err := sqldb.Open(t.Context(), path, kept(adopt))
-		must(t, err)
-		if !slices.Equal(noted(t, db), []int{1, 2}) {
-			t.Errorf("%v", noted(t, db))
-		}
+		db := testproc.Try(sqldb.Open(t.Context(), path, kept(adopt))).Or(t)
+		testproc.EqualList(t, noted(t, db), []int{1, 2}, "%v")
 		must(t, insert(t, db))
 		must(t, db.Close())
 	})
 	t.Run("not adopted", func(t *testing.T) {
 		other := errors.New("tables of another age")
 		path := foreign(t, "CREATE TABLE other (x TEXT)")
-		before, err := os.ReadFile(path)
-		must(t, err)
+		before := testproc.Try(os.ReadFile(path)).Or(t)
 		for adopt, want := range map[string]string{"": `it has the table "other" and not "steps": it belongs to another program`, "refuses": other.Error()} {
 			o := kept(nil)
 			if adopt != "" {
 				o = kept(func(context.Context, *sqldb.Dialect, sqldb.Querier) (int, error) { return 0, other })
 			}
-			if _, err := sqldb.Open(t.Context(), path, o); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %s", err, want)
-			}
+			testproc.Try(sqldb.Open(t.Context(), path, o)).ErrorHas(t, want, "%v")
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the refused file was changed, %v", err)
@@ -146,9 +134,8 @@ func TestForeignFiles(t *testing.T) {
 		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 3; CREATE TABLE t (x)", mark): "it has had 3 steps of the schema, and this needs it at 2",
 	} {
 		path := filepath.Join(t.TempDir(), "x.db")
-		db, err := sql.Open("sqlite", "file:"+path)
-		must(t, err)
-		_, err = db.ExecContext(t.Context(), statements)
+		db := testproc.Try(sql.Open("sqlite", "file:"+path)).Or(t)
+		_, err := db.ExecContext(t.Context(), statements)
 		must(t, errors.Join(err, db.Close()))
 		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", statements, err, want)
@@ -216,9 +203,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	for list, want := range map[string]string{sqldb.List[int](nil): "[]", sqldb.List([]string{"a", "b"}): `["a","b"]`} {
-		if list != want {
-			t.Errorf("%s, want %s", list, want)
-		}
+		testproc.Equal(t, list, want, "%s")
 	}
 	err := db.Write(t.Context(), "changing", func(tx *sql.Tx) error {
 		for query, want := range map[string]int64{"INSERT INTO u (x) VALUES ('a'), ('b')": 2, "DELETE FROM t": 0} {
@@ -241,8 +226,7 @@ func TestRows(t *testing.T) {
 func TestCommands(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	socket := filepath.Join(t.TempDir(), "admin.sock")
-	l, err := net.Listen("unix", socket)
-	must(t, err)
+	l := testproc.Try(net.Listen("unix", socket)).Or(t)
 	mux := http.NewServeMux()
 	mux.Handle(sqldb.CommandPath, sqldb.ServeCommand(func(_ context.Context, words []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprint(stdout, strings.Join(words, " "))

@@ -32,18 +32,13 @@ func signed(t testing.TB) (ca, certificate, secret string) {
 	block := func(kind string, bytes []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}))
 	}
-	root, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	root := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	above := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	made, err := x509.CreateCertificate(rand.Reader, above, above, root.Public(), root)
-	must(t, err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	made := testproc.Try(x509.CreateCertificate(rand.Reader, above, above, root.Public(), root)).Or(t)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	below := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	leaf, err := x509.CreateCertificate(rand.Reader, below, above, key.Public(), root)
-	must(t, err)
-	text, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
+	leaf := testproc.Try(x509.CreateCertificate(rand.Reader, below, above, key.Public(), root)).Or(t)
+	text := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
 	return block("CERTIFICATE", made), block("CERTIFICATE", leaf), block("PRIVATE KEY", text)
 }
 
@@ -199,8 +194,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 		execute("ALTER ROLE limited CONNECTION LIMIT 1")
 	}
 	held := dbservers.Open(t, limited)
-	conn, err := held.Conn(t.Context())
-	must(t, err)
+	conn := testproc.Try(held.Conn(t.Context())).Or(t)
 	_, err = sqldb.Open(t.Context(), limited, summed())
 	is(t, "too many connections", err, sqldb.ErrUnreachable, "raise max_connections")
 	must(t, conn.Close())
@@ -246,9 +240,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = add(ctx, db, 79)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("a write of a caller that has gone: %v", err)
-	}
+	testproc.ErrorIs(t, err, context.Canceled, "a write of a caller that has gone: %v")
 	is(t, "a read", db.Read(t.Context(), "reading", func(*sql.Tx) error { return nil }), sqldb.ErrReadOnly, "the database server is read-only")
 	_, err = sqldb.Open(t.Context(), name, summed())
 	is(t, "a server that is read-only", err, sqldb.ErrReadOnly, "the database server is read-only")
@@ -258,9 +250,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 		written <- err
 	}()
 	execute("SET GLOBAL read_only = OFF")
-	if err := <-written; err != nil {
-		t.Errorf("a write that waited: %v", err)
-	}
+	testproc.NoErrorf(t, <-written, "a write that waited")
 }
 
 // is checks an error: its kind, that it says what to do, and shows no password.
@@ -287,8 +277,7 @@ func kindOf(err error) error {
 // address.
 func answering(t *testing.T, greeting string, silent bool) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	l := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Or(t)
 	ended := make(chan struct{})
 	t.Cleanup(func() {
 		must(t, l.Close())
@@ -402,9 +391,7 @@ func TestDatabasesServersThatDoNotSuit(t *testing.T) {
 		})
 	}
 	is(t, "a server without space", err, sqldb.ErrFull, "make space on the database server")
-	if reason := sqldb.Reason(err); reason != "no space is left on its disk" {
-		t.Errorf("for clients it is: %s", reason)
-	}
+	testproc.Equal(t, sqldb.Reason(err), "no space is left on its disk", "for clients it is: %s")
 
 	pair := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	pair.Primary.Database(t, "words")

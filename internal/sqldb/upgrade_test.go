@@ -82,8 +82,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				name := fresh(t)
-				was, err := sqldb.Open(t.Context(), name, c.was)
-				must(t, err)
+				was := testproc.Try(sqldb.Open(t.Context(), name, c.was)).Or(t)
 				defer func() { must(t, was.Close()) }()
 				starts, err := sqldb.Open(t.Context(), name, c.starts)
 				switch {
@@ -95,9 +94,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 					if _, has := starts.Steps(); has != c.has {
 						t.Errorf("it has %d steps, want %d", has, c.has)
 					}
-					if err := write(t.Context(), starts, 1); err != nil {
-						t.Errorf("it cannot write: %v", err)
-					}
+					testproc.NoErrorf(t, write(t.Context(), starts, 1), "it cannot write")
 					must(t, starts.Close())
 				}
 				if has, err := sqldb.Version(t.Context(), name, c.was); err != nil || has != c.has {
@@ -135,8 +132,7 @@ func TestContractBesideOlder(t *testing.T) {
 				t.Errorf("%s: %v, with %d fences", when, err, fenced)
 			}
 		}
-		was, err := sqldb.Open(t.Context(), name, older)
-		must(t, err)
+		was := testproc.Try(sqldb.Open(t.Context(), name, older)).Or(t)
 		beside, err := sqldb.Open(t.Context(), name, newer) // which is not older
 		must(t, err)
 		refused("beside one that lives", sqldb.ThisProcess())
@@ -145,8 +141,7 @@ func TestContractBesideOlder(t *testing.T) {
 		stop := comesLate(t, name)
 		refused("beside one that came late", "ctl9, process 9")
 		stop()
-		was, err = sqldb.Open(t.Context(), name, older)
-		must(t, err)
+		was = testproc.Try(sqldb.Open(t.Context(), name, older)).Or(t)
 		must(t, write(t.Context(), was, 2))
 		must(t, was.Close())
 
@@ -201,8 +196,7 @@ func TestContractAfterKill(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		testproc.Parallel(t, testproc.Light)
 		name := fresh(t)
-		was, err := sqldb.Open(t.Context(), name, release("processes", "1"))
-		must(t, err)
+		was := testproc.Try(sqldb.Open(t.Context(), name, release("processes", "1"))).Or(t)
 		must(t, was.Close())
 		dbservers.Execute(t, name, "INSERT INTO processes VALUES ('killed', 'ctl9, process 9', 77, 0, 2)")
 		o := release("processes", "1", "2 expand", "3 contract")
@@ -225,8 +219,7 @@ func TestBackupBeforeContract(t *testing.T) {
 		name := fresh(t)
 		first, second := release("1"), release("1", "2 expand", "3 contract")
 		for _, o := range []sqldb.Options{first, second} {
-			db, err := sqldb.Open(t.Context(), name, o)
-			must(t, err)
+			db := testproc.Try(sqldb.Open(t.Context(), name, o)).Or(t)
 			must(t, db.Close())
 		}
 		file := filepath.Join(t.TempDir(), "backup")

@@ -2,7 +2,11 @@
 
 package textutil
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
 
 func TestCount(t *testing.T) {
 	for want, got := range map[string]string{
@@ -10,8 +14,6 @@ func TestCount(t *testing.T) {
 		"1 pass": Count(1, "pass"), "2 passes": Count(2, "pass"), "1 inventory": Count(1, "inventory"), "2 inventories": Count(2, "inventory"),
 		"2 keys": Count(2, "key"), "2 resource providers": Count(2, "resource provider"),
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		testproc.Equal(t, got, want, "%q")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestPrintable(t *testing.T) {
@@ -27,13 +28,9 @@ func TestPrintable(t *testing.T) {
 		"zero\u200bwidth":    `zero\u200bwidth`,
 		"":                   "",
 	} {
-		if got := textutil.Printable(in); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
+		testproc.Equal(t, textutil.Printable(in), want, "%q: got %q", in)
 	}
-	if got := textutil.PrintableLines("a\n\tb\x1b\n"); got != "a\n\tb\\u001b\n" {
-		t.Errorf("PrintableLines: %q", got)
-	}
+	testproc.Equal(t, textutil.PrintableLines("a\n\tb\x1b\n"), "a\n\tb\\u001b\n", "PrintableLines: %q")
 }
 
 // FuzzWriter: in whatever pieces text comes, what is written is printable, JSON stays the same
@@ -48,20 +45,14 @@ func FuzzWriter(f *testing.F) {
 			w := textutil.NewWriter(&out)
 			for len(b) > 0 {
 				n := min(size, len(b))
-				if _, err := w.Write(b[:n]); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(w.Write(b[:n])).Or(t)
 				b = b[n:]
 			}
-			if err := w.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, w.Flush())
 			return out.String()
 		}
 		got := write([]byte(s))
-		if got != textutil.PrintableLines(s) {
-			t.Errorf("%q in pieces of %d: %q", s, size, got)
-		}
+		testproc.Equal(t, got, textutil.PrintableLines(s), "%q in pieces of %d: %q", s, size)
 		for _, r := range got {
 			if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
 				t.Errorf("%q: %q is not printable", s, r)
@@ -70,10 +61,7 @@ func FuzzWriter(f *testing.F) {
 		if !utf8.ValidString(s) {
 			return
 		}
-		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(json.Marshal(s)).Or(t)
 		var back string
 		if err := json.Unmarshal([]byte(write(text)), &back); err != nil || back != s {
 			t.Errorf("%q as JSON: %q, %v", s, back, err)
@@ -87,9 +75,7 @@ func TestSanitize(t *testing.T) {
 		{"a\xffb", "a\uFFFDb"}, {"\u202e\u200b\ufeff", `\u202e\u200b\ufeff`}, {strings.Repeat("x", 21), strings.Repeat("x", 20) + "..."},
 		{strings.Repeat("ä", 11), strings.Repeat("ä", 10) + "..."}, {strings.Repeat("\x00", 100), strings.Repeat(`\u0000`, 3) + `\u...`},
 	} {
-		if got := textutil.Sanitize(c.in, 20); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.in, got, c.want)
-		}
+		testproc.Equal(t, textutil.Sanitize(c.in, 20), c.want, "%q: got %q", c.in)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestSnippet(t *testing.T) {
@@ -36,9 +37,7 @@ func TestSnippet(t *testing.T) {
 		{"a long line, behind what is shown", 3, strings.Repeat("x", 300), 162, 9, "    3| " + strings.Repeat("x", 160) + "…"},
 		{"a character that is cut", 3, strings.Repeat("x", 159) + "é", 0, 0, "    3| " + strings.Repeat("x", 159) + "…"},
 	} {
-		if diff := cmp.Diff(c.want, textutil.Snippet(c.number, c.text, c.column, c.width)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, textutil.Snippet(c.number, c.text, c.column, c.width)), "%s", c.name)
 	}
 }
 
@@ -60,13 +59,9 @@ func TestList(t *testing.T) {
 		5: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4", 6: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4",
 		4: "problem 0\nproblem 1\nproblem 2\nproblem 3\nand 1 more", 1: "problem 0\nand 4 more",
 	} {
-		if diff := cmp.Diff(want, textutil.List(problems, most)); diff != "" {
-			t.Errorf("%d (-want +got):\n%s", most, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, textutil.List(problems, most)), "%d", most)
 	}
-	if got := textutil.List[*problem](nil, 3); got != "" {
-		t.Errorf("none: %q", got)
-	}
+	testproc.Equal(t, textutil.List[*problem](nil, 3), "", "none: %q")
 }
 
 func TestErrors(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestSuggest(t *testing.T) {
@@ -26,13 +27,9 @@ func TestSuggest(t *testing.T) {
 		{strings.Repeat("x", 255), 255, "listen"},
 		{"lisen", 0, ""}, {"", 3, ""},
 	} {
-		if got := textutil.Suggest(c.word, known, c.most); got != c.want {
-			t.Errorf("Suggest(%.20q, %d) is %q, not %q", c.word, c.most, got, c.want)
-		}
+		testproc.Equal(t, textutil.Suggest(c.word, known, c.most), c.want, "Suggest(%.20q, %d) is %q", c.word, c.most)
 	}
-	if got := textutil.Suggest("ab", []string{"ax", "ay"}, 1); got != "ax" {
-		t.Errorf("of two that are as near, %q", got)
-	}
+	testproc.Equal(t, textutil.Suggest("ab", []string{"ax", "ay"}, 1), "ax", "of two that are as near, %q")
 }
 
 func TestDistance(t *testing.T) {
@@ -42,9 +39,7 @@ func TestDistance(t *testing.T) {
 	}{
 		{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"ab", "ba", 2}, {"Auth", "auth", 1},
 	} {
-		if got := textutil.Distance(c.a, c.b); got != c.want {
-			t.Errorf("%q, %q: %d, not %d", c.a, c.b, got, c.want)
-		}
+		testproc.Equal(t, textutil.Distance(c.a, c.b), c.want, "%q, %q: %d", c.a, c.b)
 	}
 }
 

@@ -39,9 +39,7 @@ func start(t *testing.T, cfg tracing.Config, log io.Writer) *tracing.Tracing {
 		t.Setenv(name, "http://127.0.0.1:1") // must be ignored
 	}
 	cfg.Service, cfg.Host, cfg.Logger = "placement", "host-1", zerolog.New(log)
-	tr, err := tracing.New(t.Context(), cfg)
-	testproc.Check(t, err)
-	return tr
+	return testproc.Try(tracing.New(t.Context(), cfg)).Or(t)
 }
 
 // serve is a request that a service answers: it has a part of its own, and asks another service.
@@ -71,9 +69,7 @@ func TestRequest(t *testing.T) {
 		sent := serve(t, tr, tracing.Arrival{GlobalRequestID: global})
 		tr.Close(t.Context())
 		want := []string{"POST /servers", "POST /servers > part", "POST /servers > part > PUT /allocations/{uuid}", "POST /servers > part > past"}
-		if d := cmp.Diff(want, c.Tree()); d != "" {
-			t.Errorf("endpoint with path %q (-want +got):\n%s", path, d)
-		}
+		testproc.Samef(t, cmp.Diff(want, c.Tree()), "endpoint with path %q", path)
 		content, paths := c.Content()
 		if !slices.Equal(paths, []string{"/v1/traces"}) || strings.Contains(content, "a user wrote") || strings.Contains(content, "a-uuid") {
 			t.Errorf("sent to %s: %q", paths, content)
@@ -167,9 +163,7 @@ func TestWorkContinuesItsTrace(t *testing.T) {
 		}
 	}
 	tr.Close(t.Context())
-	if d := cmp.Diff([]string{"? > schedule", "? > schedule > part"}, c.Tree()); d != "" {
-		t.Errorf("spans (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"? > schedule", "? > schedule > part"}, c.Tree()), "spans")
 	if s := c.Named(t, "schedule"); s.Parent != clientSpan || s.Attributes[tracing.KeyRequestID] != request {
 		t.Errorf("%+v", s)
 	}

@@ -81,19 +81,14 @@ func TestPolicy(t *testing.T) {
 		{api.Open, api.ReshapeProviders, "admin member other reader reader service"},
 		{api.Open, api.ShowUsages, "admin member other reader reader service"},
 	} {
-		policy, err := api.NewPolicy(c.defaults)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := testproc.Try(api.NewPolicy(c.defaults)).Or(t)
 		var allowed []string
 		for _, name := range []string{"admin", "member", "other reader", "reader", "service", "system"} {
 			if p := who[name]; policy.Allows(c.action, &p, "p") {
 				allowed = append(allowed, name)
 			}
 		}
-		if got := strings.Join(allowed, " "); got != c.allowed {
-			t.Errorf("%s, %s: allowed are %q, want %q", c.defaults, c.action, got, c.allowed)
-		}
+		testproc.Equal(t, strings.Join(allowed, " "), c.allowed, "%s, %s: allowed are %q", c.defaults, c.action)
 	}
 	reader := who["reader"]
 	if secure, _ := api.NewPolicy(api.Secure); secure.Allows(api.ShowUsages, &reader, "") {
@@ -140,17 +135,9 @@ func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const setting = `[policy] defaults = "legacy"`
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(`"placement:reshaper:reshape": "role:service"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	own, err := api.OpenPolicy(api.Secure, file, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	legacy, err := api.NewPolicy(api.Legacy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(`"placement:reshaper:reshape": "role:service"`), 0o600))
+	own := testproc.Try(api.OpenPolicy(api.Secure, file, zerolog.Nop())).Or(t)
+	legacy := testproc.Try(api.NewPolicy(api.Legacy)).Or(t)
 	for name, c := range map[string]struct {
 		policy api.Policy
 		user   string
@@ -207,10 +194,7 @@ func sum(token string) string {
 func TestTokens(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := "# who may come in\n\n" + sum("s3cret") + " service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
-	auth, err := osapi.ReadTokens(strings.NewReader(file), "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
+	auth := testproc.Try(osapi.ReadTokens(strings.NewReader(file), "tokens")).Or(t)
 	h := newAPI(t, func(c *api.Config) { c.Authenticator = auth })
 	calls(t, h,
 		call{method: "GET", path: "/traits", version: "1.39", headers: []string{"X-Auth-Token: s3cret"}, status: 200},
@@ -242,9 +226,7 @@ func TestTokenFilesThatAreNotRight(t *testing.T) {
 		"endless line":  strings.Repeat("a", 1<<20),
 	} {
 		_, err := osapi.ReadTokens(strings.NewReader(file), "/etc/tokens")
-		if err == nil || !strings.Contains(err.Error(), "/etc/tokens") {
-			t.Errorf("%s: the error is %v", name, err)
-		}
+		testproc.ErrorHas(t, err, "/etc/tokens", "%s: the error is %v", name)
 		if err != nil && strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: the error shows the token: %v", name, err)
 		}

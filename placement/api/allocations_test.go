@@ -43,18 +43,14 @@ func TestAllocationsByMicroversion(t *testing.T) {
 		"1.38": {Allocations: held, ProjectID: "no-project", UserID: api.IncompleteID, ConsumerGeneration: generation(1), ConsumerType: "unknown"},
 	} {
 		got := decoded[consumerAnswer](t, call{method: "GET", path: "/allocations/" + inst1, version: version, status: 200}.do(t, h))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("at %s (-want +got):\n%s", version, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, got), "at %s", version)
 	}
 	for version, want := range map[string]wire.ProviderAllocations{
 		"1.27": {Generation: 2, Allocations: map[string]wire.HeldAllocation{inst1: {Resources: held[rp1].Resources}}},
 		"1.28": {Generation: 2, Allocations: map[string]wire.HeldAllocation{inst1: {Resources: held[rp1].Resources, ConsumerGeneration: generation(1)}}},
 	} {
 		got := decoded[wire.ProviderAllocations](t, call{method: "GET", path: "/resource_providers/" + rp1 + "/allocations", version: version, status: 200}.do(t, h))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("of the provider at %s (-want +got):\n%s", version, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, got), "of the provider at %s", version)
 	}
 	nothing := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
 	if diff := cmp.Diff(wire.ConsumerAllocations{Allocations: wire.ProviderResources{}}, nothing); diff != "" {
@@ -94,9 +90,7 @@ func TestWritingAllocations(t *testing.T) {
 		call{method: "GET", path: "/resource_providers/" + rp1 + "/usages", version: "1.39", status: 200},
 	)
 	u := decoded[wire.ProviderUsages](t, call{method: "GET", path: "/resource_providers/" + rp1 + "/usages", version: "1.39", status: 200}.do(t, h))
-	if diff := cmp.Diff(map[string]int64{"VCPU": 0, "MEMORY_MB": 0}, u.Usages); diff != "" {
-		t.Errorf("left in use (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(map[string]int64{"VCPU": 0, "MEMORY_MB": 0}, u.Usages), "left in use")
 }
 
 func TestUsages(t *testing.T) {
@@ -109,9 +103,7 @@ func TestUsages(t *testing.T) {
 			body: `{"allocations":{"` + rp1 + `":{"resources":{"VCPU":3,"MEMORY_MB":64}}},"project_id":"proj","user_id":"other"}`},
 	)
 	plain := decoded[wire.ProjectUsagesReply](t, call{method: "GET", path: "/usages?project_id=proj", version: "1.37", status: 200}.do(t, h))
-	if diff := cmp.Diff(map[string]int64{"VCPU": 5, "MEMORY_MB": 64}, plain.Usages); diff != "" {
-		t.Errorf("before 1.38 (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(map[string]int64{"VCPU": 5, "MEMORY_MB": 64}, plain.Usages), "before 1.38")
 	type usages = map[string]map[string]int64
 	for query, want := range map[string]usages{
 		"project_id=proj":                        {"INSTANCE": {"consumer_count": 1, "VCPU": 2}, "unknown": {"consumer_count": 1, "VCPU": 3, "MEMORY_MB": 64}},
@@ -123,9 +115,7 @@ func TestUsages(t *testing.T) {
 		"project_id=none&consumer_type=all":      {},
 	} {
 		got := decoded[wire.TypedUsagesReply](t, call{method: "GET", path: "/usages?" + query, version: "1.38", status: 200}.do(t, h))
-		if diff := cmp.Diff(want, got.Usages); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", query, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, got.Usages), "%s", query)
 	}
 	calls(t, h,
 		call{method: "GET", path: "/usages", version: "1.38", status: 400},

@@ -34,18 +34,12 @@ func auditedAPI(t testing.TB, opts auditlog.Options, change ...func(*api.Config)
 		opts.File = filepath.Join(t.TempDir(), "audit.log")
 	}
 	opts.Logger = zerolog.Nop()
-	log, err := auditlog.Open(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testproc.Try(auditlog.Open(opts)).Or(t)
 	t.Cleanup(func() { _ = log.Close() })
 	h := newAPI(t, append(change, func(c *api.Config) { c.Audit = log.For("placement") })...)
 	return h, func() (list []auditlog.Record) {
 		t.Helper()
-		files, err := auditlog.Files(opts.File)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := testproc.Try(auditlog.Files(opts.File)).Or(t)
 		r := auditlog.Reader{Paths: files}
 		if err := r.Read(t.Context(), func(r auditlog.Record) error { list = append(list, r); return nil }); err != nil || r.Unreadable > 0 {
 			t.Fatal(err, r.Unreadable)
@@ -98,9 +92,7 @@ func TestAuditRecordsWhoChangedWhat(t *testing.T) {
 		"9" + who + "DELETE /resource_providers/" + rp2 + " provider " + rp2 + " (numa1): removed, was name numa1, parent " + rp1,
 		"10" + who + "PUT /resource_classes/CUSTOM_C resource class CUSTOM_C: added CUSTOM_C",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("want -, got +\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if r := list[5]; r.GlobalRequestID != global || r.Service != "placement" || !strings.Contains(r.Address, ":") || !r.Time.Equal(clock) || r.Outcome != auditlog.Done {
 		t.Errorf("the record of the claim: %+v", r)
 	}
@@ -121,9 +113,7 @@ func replay(t testing.TB, list []auditlog.Record) map[string]map[string]map[stri
 			}
 			read := func(value json.RawMessage) (amounts map[string]int64) {
 				if value != nil {
-					if err := json.Unmarshal(value, &amounts); err != nil {
-						t.Fatal(err)
-					}
+					testproc.Check(t, json.Unmarshal(value, &amounts))
 				}
 				return amounts
 			}
@@ -191,14 +181,8 @@ func TestAuditReplaysToTheLedger(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s, err := l.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dump, err := placementtest.DumpOf(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(l.Snapshot(t.Context())).Or(t)
+	dump := testproc.Try(placementtest.DumpOf(s)).Or(t)
 	want := map[string]map[string]map[string]int64{}
 	for uuid, c := range dump.Consumers {
 		want[uuid] = map[string]map[string]int64{}
@@ -207,9 +191,7 @@ func TestAuditReplaysToTheLedger(t *testing.T) {
 		}
 	}
 	list := records()
-	if diff := cmp.Diff(want, replay(t, list)); diff != "" {
-		t.Errorf("ledger -, records +\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, replay(t, list)), "ledger -, records +")
 	if statuses[204] < 50 || statuses[409] == 0 || statuses[500] > 0 {
 		t.Errorf("the answers were %v: the test is worth little", statuses)
 	}
@@ -269,9 +251,7 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 			host(t, h)
 			before := len(records())
 			moved := filepath.Join(dir, "away")
-			if err := os.Rename(filepath.Join(dir, "log"), moved); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Rename(filepath.Join(dir, "log"), moved))
 			if err := os.WriteFile(filepath.Join(dir, "log"), nil, 0o600); err != nil { // where a directory is needed
 				t.Fatal(err)
 			}
@@ -287,12 +267,8 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 			trait("SECOND", second)
 			call{method: "GET", path: "/readyz", status: ready}.do(t, h)
 			call{method: "GET", path: "/traits", version: "1.39", status: 200}.do(t, h)
-			if err := os.Remove(filepath.Join(dir, "log")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(moved, filepath.Join(dir, "log")); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(filepath.Join(dir, "log")))
+			testproc.Check(t, os.Rename(moved, filepath.Join(dir, "log")))
 			for exchangeOnce(h, http.MethodPut, "/traits/CUSTOM_THIRD", "") >= 400 { //nolint:revive // until it is written again
 			}
 			var names []string
@@ -303,9 +279,7 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 			if required {
 				want = []string{"CUSTOM_FIRST", "CUSTOM_THIRD"}
 			}
-			if !slices.Equal(names, want) {
-				t.Errorf("records of %q, want %q", names, want)
-			}
+			testproc.EqualList(t, names, want, "records of %q")
 		})
 	}
 }
@@ -315,9 +289,7 @@ func BenchmarkAudit(b *testing.B) {
 	for _, kind := range []string{"none", "file", "file synced"} {
 		b.Run(kind, func(b *testing.B) {
 			s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "placement.db"), store.Options{Logger: zerolog.Nop()})
-			if err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, err)
 			l := openOn(b, s)
 			onDisk := func(c *api.Config) { c.Ledger = l }
 			var h http.Handler

@@ -25,15 +25,8 @@ import (
 // oneHost is an API on a ledger with one provider of 8 VCPU.
 func oneHost(t *testing.T, log zerolog.Logger) *API {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), &placementtest.MemoryStore{}, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := testproc.Try(ledger.Open(t.Context(), &placementtest.MemoryStore{}, ledger.Options{})).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	a := New(Config{Ledger: l, Authenticator: osapi.Fixed{Principal: osapi.Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
 	for _, c := range [][3]string{
 		{"POST", "/resource_providers", `{"name":"node","uuid":"` + u1 + `"}`},
@@ -91,18 +84,12 @@ func TestCandidatesOfAGoneClient(t *testing.T) {
 // answering is an answer to fill, and a candidate for it.
 func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candidates.Candidate) {
 	t.Helper()
-	s, err := a.ledger.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(a.ledger.Snapshot(t.Context())).Or(t)
 	p, ok := s.Provider(u1)
 	if !ok {
 		t.Fatal("the provider is not there")
 	}
-	cq, err := readCandidatesQuery("resources=VCPU:1", v, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cq := testproc.Try(readCandidatesQuery("resources=VCPU:1", v, 0)).Or(t)
 	return a.answers.take(s, v, &cq, 1000), &candidates.Candidate{
 		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}}, Groups: [][]*ledger.Provider{{p}},
 	}
@@ -196,18 +183,14 @@ func TestKeptAnswersAreEmpty(t *testing.T) {
 		answer.add(c)
 		answer.b = append(answer.b, make([]byte, chunk)...)
 		answer.add(c)
-		if _, err := answer.body(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(answer.body()).Or(t)
 		used, summaries, parts := answer.used[:cap(answer.used)], answer.summaries[:cap(answer.summaries)], answer.parts
 		a.answers.keep(answer)
 		if answer.s != nil || answer.cq != nil || slices.ContainsFunc(used, func(p *ledger.Provider) bool { return p != nil }) ||
 			slices.ContainsFunc(append(summaries, parts...), func(b []byte) bool { return b != nil }) {
 			t.Errorf("at %s: an answer is kept with what it told of", v)
 		}
-		if a.answers.bytes.Load() != 0 {
-			t.Errorf("at %s: %d bytes are counted", v, a.answers.bytes.Load())
-		}
+		testproc.Equal(t, a.answers.bytes.Load(), 0, "at %s: %d bytes are counted", v)
 	}
 	answer, _ := answering(t, a, 39)
 	answer.b = append(answer.b, make([]byte, chunk)...)

@@ -308,9 +308,7 @@ func FuzzCandidatesQuery(f *testing.F) {
 			}
 			return
 		}
-		if err := sound(&cq, ext); err != nil {
-			t.Errorf("%q at %s with %s: %v", raw, v, ext, err)
-		}
+		testproc.NoErrorf(t, sound(&cq, ext), "%q at %s with %s", raw, v, ext)
 	})
 }
 
@@ -376,9 +374,7 @@ func BenchmarkReadCandidatesQuery(b *testing.B) {
 		b.Run(fmt.Sprint(groups), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := readCandidatesQuery(q.String(), wire.MaxVersion, 0); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Try(readCandidatesQuery(q.String(), wire.MaxVersion, 0)).Or(b)
 			}
 		})
 	}

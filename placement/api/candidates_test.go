@@ -58,9 +58,7 @@ func TestCandidatesBody(t *testing.T) {
 		for v := c.from; v <= c.to; v++ {
 			for range 2 { // Made, and made of what was kept.
 				w := call{method: "GET", path: "/allocation_candidates?resources=VCPU:1", version: v.String(), status: 200}.do(t, h)
-				if diff := cmp.Diff(c.want, w.Body.String()); diff != "" {
-					t.Errorf("at %s (-want +got):\n%s", v, diff)
-				}
+				testproc.Samef(t, cmp.Diff(c.want, w.Body.String()), "at %s", v)
 				checkCommonHeaders(t, w, v, "candidates at "+v.String())
 				if got, want := w.Header().Get("Last-Modified"), clock.Format(http.TimeFormat); v.Has(wire.CacheHeaders) && got != want {
 					t.Errorf("at %s: Last-Modified is %q, want %q", v, got, want)
@@ -97,9 +95,7 @@ func TestCandidatesBodyOfGroups(t *testing.T) {
 		`"provider_summaries":{"` + rp1 + `":{"resources":{"VCPU":{"capacity":8,"used":0},"MEMORY_MB":{"capacity":1024,"used":0}},"traits":["HW_NUMA_ROOT"],` +
 		`"parent_provider_uuid":null,"root_provider_uuid":"` + rp1 + `"},` +
 		`"` + rp2 + `":{"resources":{"VGPU":{"capacity":2,"used":0}},"traits":[],"parent_provider_uuid":"` + rp1 + `","root_provider_uuid":"` + rp1 + `"}}}`
-	if diff := cmp.Diff(want, w.Body.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, w.Body.String()))
 	// Before 1.29, what takes of two providers of a tree is no candidate.
 	w = call{method: "GET", path: "/allocation_candidates?resources=VCPU:1,VGPU:1", version: "1.28", status: 200}.do(t, h)
 	if want := `{"allocation_requests":[],"provider_summaries":{}}`; w.Body.String() != want {
@@ -321,9 +317,7 @@ func TestCandidatesOptions(t *testing.T) {
 	orders := map[string]bool{}
 	for range 64 {
 		w := call{method: "GET", path: "/allocation_candidates?resources=VGPU:1&limit=4", version: "1.39", status: 200}.do(t, h)
-		if n := len(candidatesOf(t, w.Body.Bytes())); n != 4 {
-			t.Errorf("at random: %d candidates, want 4", n)
-		}
+		testproc.Equal(t, len(candidatesOf(t, w.Body.Bytes())), 4, "at random: %d candidates")
 		orders[w.Body.String()] = true
 	}
 	if len(orders) == 1 {

@@ -81,9 +81,7 @@ func TestOneOfManyWritersOfAGenerationWins(t *testing.T) {
 			t.Errorf("status %d", s)
 		}
 	}
-	if won != 1 {
-		t.Errorf("%d writers won", won)
-	}
+	testproc.Equal(t, won, 1, "%d writers won")
 }
 
 // FuzzRequests sends whole requests of any kind: the server may refuse them, and must neither fail

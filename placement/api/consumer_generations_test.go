@@ -46,15 +46,8 @@ var incomplete = api.Options{IncompleteProjectID: "no-project", IncompleteUserID
 // newStrayAPI is an API on a database with strays.
 func newStrayAPI(t *testing.T) *api.API {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), &strays{}, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := testproc.Try(ledger.Open(t.Context(), &strays{}, ledger.Options{})).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return newAPI(t, func(c *api.Config) { c.Ledger, c.Options = l, incomplete })
 }
 
@@ -84,11 +77,7 @@ func consumerBody(v wire.Version, generation string, vcpu int) string {
 
 func version(t *testing.T, text string) wire.Version {
 	t.Helper()
-	v, err := wire.RequestVersion([]string{"placement " + text})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return testproc.Try(wire.RequestVersion([]string{"placement " + text})).Or(t)
 }
 
 // expectConsumer reads what inst1 is, at 1.28.
@@ -202,10 +191,7 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	const mine = "/allocations/" + inst1
 	v28 := version(t, "1.28")
 	put := func(version string, generation string, vcpu, status int) call {
-		v, err := wire.RequestVersion([]string{"placement " + version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := testproc.Try(wire.RequestVersion([]string{"placement " + version})).Or(t)
 		return call{method: "PUT", path: mine, version: version, body: consumerBody(v, generation, vcpu), status: status}
 	}
 	calls(t, h, put("1.28", "null", 1, 204), put("1.28", "1", 1, 204), put("1.28", "1", 1, 409), put("1.12", "", 2, 204))
@@ -281,9 +267,7 @@ func TestOneOfManyWritersOfAConsumerWins(t *testing.T) {
 		for s := range statuses {
 			count[s]++
 		}
-		if diff := cmp.Diff(map[int]int{204: 1, 409: 7}, count); diff != "" {
-			t.Errorf("round %d (-want +got):\n%s", round, diff)
-		}
+		testproc.Samef(t, cmp.Diff(map[int]int{204: 1, 409: 7}, count), "round %d", round)
 		generation = fmt.Sprint(round + 1)
 	}
 }

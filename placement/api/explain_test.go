@@ -35,9 +35,7 @@ func TestExplain(t *testing.T) {
 				{Kind: candidates.StepGroup, Condition: "the unsuffixed group (VCPU:9) has a provider", Removed: 1},
 			},
 		}
-		if diff := cmp.Diff(want, decoded[candidates.Explanation](t, w)); diff != "" {
-			t.Errorf("at %s (-want +got):\n%s", version, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, decoded[candidates.Explanation](t, w)), "at %s", version)
 	}
 	w := call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&required=CUSTOM_NOWHERE", version: "1.39", status: http.StatusOK}.do(t, a)
 	if got := decoded[candidates.Explanation](t, w).Verdict; !strings.HasPrefix(got, "There is no trait CUSTOM_NOWHERE") {
@@ -86,9 +84,7 @@ func TestExplainNamesWhatIsMissing(t *testing.T) {
 		"conditions, and extensions": {a, "?resources_A=VCPU:1&required=!HW_CPU_X86_AVX", "get 400", resourceless},
 	} {
 		w := call{method: http.MethodGet, path: "/allocation_candidates/explain" + c.query, version: "1.39", headers: c.headers, status: http.StatusOK}.do(t, c.h)
-		if got := decoded[candidates.Explanation](t, w).Verdict; !strings.Contains(got, c.wants) {
-			t.Errorf("%s: %s", name, got)
-		}
+		testproc.Contains(t, decoded[candidates.Explanation](t, w).Verdict, c.wants, "%s: %s", name)
 	}
 	for query, h := range map[string]*api.API{twoGroups: granting, twoGroups + "&group_policy=none": a} {
 		w := call{method: http.MethodGet, path: "/allocation_candidates/explain" + query, version: "1.39", status: http.StatusOK}.do(t, h)

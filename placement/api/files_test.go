@@ -24,9 +24,7 @@ import (
 
 func file(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestATokenFileThatChanges(t *testing.T) {
@@ -35,10 +33,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		file(t, path, sum("one")+" service me\n")
-		auth, err := osapi.OpenTokens(path, zerolog.New(&log))
-		if err != nil {
-			t.Fatal(err)
-		}
+		auth := testproc.Try(osapi.OpenTokens(path, zerolog.New(&log))).Or(t)
 		known := func() string {
 			var out []string
 			for _, token := range []string{"one", "two"} {
@@ -61,9 +56,7 @@ func TestATokenFileThatChanges(t *testing.T) {
 			log.Reset()
 			file(t, path, step.file)
 			time.Sleep(time.Second)
-			if got := known(); got != step.known {
-				t.Errorf("%.20q: known are %q, want %q", step.file, got, step.known)
-			}
+			testproc.Equal(t, known(), step.known, "%.20q: known are %q", step.file)
 			if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), step.log) {
 				t.Errorf("%.20q: the log says %s", step.file, log.String())
 			}
@@ -81,36 +74,21 @@ func TestATokenFileOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	file(t, path, sum("one")+" service me\n")
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: true, 0o640: true, 0o644: false, 0o604: false, 0o660: false, 0o620: false, 0o601: false} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Chmod(path, mode))
 		if _, err := osapi.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "run: chmod ") {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(path, 0o600))
 	if os.Geteuid() == 0 {
-		if err := os.Chown(path, 65534, -1); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := osapi.OpenTokens(path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
-			t.Errorf("another user's: %v", err)
-		}
-		if err := os.Chown(path, 0, -1); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Chown(path, 65534, -1))
+		testproc.Try(osapi.OpenTokens(path, zerolog.Nop())).ErrorHas(t, "belongs to user 65534", "another user's: %v")
+		testproc.Check(t, os.Chown(path, 0, -1))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		auth, err := osapi.OpenTokens(path, zerolog.New(&log))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		auth := testproc.Try(osapi.OpenTokens(path, zerolog.New(&log))).Or(t)
+		testproc.Check(t, os.Chmod(path, 0o644))
 		time.Sleep(time.Second)
 		r := httptest.NewRequest(http.MethodGet, "/traits", nil)
 		r.Header.Set("X-Auth-Token", "one")
@@ -176,9 +154,7 @@ func TestPolicyFile(t *testing.T) {
 		for action := range c.allowed {
 			got[action] = allowedBy(policy, action)
 		}
-		if diff := cmp.Diff(c.allowed, got); diff != "" {
-			t.Errorf("%s, %s (-want +got):\n%s", c.defaults, c.file, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.allowed, got), "%s, %s", c.defaults, c.file)
 	}
 }
 
@@ -199,9 +175,7 @@ func TestPolicyFilesThatAreNotRight(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.file, err, c.says)
 		}
 	}
-	if _, err := api.OpenPolicy("strict", path, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "strict") {
-		t.Errorf("defaults that do not exist: %v", err)
-	}
+	testproc.Try(api.OpenPolicy("strict", path, zerolog.Nop())).ErrorHas(t, "strict", "defaults that do not exist: %v")
 	if _, err := api.OpenPolicy(api.Secure, path+".not", zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
@@ -212,10 +186,7 @@ func TestAPolicyFileThatChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		file(t, path, "placement:traits:list: role:reader")
-		policy, err := api.OpenPolicy(api.Secure, path, zerolog.Nop())
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := testproc.Try(api.OpenPolicy(api.Secure, path, zerolog.Nop())).Or(t)
 		for _, step := range []struct{ file, allowed string }{
 			{"", "admin service"},
 			{"placement:traits:list: role:admin and and", "admin service"},
@@ -223,9 +194,7 @@ func TestAPolicyFileThatChanges(t *testing.T) {
 		} {
 			file(t, path, step.file)
 			time.Sleep(time.Second)
-			if got := allowedBy(policy, api.ListTraits); got != step.allowed {
-				t.Errorf("%q: allowed are %q, want %q", step.file, got, step.allowed)
-			}
+			testproc.Equal(t, allowedBy(policy, api.ListTraits), step.allowed, "%q: allowed are %q", step.file)
 		}
 	})
 }
@@ -264,19 +233,14 @@ func TestCORSOptions(t *testing.T) {
 			}
 			got = append(got, value)
 		}
-		if diff := cmp.Diff(c.want, strings.Join(got, " ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, strings.Join(got, " ")), "%s", name)
 	}
 }
 
 func BenchmarkPolicy(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "policy.yaml")
 	file(b, path, "placement:traits:list: rule:admin_or_project_reader_or_service_api")
-	policy, err := api.OpenPolicy(api.Secure, path, zerolog.Nop())
-	if err != nil {
-		b.Fatal(err)
-	}
+	policy := testproc.Try(api.OpenPolicy(api.Secure, path, zerolog.Nop())).Or(b)
 	who := osapi.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -54,17 +54,13 @@ func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
 	}
 	put(same, before.consumer+1, 409)
 	put(same, before.consumer-1, 409)
-	if now := generationsOf(t, l, onBoth); now != before {
-		t.Errorf("the same again: %+v, and then %+v", before, now)
-	}
+	testproc.Equal(t, generationsOf(t, l, onBoth), before, "the same again: %+v, and then %+v", before)
 	onChild := strings.ReplaceAll(same, root1, numa1)
 	for n := range int64(4) {
 		put([]string{onChild, same}[n%2], before.consumer+n, 204)
 	}
 	before.consumer += 4
-	if now := generationsOf(t, l, onBoth); now != before {
-		t.Errorf("moved to and fro: %+v, want %+v", now, before)
-	}
+	testproc.Equal(t, generationsOf(t, l, onBoth), before, "moved to and fro: %+v")
 	call{method: "PUT", path: "/resource_providers/" + root2 + "/inventories", status: 200,
 		body: fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":90},"MEMORY_MB":{"total":100}}}`, before.root)}.as("h2").do(t, h)
 
@@ -72,14 +68,10 @@ func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
 	one := generationsOf(t, l, onHost1)
 	mine := allocated(root1, "VCPU", 2, numa1, "MEMORY_MB", 64, share1, "DISK_GB", 10)
 	call{method: "PUT", path: "/allocations/" + onHost1, body: holding(mine, fmt.Sprint(one.consumer)), status: 204}.as("h1").do(t, h)
-	if now := generationsOf(t, l, onHost1); now != one {
-		t.Errorf("the same with a sharing provider: %+v, and then %+v", one, now)
-	}
+	testproc.Equal(t, generationsOf(t, l, onHost1), one, "the same with a sharing provider: %+v, and then %+v", one)
 	call{method: "PUT", path: "/allocations/" + onHost1, body: holding(strings.Replace(mine, `"DISK_GB":10`, `"DISK_GB":9`, 1), fmt.Sprint(one.consumer)), status: 204}.as("h1").do(t, h)
 	one.shared, one.consumer = one.shared+1, one.consumer+1
-	if now := generationsOf(t, l, onHost1); now != one {
-		t.Errorf("less of a sharing provider: %+v, want %+v", now, one)
-	}
+	testproc.Equal(t, generationsOf(t, l, onHost1), one, "less of a sharing provider: %+v")
 	// For everybody else it is as in OpenStack's Placement.
 	call{method: "PUT", path: "/allocations/" + onBoth, version: "1.39", body: holding(same, fmt.Sprint(before.consumer)), status: 204}.do(t, h)
 	if now := generationsOf(t, l, onBoth); now.consumer != before.consumer+1 || now.root != before.root+2 {
@@ -114,15 +106,11 @@ func TestChangesBesideOthersAreBounded(t *testing.T) {
 		return call{method: "PUT", path: "/allocations/" + onBoth, body: holding(to, fmt.Sprint(generationsOf(t, l, onBoth).consumer))}.as("h1").send(h).Code
 	}
 	for n, want := range []int{204, 204, 403} { // 5,000 are 1,666 times 3, and 2
-		if got := move(n); got != want {
-			t.Errorf("move %d: status %d, want %d", n, got, want)
-		}
+		testproc.Equal(t, move(n), want, "move %d: status %d", n)
 	}
 	now = now.Add(time.Second)
 	for n, want := range []int{204, 403} {
-		if got := move(n); got != want {
-			t.Errorf("a second later, move %d: status %d, want %d", n, got, want)
-		}
+		testproc.Equal(t, move(n), want, "a second later, move %d: status %d", n)
 	}
 }
 
@@ -185,9 +173,7 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 	)
 	now = now.Add(200 * time.Millisecond)
 	for _, want := range []int{200, 429} {
-		if w := write.as("h1").send(h); w.Code != want {
-			t.Errorf("200 ms later: status %d, want %d", w.Code, want)
-		}
+		testproc.Equal(t, write.as("h1").send(h).Code, want, "200 ms later: status %d")
 	}
 	now = now.Add(20 * time.Second)
 	p, _ := l.Current().Provider(root1)
@@ -215,13 +201,8 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 func TestSizeOfATree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte("\"placement:hosts:aggregates\": \"role:host\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	policy, err := api.OpenPolicy(api.Legacy, file, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte("\"placement:hosts:aggregates\": \"role:host\"\n"), 0o600))
+	policy := testproc.Try(api.OpenPolicy(api.Legacy, file, zerolog.Nop())).Or(t)
 	h, l := hostsWorld(t, func(c *api.Config) { c.Policy = policy })
 	for n := range 1100 {
 		call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", n), version: "1.39", status: 201}.do(t, h)
@@ -230,10 +211,7 @@ func TestSizeOfATree(t *testing.T) {
 		call{method: "PUT", path: fmt.Sprintf("/resource_classes/CUSTOM_C%d", n), version: "1.39", status: 201}.do(t, h)
 	}
 	encoded := func(v any) string {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testproc.Try(json.Marshal(v)).Or(t)
 		return string(b)
 	}
 	put := func(provider, what string, n int) call {

@@ -37,10 +37,7 @@ func drawWrite(t *rapid.T, d placementtest.Dump) call {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 3, rapid.ID[string]).Draw(t, label)
 	}
 	jsonOf := func(v any) string {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testproc.Try(json.Marshal(v)).Or(t)
 		return string(b)
 	}
 	provider := pick("provider", anyProviders)
@@ -327,9 +324,7 @@ func FuzzHosts(f *testing.F) {
 		if w.Code >= http.StatusInternalServerError {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
-		if err := fromHost1(before, dumpOf(t, l), true); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, fromHost1(before, dumpOf(t, l), true))
 		if text := w.Body.String(); w.Code == http.StatusOK && !strings.Contains(path, onBoth) && (strings.Contains(text, root2) || strings.Contains(text, share2)) {
 			t.Errorf("%s %s shows others: %s", method, path, text)
 		}

@@ -127,11 +127,7 @@ func (c call) as(host string) call {
 
 func dumpOf(t testing.TB, l *ledger.Ledger) placementtest.Dump {
 	t.Helper()
-	d, err := placementtest.DumpOf(l.Current())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 }
 
 // TestWhatEachPrincipalMayDo: every call of the API, with what is in it a host's own and another
@@ -247,10 +243,7 @@ func TestHostsInTheDocumentation(t *testing.T) {
 		text += fmt.Sprintf("| `%s %s` | %s |\n", c.Method, c.Path, hosts)
 	}
 	golden.Section(t, "../../docs/identity.md", "<!-- calls of hosts: begin -->", "<!-- calls of hosts: end -->", text)
-	page, err := os.ReadFile("../../docs/identity.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testproc.Try(os.ReadFile("../../docs/identity.md")).Or(t)
 	for action, rule := range api.HostRules() {
 		if row := fmt.Sprintf("| `%s` | `%s` |", action, rule); !strings.Contains(string(page), row) {
 			t.Errorf("docs/identity.md has no row %s", row)
@@ -453,13 +446,8 @@ func TestRulesForHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "policy.yaml")
-			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			policy, err := api.OpenPolicy(api.Secure, file, zerolog.Nop())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.WriteFile(file, []byte(c.file), 0o600))
+			policy := testproc.Try(api.OpenPolicy(api.Secure, file, zerolog.Nop())).Or(t)
 			_, l := hostsWorld(t)
 			h := newAPI(t, func(cfg *api.Config) { cfg.Authenticator, cfg.Ledger, cfg.Policy = knowsHosts{}, l, policy })
 			c.call.status = c.want
@@ -478,9 +466,7 @@ func TestBoundsOfAHost(t *testing.T) {
 	refused := func(c call, as string) {
 		t.Helper()
 		c.status = 403
-		if detail := errorOf(t, c.as(as).do(t, h)).Detail; !strings.Contains(detail, "more") {
-			t.Errorf("%s %s: %s", c.method, c.path, detail)
-		}
+		testproc.Contains(t, errorOf(t, c.as(as).do(t, h)).Detail, "more", "%s %s: %s", c.method, c.path)
 	}
 	for i := range 1000 {
 		name(i).as("h1").do(t, h)

@@ -91,12 +91,8 @@ var requestID = regexp.MustCompile(`^req-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[8
 func checkCommonHeaders(t *testing.T, w *httptest.ResponseRecorder, v wire.Version, what string) {
 	t.Helper()
 	h := w.Header()
-	if got := h.Get("OpenStack-API-Version"); got != "placement "+v.String() {
-		t.Errorf("%s: OpenStack-API-Version is %q", what, got)
-	}
-	if got := h.Get("Vary"); got != "openstack-api-version" {
-		t.Errorf("%s: Vary is %q", what, got)
-	}
+	testproc.Equal(t, h.Get("OpenStack-API-Version"), "placement "+v.String(), "%s: OpenStack-API-Version is %q", what)
+	testproc.Equal(t, h.Get("Vary"), "openstack-api-version", "%s: Vary is %q", what)
 	if !requestID.MatchString(h.Get("X-OpenStack-Request-Id")) {
 		t.Errorf("%s: the request id is %q", what, h.Get("X-OpenStack-Request-Id"))
 	}
@@ -131,9 +127,7 @@ func TestMethodsThatAreNotThere(t *testing.T) {
 		{"DELETE", "/resource_providers/x/inventories", "1.4", "GET, POST, PUT"},
 	} {
 		w := call{method: c.method, path: c.path, version: c.version, status: 405}.do(t, h)
-		if got := w.Header().Get("Allow"); got != c.allow {
-			t.Errorf("%s %s: Allow is %q, want %q", c.method, c.path, got, c.allow)
-		}
+		testproc.Equal(t, w.Header().Get("Allow"), c.allow, "%s %s: Allow is %q", c.method, c.path)
 	}
 }
 
@@ -149,9 +143,7 @@ func TestPathsThatAreNotThere(t *testing.T) {
 		r.Header.Set("X-Auth-Token", "admin")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if w.Code != 404 {
-			t.Errorf("%s: status %d, want 404", path, w.Code)
-		}
+		testproc.Equal(t, w.Code, 404, "%s: status %d", path)
 	}
 }
 
@@ -194,9 +186,7 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 		"image/png":                         "text/plain; charset=utf-8",
 	} {
 		w := call{method: "GET", path: "/<b>", headers: []string{"Accept: " + accept}, status: 404}.do(t, h)
-		if got := w.Header().Get("Content-Type"); got != want {
-			t.Errorf("Accept %q: the error comes as %q, want %q", accept, got, want)
-		}
+		testproc.Equal(t, w.Header().Get("Content-Type"), want, "Accept %q: the error comes as %q", accept)
 		if strings.Contains(w.Body.String(), "<b>") {
 			t.Errorf("Accept %q: the error repeats markup: %s", accept, w.Body)
 		}
@@ -205,9 +195,7 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 	if e := errorOf(t, w); e.MaxVersion != "1.39" || e.MinVersion != "1.0" || !strings.Contains(e.Detail, "Unacceptable version header: 1.40") {
 		t.Errorf("the error about the version is %+v", e)
 	}
-	if got := w.Header().Get("OpenStack-API-Version"); got != "" {
-		t.Errorf("a version that does not exist is answered with %q", got)
-	}
+	testproc.Equal(t, w.Header().Get("OpenStack-API-Version"), "", "a version that does not exist is answered with %q")
 }
 
 func TestLimits(t *testing.T) {
@@ -321,9 +309,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	}
 	call{method: "GET", path: "/healthz", headers: []string{"-X-Auth-Token"}, status: 200}.do(t, h)
 	close(leave)
-	if got := <-first; got != 200 {
-		t.Errorf("the request that was let in: status %d", got)
-	}
+	testproc.Equal(t, <-first, 200, "the request that was let in: status %d")
 	call{method: "GET", path: "/", status: 200}.do(t, h)
 }
 
@@ -352,16 +338,12 @@ func TestTheLogTellsOfEachRequest(t *testing.T) {
 		t.Error("the id of the caller's own request is given to this one")
 	}
 	for _, want := range []string{`"request_id":"` + id, `"global_request_id":"` + global, `"user":"me"`, `"project":"mine"`, `"status":200`, `"microversion":"1.5"`, `"query":"name=a"`} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log has no %s: %s", want, log.String())
-		}
+		testproc.Contains(t, log.String(), want, "the log has no %s: %s", want)
 	}
 	log.Reset()
 	long := "name=" + strings.Repeat("a", 1000)
 	call{method: "GET", path: "/resource_providers?" + long, status: 200}.do(t, h)
-	if !strings.Contains(log.String(), `"query":"`+long+`"`) {
-		t.Errorf("a query of who is known is not logged as a whole: %s", log.String())
-	}
+	testproc.Contains(t, log.String(), `"query":"`+long+`"`, "a query of who is known is not logged as a whole: %s")
 	log.Reset()
 	call{method: "GET", path: "/resource_providers?" + long, headers: []string{"-X-Auth-Token"}, status: 401}.do(t, h)
 	if strings.Contains(log.String(), long) {

@@ -71,32 +71,19 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(listener) }()
 				conn, began := listener.dial(), time.Now()
-				if _, err := io.WriteString(conn, putHead+head); err != nil {
-					t.Fatal(err)
-				}
-				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(io.WriteString(conn, putHead+head)).Or(t)
+				resp := testproc.Try(http.ReadResponse(bufio.NewReader(conn), nil)).Or(t)
 				body, err := io.ReadAll(resp.Body)
 				if resp.StatusCode != http.StatusRequestTimeout || resp.Header.Get("Content-Type") != "application/json" || !strings.Contains(string(body), "did not arrive in time") {
 					t.Errorf("%d %v %s, %v", resp.StatusCode, resp.Header, body, err)
 				}
-				if waited := time.Since(began); waited != 3*time.Second {
-					t.Errorf("it took %v", waited)
-				}
+				testproc.Equal(t, time.Since(began), 3*time.Second, "it took %v")
 				if !resp.Close {
 					t.Error("the connection stays open, with the rest of the body on it")
 				}
-				if load := h.Load(); load != (osapi.Load{}) {
-					t.Errorf("the API is left with %+v", load)
-				}
-				if err := errors.Join(conn.Close(), server.Close()); err != nil {
-					t.Error(err)
-				}
-				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-					t.Error(err)
-				}
+				testproc.Equal(t, h.Load(), osapi.Load{}, "the API is left with %+v")
+				testproc.NoError(t, errors.Join(conn.Close(), server.Close()))
+				testproc.ErrorIs(t, <-served, http.ErrServerClosed, "%v")
 				time.Sleep(time.Minute) // of the bubble: net/http lets the client read the answer before it closes
 			})
 		})
@@ -116,16 +103,11 @@ func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 	for range 2 {
 		body, rest := io.Pipe()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/resource_providers/"+rp1+"/inventories", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		req.ContentLength = 100
 		req.Header.Set("X-Auth-Token", "admin")
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := server.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := testproc.Try(server.Client().Do(req)).Or(t)
 		answer, err := io.ReadAll(resp.Body)
 		if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(answer), "did not arrive in time") {
 			t.Errorf("%s %d %s, %v", resp.Proto, resp.StatusCode, answer, err)
@@ -151,20 +133,13 @@ func TestASlowAnswerIsNoSlowBody(t *testing.T) {
 		reader := bufio.NewReader(conn)
 		for generation := range 2 { // the second on the same connection
 			body := fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":9}}}`, generation+1)
-			if _, err := fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", putHead, len(body), body); err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", putHead, len(body), body)).Or(t)
+			resp := testproc.Try(http.ReadResponse(reader, nil)).Or(t)
 			if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 				t.Errorf("%d %s, %v", resp.StatusCode, answer, err)
 			}
 		}
-		if err := errors.Join(conn.Close(), server.Close()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, errors.Join(conn.Close(), server.Close()))
 		<-served
 	})
 }
@@ -210,9 +185,7 @@ func TestABodyThatBreaksOff(t *testing.T) {
 		if w.Code != c.status {
 			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.status, w.Body)
 		}
-		if load := h.Load(); load != (osapi.Load{}) {
-			t.Errorf("%s: still counted are %+v", name, load)
-		}
+		testproc.Equal(t, h.Load(), osapi.Load{}, "%s: still counted are %+v", name)
 	}
 }
 
@@ -234,9 +207,7 @@ func TestMemoryForBodies(t *testing.T) {
 	if w := put(200<<10, 503); w.Header().Get("Retry-After") == "" {
 		t.Errorf("the refusal does not say when to come again: %v", w.Header())
 	}
-	if held := h.Load().BodyBytes; held != 0 {
-		t.Errorf("%d bytes are still taken", held)
-	}
+	testproc.Equal(t, h.Load().BodyBytes, 0, "%d bytes are still taken")
 	put(128<<10, 200)
 	put(1<<20+1, 413)
 
@@ -251,23 +222,15 @@ func TestMemoryForBodies(t *testing.T) {
 		h.ServeHTTP(w, r)
 		done <- w.Code
 	}()
-	if _, err := io.WriteString(rest, strings.Repeat(" ", 100<<10)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(rest, strings.Repeat(" ", 100<<10))).Or(t)
 	if load := h.Load(); load.Requests != 0 || load.BodyBytes != 128<<10 {
 		t.Errorf("with one body under way: %+v", load)
 	}
 	put(128<<10, 503)
-	if err := rest.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if status := <-done; status != 400 {
-		t.Errorf("the request under way: %d", status)
-	}
+	testproc.Check(t, rest.Close())
+	testproc.Equal(t, <-done, 400, "the request under way: %d")
 	put(128<<10, 409) // there is room again; the generation has moved
-	if load := h.Load(); load != (osapi.Load{}) {
-		t.Errorf("at last: %+v", load)
-	}
+	testproc.Equal(t, h.Load(), osapi.Load{}, "at last: %+v")
 }
 
 // TestSlowBodiesDoNotCountAsInFlight: requests whose bodies are awaited take no place from others,
@@ -300,26 +263,18 @@ func TestSlowBodiesDoNotCountAsInFlight(t *testing.T) {
 	calls(t, h, call{method: "GET", path: "/resource_classes", version: "1.39", status: 200})
 	go send(strings.NewReader(`{"name":"CUSTOM_A"}`))
 	<-held.entered
-	if _, err := io.WriteString(rest[0], `"CUSTOM_B"}`); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(rest[0], `"CUSTOM_B"}`)).Or(t)
 	_ = rest[0].Close()
 	if status := <-statuses; status != http.StatusServiceUnavailable {
 		t.Errorf("a body that came while another request is worked on: %d", status)
 	}
 	close(leave)
-	if status := <-statuses; status != http.StatusCreated {
-		t.Errorf("the request that was worked on: %d", status)
-	}
+	testproc.Equal(t, <-statuses, http.StatusCreated, "the request that was worked on: %d")
 	for _, w := range rest[1:] {
 		_ = w.Close()
-		if status := <-statuses; status != http.StatusBadRequest {
-			t.Errorf("half a body: %d", status)
-		}
+		testproc.Equal(t, <-statuses, http.StatusBadRequest, "half a body: %d")
 	}
-	if load := h.Load(); load != (osapi.Load{}) {
-		t.Errorf("at last: %+v", load)
-	}
+	testproc.Equal(t, h.Load(), osapi.Load{}, "at last: %+v")
 }
 
 // heldLedger keeps the first write until it may leave.

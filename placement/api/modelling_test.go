@@ -22,10 +22,7 @@ import (
 // them after its request.
 func TestModellingGuide(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	page, err := os.ReadFile("../../docs/modelling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testproc.Try(os.ReadFile("../../docs/modelling.md")).Or(t)
 	h := newAPI(t)
 	names := guideHosts(t, h)
 	var got, want []string
@@ -62,9 +59,7 @@ func TestModellingGuide(t *testing.T) {
 	if len(want) < 50 {
 		t.Fatalf("the page has only %d lines of requests and candidates", len(want))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/modelling.md (-) and the answers (+):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "docs/modelling.md (-) and the answers (+)")
 }
 
 // guideAnswer is the candidates as the page writes them.
@@ -79,9 +74,7 @@ func guideAnswer(t *testing.T, h *api.API, query, extensions string, names map[s
 			Allocations map[string]struct{ Resources providertree.Resources }
 		} `json:"allocation_requests"`
 	}
-	if err := json.Unmarshal(request.do(t, h).Body.Bytes(), &answer); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(request.do(t, h).Body.Bytes(), &answer))
 	lines := make([]string, 0, len(answer.Requests))
 	for _, candidate := range answer.Requests {
 		var parts []string

@@ -65,9 +65,7 @@ func FuzzProviderQuery(f *testing.F) {
 		q, err := readQuery(raw)
 		if err == nil && stdErr == nil {
 			for key, values := range std {
-				if diff := cmp.Diff(values, q.every(key)); diff != "" {
-					t.Errorf("%q: %s (-std +ours):\n%s", raw, key, diff)
-				}
+				testproc.Samef(t, cmp.Diff(values, q.every(key)), "%q: %s (-std +ours)", raw, key)
 			}
 		}
 	})
@@ -87,9 +85,7 @@ func TestReadAccept(t *testing.T) {
 		"application/json;q=7":               {1, 0.5},
 		"application/json;v=1;q=0.5, text/*": {0.5, 1},
 	} {
-		if got := readAccept(header); got != want {
-			t.Errorf("%q is read as %v, want %v", header, got, want)
-		}
+		testproc.Equal(t, readAccept(header), want, "%q is read as %v", header)
 	}
 }
 

@@ -20,10 +20,7 @@ type object = map[string]any
 
 func text(t testing.TB, body any) string {
 	t.Helper()
-	b, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testproc.Try(json.Marshal(body)).Or(t)
 	return string(b)
 }
 

@@ -50,9 +50,7 @@ func TestProviders(t *testing.T) {
 		t.Errorf("the phrase that clients look for is not in %q", e.Detail)
 	}
 	w = call{method: "GET", path: "/resource_providers/" + rp2, version: "1.15", status: 200}.do(t, h)
-	if got := w.Header().Get("Last-Modified"); got != clock.Format(http.TimeFormat) {
-		t.Errorf("Last-Modified is %q", got)
-	}
+	testproc.Equal(t, w.Header().Get("Last-Modified"), clock.Format(http.TimeFormat), "Last-Modified is %q")
 }
 
 func TestListingProviders(t *testing.T) {
@@ -138,9 +136,7 @@ func TestListingProviders(t *testing.T) {
 		for _, p := range decoded[wire.ResourceProviders](t, w).ResourceProviders {
 			names = append(names, p.Name)
 		}
-		if got := strings.Join(names, " "); got != c.want {
-			t.Errorf("%s at %s gives %q, want %q", c.query, c.version, got, c.want)
-		}
+		testproc.Equal(t, strings.Join(names, " "), c.want, "%s at %s gives %q", c.query, c.version)
 	}
 }
 
@@ -154,9 +150,7 @@ func TestInventories(t *testing.T) {
 	memory := want.Inventories["MEMORY_MB"]
 	memory.StepSize = 64
 	want.Inventories["MEMORY_MB"] = memory
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	w := call{method: "POST", path: inventories, version: "1.39", body: `{"resource_class":"DISK_GB","total":10.0,"resource_provider_generation":77}`, status: 201}.do(t, h)
 	if one := decoded[wire.OneInventory](t, w); one.Total != 10 || one.Generation != 2 || w.Header().Get("Location") != "http://example.com"+inventories+"/DISK_GB" {
 		t.Errorf("%+v at %s", one, w.Header().Get("Location"))
@@ -202,9 +196,7 @@ func TestAggregatesAndTraits(t *testing.T) {
 		{"1.19", `{"aggregates":["` + agg1 + `"],"resource_provider_generation":1}`, wire.AggregateList{Aggregates: []string{agg1}, Generation: &two}},
 	} {
 		got := decoded[wire.AggregateList](t, call{method: "PUT", path: node + "/aggregates", version: c.version, body: c.body, status: 200}.do(t, h))
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("aggregates at %s (-want +got):\n%s", c.version, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "aggregates at %s", c.version)
 	}
 	calls(t, h,
 		call{method: "PUT", path: node + "/aggregates", version: "1.39", body: `{"aggregates":[],"resource_provider_generation":1}`, status: 409, code: wire.CodeConcurrentUpdate},
@@ -225,9 +217,7 @@ func TestAggregatesAndTraits(t *testing.T) {
 		"name=in:CUSTOM_NEW,HW_CPU_X86_SSE&associated=false": "HW_CPU_X86_SSE",
 	} {
 		list := decoded[wire.TraitList](t, call{method: "GET", path: "/traits?" + query, version: "1.39", status: 200}.do(t, h))
-		if got := strings.Join(list.Traits, " "); got != want {
-			t.Errorf("/traits?%s gives %q, want %q", query, got, want)
-		}
+		testproc.Equal(t, strings.Join(list.Traits, " "), want, "/traits?%s gives %q", query)
 	}
 	calls(t, h,
 		call{method: "GET", path: "/traits?name=CUSTOM", version: "1.39", status: 400},

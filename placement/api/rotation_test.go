@@ -47,9 +47,7 @@ func asked(t *testing.T, h http.Handler, query string) (hosts []string) {
 		} `json:"allocation_requests"`
 	}
 	w := call{method: "GET", path: "/allocation_candidates?resources=VCPU:1" + query, version: "1.39", status: 200}.do(t, h)
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(w.Body.Bytes(), &answer))
 	for _, r := range answer.Requests {
 		hosts = append(hosts, slices.Sorted(maps.Keys(r.Allocations))...)
 	}
@@ -73,9 +71,7 @@ func TestSuccessiveRequestsBeginAtDifferentHosts(t *testing.T) {
 			for range hosts {
 				begun[asked(t, h, query)[0]] = true
 			}
-			if len(begun) != hosts {
-				t.Errorf("%s, %q: %d requests begin with %d hosts", name, query, hosts, len(begun))
-			}
+			testproc.Equal(t, len(begun), hosts, "%s, %q: %d requests begin with %d hosts", name, query, hosts)
 		}
 	}
 	const many, limit = 10_000, 1000

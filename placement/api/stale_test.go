@@ -84,15 +84,11 @@ func TestStaleAnswers(t *testing.T) {
 		return call{method: "GET", path: path, version: "1.39", status: want}.do(t, h).Header().Get("Placement-Stale-Seconds")
 	}
 	for _, path := range reads {
-		if stale := get(path, 200); stale != "" {
-			t.Errorf("%s: stale %s with a database", path, stale)
-		}
+		testproc.Equal(t, get(path, 200), "", "%s: stale %s with a database", path)
 	}
 	l.lost, l.age = true, 1200*time.Millisecond
 	for _, path := range reads {
-		if stale := get(path, 200); stale != "2" {
-			t.Errorf("%s: stale %q, want 2", path, stale)
-		}
+		testproc.Equal(t, get(path, 200), "2", "%s: stale %q", path)
 	}
 	if want := slices.Repeat([]time.Duration{l.age}, len(reads)); !slices.Equal(seen.ages, want) {
 		t.Errorf("observed %v, want %v", seen.ages, want)
@@ -111,14 +107,10 @@ func TestStaleAnswers(t *testing.T) {
 		}
 	}
 	l.age = 0 // too old
-	if stale := get("/traits", 503); stale != "" {
-		t.Errorf("refused, and stale %s", stale)
-	}
+	testproc.Equal(t, get("/traits", 503), "", "refused, and stale %s")
 	l.lost = false
 	for range 2 {
-		if stale := get("/traits", 200); stale != "" {
-			t.Errorf("stale %s with a database that answers again", stale)
-		}
+		testproc.Equal(t, get("/traits", 200), "", "stale %s with a database that answers again")
 	}
 	began, ended := strings.Count(log.String(), "cannot be asked for its version"), strings.Count(log.String(), "answers again")
 	if got := fmt.Sprint(began, ended); got != "1 1" {

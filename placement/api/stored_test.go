@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // openStored is a ledger on an empty database on the engine of the test. When the test has ended,
@@ -22,24 +23,13 @@ func openStored(t testing.TB) *ledger.Ledger {
 	t.Helper()
 	database := dbservers.Fresh(t)
 	open := func() *store.Store {
-		s, err := store.Open(context.Background(), database, store.Options{Logger: zerolog.Nop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return testproc.Try(store.Open(context.Background(), database, store.Options{Logger: zerolog.Nop()})).Or(t)
 	}
 	var had contents
 	t.Cleanup(func() { // after the ledger is closed
-		loaded, err := ledger.Open(context.Background(), open(), ledger.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(had, contentsOf(t, loaded), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("the ledger -, what is loaded +\n%s", diff)
-		}
-		if err := loaded.Close(); err != nil {
-			t.Error(err)
-		}
+		loaded := testproc.Try(ledger.Open(context.Background(), open(), ledger.Options{})).Or(t)
+		testproc.Samef(t, cmp.Diff(had, contentsOf(t, loaded), cmpopts.EquateEmpty()), "the ledger -, what is loaded +")
+		testproc.NoError(t, loaded.Close())
 	})
 	l := openOn(t, open())
 	t.Cleanup(func() { had = contentsOf(t, l) })
@@ -59,8 +49,6 @@ func contentsOf(t testing.TB, l *ledger.Ledger) (c contents) {
 		c.Rows = placementtest.Rows(s)
 		c.Dump, err = placementtest.DumpOf(s)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return c
 }

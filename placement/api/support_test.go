@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // noStore is a store that keeps nothing: what a test reads is what the ledger has in memory. Tests
@@ -55,24 +56,15 @@ func openLedger(t testing.TB) *ledger.Ledger {
 func openOn(t testing.TB, s ledger.Store) *ledger.Ledger {
 	t.Helper()
 	l, err := ledger.Open(context.Background(), s, ledger.Options{Now: func() time.Time { return clock }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return l
 }
 
 // newAPI makes an API on an empty ledger, where the user "admin" may do everything.
 func newAPI(t testing.TB, change ...func(*api.Config)) *api.API {
 	t.Helper()
-	policy, err := api.NewPolicy(api.Legacy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := testproc.Try(api.NewPolicy(api.Legacy)).Or(t)
 	cfg := api.Config{Authenticator: osapi.NoAuth{}, Policy: policy, Logger: zerolog.Nop(), Now: func() time.Time { return clock }}
 	for _, c := range change {
 		c(&cfg)
@@ -162,9 +154,7 @@ func decoded[T any](t testing.TB, w *httptest.ResponseRecorder) (value T) {
 	}
 	d := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&value); err != nil {
-		t.Fatalf("%s: %v", w.Body, err)
-	}
+	testproc.Checkf(t, d.Decode(&value), "%s", w.Body)
 	return value
 }
 

@@ -36,9 +36,7 @@ func TestSpans(t *testing.T) {
 		"GET", "GET /resource_providers/{uuid}", "POST /resource_providers", "POST /resource_providers > transaction", "POST /resource_providers > transaction > commit",
 		"PUT /resource_providers/{uuid}/inventories", "PUT /resource_providers/{uuid}/inventories > transaction",
 	}
-	if d := cmp.Diff(want, c.Tree()); d != "" {
-		t.Errorf("spans (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(want, c.Tree()), "spans")
 	post, put := c.Named(t, "POST /resource_providers"), c.Named(t, "PUT /resource_providers/{uuid}/inventories")
 	if post.Attributes[tracing.KeyGlobalRequestID] != request || post.Attributes[tracing.KeyProjectID] != "admin" || post.Failed {
 		t.Errorf("%+v", post)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // perfload is a forest as in Placement's own nested load test: trees of seven providers, a compute
@@ -75,9 +76,7 @@ func BenchmarkSearch(b *testing.B) {
 					given := 0
 					for b.Loop() {
 						stats, err := candidates.Search(ctx, s, &e.r, o, func(*candidates.Candidate) bool { return true })
-						if err != nil {
-							b.Fatal(err)
-						}
+						testproc.Check(b, err)
 						given = stats.Candidates
 						if order == "rotated" {
 							o.Rotation.At += uint64(stats.Passed)
@@ -99,8 +98,6 @@ func BenchmarkExplain(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := candidates.Explain(ctx, s, r, candidates.Options{}); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(candidates.Explain(ctx, s, r, candidates.Options{})).Or(b)
 	}
 }

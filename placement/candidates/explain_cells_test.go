@@ -85,10 +85,7 @@ func TestExplainByCells(t *testing.T) {
 		{"no cells", nics(), candidates.Request{Groups: []candidates.Group{asks("_A", vf, 5)}}, nil},
 	} {
 		t.Run(e.name, func(t *testing.T) {
-			got, err := candidates.Explain(ctx, plant(t, ground(t), e.f), &e.r, candidates.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testproc.Try(candidates.Explain(ctx, plant(t, ground(t), e.f), &e.r, candidates.Options{})).Or(t)
 			if diff := cmp.Diff(e.want, got.Hosts); diff != "" {
 				t.Errorf("(-want +got):\n%s\n%s", diff, got.Verdict)
 			}
@@ -114,9 +111,7 @@ func TestNearestHosts(t *testing.T) {
 	}
 	explain := func(f placementtest.Forest, groups ...candidates.Group) (hosts []string, cells int) {
 		e, err := candidates.Explain(ctx, plant(t, ground(t), f), &candidates.Request{Groups: groups}, candidates.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		for _, h := range e.Hosts {
 			hosts = append(hosts, h.Host)
 			cells = len(h.Cells)
@@ -157,10 +152,7 @@ func TestCellsAgree(t *testing.T) {
 		r := placementtest.CandidateRequests(true).Draw(t, "request")
 		s := plant(t, g, f)
 		t.Logf("forest:\n%srequest: %+v", f, r)
-		e, err := candidates.Explain(ctx, s, r, candidates.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testproc.Try(candidates.Explain(ctx, s, r, candidates.Options{})).Or(t)
 		t.Logf("hosts: %+v", e.Hosts)
 		if e.Candidates > 0 && e.Hosts != nil {
 			t.Fatal("there are candidates, and hosts that have none")

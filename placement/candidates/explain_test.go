@@ -28,10 +28,7 @@ func TestExplainAgrees(t *testing.T) {
 		r := placementtest.CandidateRequests(true).Draw(t, "request")
 		s := plant(t, g, f)
 		t.Logf("forest:\n%srequest: %+v", f, r)
-		e, err := candidates.Explain(ctx, s, r, candidates.Options{Limit: 10_000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := testproc.Try(candidates.Explain(ctx, s, r, candidates.Options{Limit: 10_000})).Or(t)
 		t.Logf("explanation: %+v", e)
 		want, err := placementtest.CandidatesByRoot(s, r)
 		if err != nil {
@@ -142,10 +139,7 @@ func TestVerdicts(t *testing.T) {
 			`No candidates. 3 trees have a provider for each group, but none has all at once: 3 fail the rule "one provider of each tree, as before microversion 1.29".`},
 	} {
 		t.Run(e.name, func(t *testing.T) {
-			got, err := candidates.Explain(ctx, plant(t, ground(t), f), &e.r, candidates.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testproc.Try(candidates.Explain(ctx, plant(t, ground(t), f), &e.r, candidates.Options{})).Or(t)
 			if got.Verdict != e.want {
 				t.Errorf("the verdict is\n%s\nwant\n%s", got.Verdict, e.want)
 			}
@@ -159,25 +153,17 @@ func TestExplainStops(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := plant(t, ground(t), wide(2, 21, 1))
 	r := &candidates.Request{Groups: devices(21)}
-	e, err := candidates.Explain(ctx, s, r, candidates.Options{Steps: 400})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testproc.Try(candidates.Explain(ctx, s, r, candidates.Options{Steps: 400})).Or(t)
 	if last := e.Trees[len(e.Trees)-1]; last.Kind != candidates.StepUndecided || last.Removed != 2 {
 		t.Errorf("the last step is %+v, want two trees that are undecided", last)
 	}
-	e, err = candidates.Explain(ctx, s, r, candidates.Options{Steps: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e = testproc.Try(candidates.Explain(ctx, s, r, candidates.Options{Steps: 100})).Or(t)
 	if all := e.Trees[0]; !e.Incomplete || all.Trees != 1 || !strings.HasPrefix(e.Verdict, "There are too many trees and conditions: only 1 of 2 trees were evaluated.") {
 		t.Errorf("%d trees were looked at, incomplete: %t, verdict: %s", all.Trees, e.Incomplete, e.Verdict)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := candidates.Explain(ended, s, r, candidates.Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v, want that of the context", err)
-	}
+	testproc.Try(candidates.Explain(ended, s, r, candidates.Options{})).ErrorIs(t, context.Canceled, "the error is %v")
 }
 
 // inLines is an explanation as text.
@@ -254,9 +240,7 @@ func TestExplanations(t *testing.T) {
 		{"each tree lacks both", f, candidates.Request{Groups: []candidates.Group{asks("_A", fpga, 2), asks("_B", "DISK_GB", 1)}, Root: candidates.RootConditions{NotMemberOf: ids("aggA", "aggB", "aggC")}}, 0},
 	} {
 		got, err := candidates.Explain(ctx, plant(t, ground(t), e.f), &e.r, candidates.Options{Limit: e.limit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		fmt.Fprintf(&text, "## %s\n%s\n", e.name, inLines(got))
 	}
 	golden.Text(t, "testdata/explanations.txt", text.String())

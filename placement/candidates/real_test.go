@@ -42,9 +42,7 @@ func TestRealReferenceIsPlacement(t *testing.T) {
 	for range *realForests {
 		f := placementtest.Forests().Example(int(random.Int64N(1 << 40)))
 		s := plant(t, g, f)
-		if err := server.Reset(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, server.Reset(t.Context()))
 		real := &realClient{t: t, url: server.URL}
 		real.plant(f)
 		for asked := 0; asked < 20; {
@@ -284,29 +282,17 @@ func (c *realClient) do(method, path, version string, body any) (int, []byte) {
 	c.t.Helper()
 	var reader io.Reader = http.NoBody
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		b := testproc.Try(json.Marshal(body)).Or(c.t)
 		reader = strings.NewReader(string(b))
 	}
-	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	req := testproc.Try(http.NewRequestWithContext(c.t.Context(), method, c.url+path, reader)).Or(c.t)
 	req.Close = true
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("OpenStack-API-Version", "placement "+version)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	resp := testproc.Try(http.DefaultClient.Do(req)).Or(c.t)
 	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	b := testproc.Try(io.ReadAll(resp.Body)).Or(c.t)
 	return resp.StatusCode, b
 }
 

@@ -37,13 +37,10 @@ func series(t *testing.T, s *ledger.Snapshot, r *candidates.Request, searches in
 	o.Rotation.Window = o.Limit
 	for range searches {
 		var names []string
-		stats, err := candidates.Search(ctx, s, r, o, func(c *candidates.Candidate) bool {
+		stats := testproc.Try(candidates.Search(ctx, s, r, o, func(c *candidates.Candidate) bool {
 			names = append(names, c.Allocations[0].Provider.Name)
 			return true
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 		found = append(found, names)
 		o.Rotation.At += uint64(stats.Passed)
 	}
@@ -185,15 +182,11 @@ func TestPassed(t *testing.T) {
 	passed := func(limit int, r candidates.Rotation) int {
 		t.Helper()
 		_, stats, err := find(t, s, twoCPUs, candidates.Options{Limit: limit, Rotation: r})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		return stats.Passed
 	}
 	for _, c := range []struct{ limit, window, want int }{{0, 0, 1}, {3, 0, 3}, {3, 3, 3}, {5, 3, 3}, {100, 100, 97}, {0, 101, 1}} {
-		if got := passed(c.limit, candidates.Rotation{Window: c.window}); got != c.want {
-			t.Errorf("%+v: %d passed", c, got)
-		}
+		testproc.Equal(t, passed(c.limit, candidates.Rotation{Window: c.window}), c.want, "%+v: %d passed", c)
 	}
 	for _, c := range []struct {
 		at   uint64
@@ -248,9 +241,7 @@ func TestPhasesHaveRingsOfTheirOwn(t *testing.T) {
 	for phase := range uint64(20) {
 		var at [2]int
 		for i, names := range series(t, s, twoCPUs, 2, candidates.Options{Limit: 1, Rotation: candidates.Rotation{Phase: (phase + 1) * 0xd1342543de82ef95}}) {
-			if _, err := fmt.Sscanf(names[0], "h%d", &at[i]); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(fmt.Sscanf(names[0], "h%d", &at[i])).Or(t)
 		}
 		next[(at[1]-at[0]+101)%101] = true
 	}

@@ -37,15 +37,8 @@ func TestMain(m *testing.M) {
 
 func ground(t testing.TB) *placementtest.ForestLedger {
 	t.Helper()
-	g, err := placementtest.NewForestLedger(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := testproc.Try(placementtest.NewForestLedger(ctx)).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, g.Close()) })
 	return g
 }
 

@@ -252,15 +252,11 @@ func TestOrder(t *testing.T) {
 		{candidates.Options{DepthFirst: true}, []string{"h0", "h0", "h1", "h1", "h2", "h2"}},
 	} {
 		var roots []string
-		if _, err := candidates.Search(ctx, s, r, e.o, func(c *candidates.Candidate) bool {
+		testproc.Try(candidates.Search(ctx, s, r, e.o, func(c *candidates.Candidate) bool {
 			roots = append(roots, c.Root.Name)
 			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(e.want, roots); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", e.o, diff)
-		}
+		})).Or(t)
+		testproc.Samef(t, cmp.Diff(e.want, roots), "%+v", e.o)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestAllocationAmounts(t *testing.T) {
 	l := open(t, new(placementtest.MemoryStore))
 	most := int64(providertree.MaxUnit)
 	update := func(fn func(tx *ledger.Tx) error) (*ledger.Snapshot, error) { return l.Update(t.Context(), fn) }
-	if _, err := update(func(tx *ledger.Tx) error {
+	testproc.Try(update(func(tx *ledger.Tx) error {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: "p", Name: "n"}); err != nil {
 			return err
 		}
@@ -32,9 +32,7 @@ func TestAllocationAmounts(t *testing.T) {
 			{Class: "DISK_GB", Total: most, MinUnit: 1, MaxUnit: most, StepSize: 1, AllocationRatio: 4},
 		})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	claim := func(consumer string, amount int64) ledger.ConsumerAllocations {
 		return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: providertree.ProviderResources{"p": {"DISK_GB": amount}}}
 	}
@@ -46,12 +44,9 @@ func TestAllocationAmounts(t *testing.T) {
 			t.Errorf("%d: %v, want %v", amount, err, want)
 		}
 	}
-	s, err := update(func(tx *ledger.Tx) error {
+	s := testproc.Try(update(func(tx *ledger.Tx) error {
 		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c1", 1), claim("c2", 1), claim("c3", 1)})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	ids := map[int64]string{}
 	for c := range s.Consumers() {
 		ids[c.ID] = c.UUID

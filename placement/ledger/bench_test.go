@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func hosts(b *testing.B, n int) *ledger.Ledger {
@@ -37,23 +38,19 @@ func BenchmarkUpdate(b *testing.B) {
 		b.Run(fmt.Sprint("inventory/", n, "providers"), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 					p, _ := tx.Provider(fmt.Sprintf("%036d", i%n))
 					_, err := tx.SetInventory(p.UUID, p.Generation, inventory("VCPU", int64(1000+i)))
 					return err
-				}); err != nil {
-					b.Fatal(err)
-				}
+				})).Or(b)
 			}
 		})
 		b.Run(fmt.Sprint("claim/", n, "providers"), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 					return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim(fmt.Sprintf("c%035d", i), resources{fmt.Sprintf("%036d", i%n): {"VCPU": 1}})})
-				}); err != nil {
-					b.Fatal(err)
-				}
+				})).Or(b)
 			}
 		})
 	}

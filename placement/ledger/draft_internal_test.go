@@ -22,8 +22,6 @@ func TestDiffSorted(t *testing.T) {
 		{list{"b", "c"}, list{"a", "c", "d"}, list{"b"}, list{"a", "d"}},
 	} {
 		onlyA, onlyB := diffSorted(c.a, c.b)
-		if d := cmp.Diff([]list{c.onlyA, c.onlyB}, []list{onlyA, onlyB}); d != "" {
-			t.Errorf("%v and %v (-want +got):\n%s", c.a, c.b, d)
-		}
+		testproc.Samef(t, cmp.Diff([]list{c.onlyA, c.onlyB}, []list{onlyA, onlyB}), "%v and %v", c.a, c.b)
 	}
 }

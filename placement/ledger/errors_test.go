@@ -22,9 +22,7 @@ func TestErrorsAreSentences(t *testing.T) {
 		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: ledger.NoGeneration, Given: -1}, "consumer generation conflict - expected null but got -1, consumer c"},
 		{&ledger.Error{Kind: ledger.CapacityExceeded, Provider: "p", Class: "VCPU", Detail: "needed 2"}, "capacity would be exceeded, resource provider p, resource class VCPU: needed 2"},
 	} {
-		if got := tc.err.Error(); got != tc.want {
-			t.Errorf("%q, want %q", got, tc.want)
-		}
+		testproc.Equal(t, tc.err.Error(), tc.want, "%q")
 	}
 }
 
@@ -54,8 +52,6 @@ func TestKindNames(t *testing.T) {
 	for kind, want := range map[ledger.Kind]string{
 		0: "kind 0", ledger.ProviderNotFound: "resource provider not found", ledger.StandardTrait: "standard traits cannot be changed", ledger.StandardTrait + 1: "kind 27",
 	} {
-		if got := kind.String(); got != want {
-			t.Errorf("%d is %q, want %q", kind, got, want)
-		}
+		testproc.Equal(t, kind.String(), want, "%d is %q", kind)
 	}
 }

@@ -43,23 +43,17 @@ func TestRefusedForWhatNeverWas(t *testing.T) {
 				<-h.entered
 				early, winner, loser := update(offerVCPU(7)), update(offerVCPU(0)), update(offerVCPU(0))
 				h.let <- nil
-				if err := <-first; err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, <-first)
 				<-h.entered
 				h.let <- failure
 				if err := <-early; ledger.KindOf(err) != ledger.GenerationConflict {
 					t.Errorf("the one that was wrong anyway: %v", err)
 				}
-				if err := <-winner; !errors.Is(err, failure) {
-					t.Errorf("the one that would have won: %v", err)
-				}
+				testproc.ErrorIs(t, <-winner, failure, "the one that would have won: %v")
 				if err := <-loser; !errors.Is(err, failure) || ledger.KindOf(err) != 0 {
 					t.Errorf("the one after it: %v", err)
 				}
-				if err := h.Close(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, h.Close())
 			})
 		})
 	}
@@ -93,15 +87,8 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 func TestUnknownOutcomeIsReadBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	store := &forgetful{}
-	l, err := ledger.Open(t.Context(), store, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := testproc.Try(ledger.Open(t.Context(), store, ledger.Options{})).Or(t)
+	defer func() { testproc.NoError(t, l.Close()) }()
 	create := func(tx *ledger.Tx) error {
 		_, _, err := tx.CreateTrait("CUSTOM_T")
 		return err
@@ -111,9 +98,7 @@ func TestUnknownOutcomeIsReadBack(t *testing.T) {
 	if _, err := l.Update(t.Context(), create); !errors.Is(err, ledger.ErrOutcomeUnknown) {
 		t.Fatalf("got %v, want ErrOutcomeUnknown", err)
 	}
-	if _, err := l.Snapshot(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("reading after an unknown outcome: got %v, want ErrUnavailable", err)
-	}
+	testproc.Try(l.Snapshot(t.Context())).ErrorIs(t, ledger.ErrUnavailable, "reading after an unknown outcome: got %v")
 	if _, err := l.Update(t.Context(), create); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("writing after an unknown outcome: got %v, want ErrUnavailable", err)
 	}

@@ -44,11 +44,7 @@ func openHeld(t *testing.T) *held {
 	if h.Ledger, err = ledger.Open(ctx, h.store, ledger.Options{Observer: &h.seen}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testproc.NoError(t, h.Close()) })
 	h.store.Before = func(int64, []ledger.Change) error {
 		h.entered <- struct{}{}
 		return <-h.let
@@ -89,9 +85,7 @@ func TestGroupCommit(t *testing.T) {
 		<-h.entered
 		h.let <- nil
 		wg.Wait()
-		if refused != 10 {
-			t.Errorf("%d writes were refused, want the second of each name: 10", refused)
-		}
+		testproc.Equal(t, refused, 10, "%d writes were refused")
 		if got := h.store.Commits[before:]; len(got) != 2 || got[1] != 10 {
 			t.Errorf("commits of %v changes, want [1 10]", got)
 		}
@@ -167,10 +161,7 @@ func TestCancel(t *testing.T) {
 		}
 		h.let <- nil
 		h.store.Before = nil
-		s, err := h.Update(ctx, create("next"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testproc.Try(h.Update(ctx, create("next"))).Or(t)
 		if _, ok := s.Provider("late"); !ok {
 			t.Error("the write that was committed is not there")
 		}
@@ -193,10 +184,7 @@ func TestPanicDropsOnlyItsTransaction(t *testing.T) {
 	if !errors.As(err, &p) || p.Value != "a mistake" {
 		t.Fatalf("got %v, want a PanicError", err)
 	}
-	s, err := l.Update(ctx, create("whole"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(l.Update(ctx, create("whole"))).Or(t)
 	if _, ok := s.Provider("half"); ok {
 		t.Error("half a transaction was applied")
 	}
@@ -220,9 +208,7 @@ func TestSwallowedError(t *testing.T) {
 	if ledger.KindOf(err) != ledger.AllocationConstraint {
 		t.Errorf("got %v, want the reshape's own error", err)
 	}
-	if n := l.Current().ProviderCount(); n != 0 {
-		t.Errorf("%d providers were applied", n)
-	}
+	testproc.Equal(t, l.Current().ProviderCount(), 0, "%d providers were applied")
 }
 
 func TestStoreErrors(t *testing.T) {
@@ -276,9 +262,7 @@ func TestPauseBeforeRetry(t *testing.T) {
 			tries = append(tries, time.Now()) // virtual
 			return ledger.ErrVersionConflict
 		}
-		if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrBusy) {
-			t.Errorf("got %v, want ErrBusy", err)
-		}
+		testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, ledger.ErrBusy, "got %v")
 		for i, mean := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 128, 128} {
 			mean *= time.Millisecond
 			if pause := tries[i+1].Sub(tries[i]); pause < mean/2 || pause >= mean*3/2 {
@@ -317,25 +301,16 @@ func TestOneBump(t *testing.T) {
 			bumps = append(bumps, fmt.Sprintf("%d: %d to %d", b.ID, b.From, b.To))
 		}
 	}
-	if want := []string{"2: 0 to 1", "1: 0 to 2"}; !slices.Equal(bumps, want) {
-		t.Errorf("generations are written as %q, want %q", bumps, want)
-	}
+	testproc.EqualList(t, bumps, []string{"2: 0 to 1", "1: 0 to 2"}, "generations are written as %q")
 }
 
 func TestClose(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	l, err := ledger.Open(ctx, new(placementtest.MemoryStore), ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(ledger.Open(ctx, new(placementtest.MemoryStore), ledger.Options{})).Or(t)
 	for range 2 {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, l.Close())
 	}
-	if _, err := l.Update(ctx, create("p")); !errors.Is(err, ledger.ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
+	testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, ledger.ErrClosed, "got %v")
 }
 
 func TestBadState(t *testing.T) {

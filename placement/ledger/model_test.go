@@ -18,25 +18,14 @@ import (
 
 func open(t testing.TB, store ledger.Store) *ledger.Ledger {
 	t.Helper()
-	l, err := ledger.Open(context.Background(), store, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := testproc.Try(ledger.Open(context.Background(), store, ledger.Options{})).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return l
 }
 
 func snapshot(t rapid.TB, l *ledger.Ledger) *ledger.Snapshot {
 	t.Helper()
-	s, err := l.Snapshot(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return testproc.Try(l.Snapshot(context.Background())).Or(t)
 }
 
 // TestAgainstModel: along a random history of writes, right ones and wrong
@@ -64,10 +53,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 			l := servers[which]
 			before := l.Current()
-			picture, err := placementtest.DumpOf(before)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			picture := testproc.Try(placementtest.DumpOf(before)).Or(rt)
 			want := model.Apply(op)
 			s, err := l.Update(context.Background(), op.Run)
 			if err != nil && ledger.KindOf(err) == 0 || !placementtest.SameRefusal(want, ledger.KindOf(err)) {
@@ -79,16 +65,11 @@ func TestAgainstModel(t *testing.T) {
 			outcomes[op.Name+": "+want.String()]++
 			mayReload = mayReload || op.Name == "RenameClass" && want == 0
 			got, err := placementtest.DumpOf(s)
-			if err != nil {
-				rt.Fatalf("after %+v: %v", op, err)
-			}
+			testproc.Checkf(rt, err, "after %+v", op)
 			if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
 				rt.Fatalf("after %+v (refused: %v): model -, ledger +\n%s", op, err, diff)
 			}
-			again, err := placementtest.DumpOf(before)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			again := testproc.Try(placementtest.DumpOf(before)).Or(rt)
 			if diff := cmp.Diff(picture, again); diff != "" {
 				rt.Fatalf("%+v changed an old snapshot:\n%s", op, diff)
 			}

@@ -38,14 +38,8 @@ func TestObserver(t *testing.T) {
 	store := shared{new(placementtest.MemoryStore)}
 	now := time.Unix(0, 0)
 	l, err := ledger.Open(ctx, store, ledger.Options{Observer: &seen, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	testproc.Check(t, err)
+	defer func() { testproc.NoError(t, l.Close()) }()
 	if len(seen.commits) != 1 || seen.commits[0].Changes != len(ledger.StandardClasses())+len(ledger.StandardTraits()) {
 		t.Fatalf("opening an empty store: %+v", seen.commits)
 	}
@@ -59,18 +53,14 @@ func TestObserver(t *testing.T) {
 		results = results[1:]
 		return err
 	}
-	if _, err := l.Update(ctx, create("a")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(l.Update(ctx, create("a"))).Or(t)
 	if _, err := l.Update(ctx, create("a")); ledger.KindOf(err) != ledger.DuplicateUUID {
 		t.Fatal(err)
 	}
 	if _, err := l.Update(ctx, create("b")); !errors.Is(err, disk) {
 		t.Fatal(err)
 	}
-	if _, err := l.Update(ctx, create("c")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(l.Update(ctx, create("c"))).Or(t)
 	ms := time.Millisecond
 	want := []ledger.Commit{
 		{Outcome: ledger.Conflict, Writes: 1, Changes: 1, Duration: ms},
@@ -79,30 +69,19 @@ func TestObserver(t *testing.T) {
 		{Outcome: ledger.Reloaded, Writes: 1, Changes: 1, Duration: ms},
 		{Outcome: ledger.Durable, Writes: 1, Changes: 1, Duration: ms},
 	}
-	if diff := cmp.Diff(want, seen.commits); diff != "" {
-		t.Errorf("commits: want -, told +\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, seen.commits), "commits: want -, told +")
 	store.Before = nil
-	other, err := ledger.Open(ctx, store, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testproc.Try(ledger.Open(ctx, store, ledger.Options{})).Or(t)
 	for _, name := range []string{"x", "y"} {
-		if _, err := other.Update(ctx, create(name)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(other.Update(ctx, create(name))).Or(t)
 	}
 	behind := other.Current().Version() - l.Current().Version()
-	if _, err := l.Snapshot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(l.Snapshot(ctx)).Or(t)
 	if diff := cmp.Diff([]ledger.Follow{{Versions: behind, Whole: true}}, seen.follows, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("catching up: want -, told +\n%s", diff)
 	}
 	if _, err := l.Snapshot(ctx); err != nil || len(seen.follows) != 1 {
 		t.Errorf("there was nothing to catch up with: %+v, %v", seen.follows, err)
 	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, other.Close())
 }

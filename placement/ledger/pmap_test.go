@@ -90,14 +90,10 @@ func TestMapCollisions(t *testing.T) {
 	for _, key := range []string{"2", "5", "0", "3", "1"} {
 		before := stringMap[int]{root: root, n: len(model)}
 		root = root.delete(nil, key, hash, 0)
-		if diff := cmp.Diff(model, maps.Collect(before.All())); diff != "" {
-			t.Errorf("deleting %s changed the map before:\n%s", key, diff)
-		}
+		testproc.Samef(t, cmp.Diff(model, maps.Collect(before.All())), "deleting %s changed the map before", key)
 		delete(model, key)
 		after := stringMap[int]{root: root, n: len(model)}
-		if diff := cmp.Diff(model, maps.Collect(after.All())); diff != "" {
-			t.Errorf("deleting %s:\n%s", key, diff)
-		}
+		testproc.Samef(t, cmp.Diff(model, maps.Collect(after.All())), "deleting %s", key)
 		for i := range 7 {
 			key := fmt.Sprint(i)
 			got, ok := after.get(key, hash)
@@ -253,9 +249,7 @@ func TestIDSetChunks(t *testing.T) {
 		"neighbors of 65 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...), []int{65, 64}},
 		"neighbors of 64 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...), []int{128}},
 	} {
-		if got := sizes(tc.set); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: chunks of %v, want %v", name, got, tc.want)
-		}
+		testproc.EqualList(t, sizes(tc.set), tc.want, "%s: chunks of %v", name)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,14 +75,8 @@ func TestRefresh(t *testing.T) {
 			var seen observed
 			db := newRows(ledger.State{})
 			l, err := ledger.Open(ctx, edited{db, func(d delta) error { tc.edit(d); return nil }}, ledger.Options{Observer: &seen})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+			testproc.Check(t, err)
+			defer func() { testproc.NoError(t, l.Close()) }()
 			must(t, l, func(tx *ledger.Tx) error {
 				_, _, err := tx.CreateClass("CUSTOM_A")
 				for _, p := range []ledger.NewProvider{{UUID: "root", Name: "root"}, {UUID: "child", Name: "child", Parent: "root"}, {UUID: "grandchild", Name: "grandchild", Parent: "child"}} {
@@ -99,9 +92,7 @@ func TestRefresh(t *testing.T) {
 			})
 			loads := db.loads
 			s := snapshot(t, l)
-			if whole := db.loads != loads; whole != tc.whole {
-				t.Errorf("everything was loaded: %v, want %v", whole, tc.whole)
-			}
+			testproc.Equal(t, db.loads != loads, tc.whole, "everything was loaded: %v")
 			if want := (ledger.Follow{Versions: 1, Whole: tc.whole}); len(seen.follows) != 1 || seen.follows[0].Versions != want.Versions || seen.follows[0].Whole != want.Whole {
 				t.Errorf("observed %+v, want %+v", seen.follows, want)
 			}
@@ -156,9 +147,7 @@ func TestRefreshMoves(t *testing.T) {
 			}
 			want := placementtest.Rows(open(t, db).Current())
 			for where, l := range map[string]*ledger.Ledger{"server": server, "other server": other} {
-				if diff := cmp.Diff(want, placementtest.Rows(l.Current())); diff != "" {
-					t.Errorf("loaded -, %s +\n%s", where, diff)
-				}
+				testproc.Samef(t, cmp.Diff(want, placementtest.Rows(l.Current())), "loaded -, %s +", where)
 			}
 		})
 	}
@@ -202,9 +191,7 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 		}
 		check := func(what string, want [3]int64, servers ...*ledger.Ledger) {
 			for i, l := range servers {
-				if got := numbers(l); got != want {
-					t.Errorf("newest first %v, server %d: %s: %v, want %v", backwards, i, what, got, want)
-				}
+				testproc.Equal(t, numbers(l), want, "newest first %v, server %d: %s: %v", backwards, i, what)
 			}
 		}
 		trait := int64(len(ledger.StandardTraits()) + 1)
@@ -229,9 +216,7 @@ func TestRefreshFails(t *testing.T) {
 	if s, err := l.Snapshot(ctx); !errors.Is(err, disk) || s != nil {
 		t.Errorf("got %v, %v", s, err)
 	}
-	if _, err := l.Update(ctx, create("b")); !errors.Is(err, disk) {
-		t.Errorf("a write: %v", err)
-	}
+	testproc.Try(l.Update(ctx, create("b"))).ErrorIs(t, disk, "a write: %v")
 }
 
 // TestReserve: after another server committed first, a store that can reserve the next commit is
@@ -262,15 +247,11 @@ func TestReserve(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := l.Update(ctx, create("p")); !errors.Is(err, tc.fails) {
-				t.Errorf("got %v, want %v", err, tc.fails)
-			}
+			testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, tc.fails, "got %v")
 			if err := l.Close(); err != nil { // the writer releases after the answer
 				t.Error(err)
 			}
-			if !slices.Equal(store.calls, tc.want) {
-				t.Errorf("calls %q, want %q", store.calls, tc.want)
-			}
+			testproc.EqualList(t, store.calls, tc.want, "calls %q")
 		})
 	}
 }

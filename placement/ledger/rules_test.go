@@ -147,18 +147,12 @@ func TestRenameClass(t *testing.T) {
 		}
 	}
 	want := []string{"a has VCPU", "a has CUSTOM_B", "b has VCPU", "b has CUSTOM_B", "c has VCPU of a", "c has CUSTOM_B of a", "c has VCPU of b", "c has CUSTOM_B of b"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("want -, got +\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func must(t *testing.T, l *ledger.Ledger, fn func(*ledger.Tx) error) *ledger.Snapshot {
 	t.Helper()
-	s, err := l.Update(ctx, fn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return testproc.Try(l.Update(ctx, fn)).Or(t)
 }
 
 // TestOverCommitted: provider a has 10 VCPU in use, 6 by c and 4 by d, and

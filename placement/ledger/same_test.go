@@ -28,10 +28,7 @@ func TestSameID(t *testing.T) {
 	for _, c := range state.Consumers {
 		state.Allocations = append(state.Allocations, ledger.AllocationRow{Provider: 1, Class: 0, Consumer: c.UUID, Used: 1})
 	}
-	s, err := ledger.NewSnapshot(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(ledger.NewSnapshot(state)).Or(t)
 	for project, want := range map[string]string{"both": "[a]", "BOTH": "[b]", "Both": "[a]", "one": "[c]", "ONE": "[c]", "other": "[]"} {
 		got := []string{}
 		for c := range s.ConsumersOf(project) {
@@ -42,8 +39,6 @@ func TestSameID(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{"user": "user", "USER": "user", "Another": "Another"} {
-		if got := s.User(id); got != want {
-			t.Errorf("user %s is known as %s, want %s", id, got, want)
-		}
+		testproc.Equal(t, s.User(id), want, "user %s is known as %s", id)
 	}
 }

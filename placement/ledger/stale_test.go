@@ -45,15 +45,8 @@ func (c *cut) Commit(ctx context.Context, base int64, changes []ledger.Change) e
 func openCut(t *testing.T, stale time.Duration) (*cut, *ledger.Ledger) {
 	t.Helper()
 	db := &cut{rows: newRows(ledger.State{})}
-	l, err := ledger.Open(ctx, db, ledger.Options{StaleReads: stale})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := testproc.Try(ledger.Open(ctx, db, ledger.Options{StaleReads: stale})).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return db, l
 }
 
@@ -84,12 +77,8 @@ func TestStaleReadsAreBounded(t *testing.T) {
 		db.version = unreachable
 		time.Sleep(2 * time.Second)
 		read(2 * time.Second)
-		if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("Snapshot: %v", err)
-		}
-		if _, err := l.Update(ctx, create("q")); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("Update: %v", err)
-		}
+		testproc.Try(l.Snapshot(ctx)).ErrorIs(t, ledger.ErrUnavailable, "Snapshot: %v")
+		testproc.Try(l.Update(ctx, create("q"))).ErrorIs(t, ledger.ErrUnavailable, "Update: %v")
 		time.Sleep(3*time.Second - 1)
 		read(5*time.Second - 1)
 		time.Sleep(time.Nanosecond)
@@ -174,14 +163,8 @@ func TestAgeCountsTheClockThatWentFurther(t *testing.T) {
 	began := time.Now()
 	now := began
 	l, err := ledger.Open(ctx, &cut{rows: newRows(ledger.State{})}, ledger.Options{Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	testproc.Check(t, err)
+	defer func() { testproc.NoError(t, l.Close()) }()
 	for _, c := range []struct {
 		now  time.Time
 		want time.Duration
@@ -214,10 +197,7 @@ func TestVersionThatWentBack(t *testing.T) {
 	if got := restart.Current().Version(); got != had {
 		t.Fatalf("version %d, want %d", got, had)
 	}
-	s, err := l.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(l.Snapshot(ctx)).Or(t)
 	if _, ok := s.Provider("lost"); ok {
 		t.Error("shows what the restored database does not have")
 	}

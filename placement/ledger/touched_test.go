@@ -215,9 +215,7 @@ func TestTouchedLeavesOutWhatCameAndWent(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 }
 
 // TestOutcomeReachesAbandonedWrites: the outcome of a write is reported once, before its answer, in
@@ -252,9 +250,7 @@ func TestOutcomeReachesAbandonedWrites(t *testing.T) {
 		first := update(leaving, "abandoned", create("a"))
 		<-h.entered
 		leave()
-		if err := <-first; !errors.Is(err, ledger.ErrOutcomeUnknown) {
-			t.Errorf("the abandoned write: %v", err)
-		}
+		testproc.ErrorIs(t, <-first, ledger.ErrOutcomeUnknown, "the abandoned write: %v")
 		second, refused, idle := update(ctx, "second", create("b")), update(ctx, "refused", create("a")), update(ctx, "idle", func(*ledger.Tx) error { return nil })
 		third := update(ctx, "third", create("c"))
 		h.let <- ledger.ErrVersionConflict // run again

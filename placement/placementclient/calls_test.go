@@ -66,9 +66,7 @@ func TestLists(t *testing.T) {
 	if held, err := client.AllocationsOf(t.Context(), id); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%+v, %v", held, err)
 	}
-	if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil))
 }
 
 // TestPutAllocations: the code of a 409 decides what it means, and only 204 is success.
@@ -91,9 +89,7 @@ func TestPutAllocations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var all ConsumerAllocations
 			err := newClient(t, &answers{list: []answer{c.answer}}).PutAllocations(t.Context(), "c", all.ConsumerAllocations)
-			if !errors.Is(err, c.kind) {
-				t.Errorf("%v, want %v", err, c.kind)
-			}
+			testproc.ErrorIs(t, err, c.kind, "%v")
 			if errors.Is(err, ErrInsufficientCapacity) != errors.Is(c.kind, ErrInsufficientCapacity) {
 				t.Errorf("insufficient capacity: %v", err)
 			}

@@ -47,9 +47,7 @@ func TestCheckVersion(t *testing.T) {
 	}), func(c *Config) { c.Microversion = "1.37" })
 	want := func(list ...string) {
 		t.Helper()
-		if d := cmp.Diff(list, requests); d != "" {
-			t.Errorf("requests (-want +got)\n%s", d)
-		}
+		testproc.Samef(t, cmp.Diff(list, requests), "requests")
 		requests = nil
 	}
 	for _, c := range []struct {
@@ -91,9 +89,7 @@ func TestCheckVersion(t *testing.T) {
 	for _, good := range []string{versions("1.0", "1.37"), versions("1.37", "1.39")} {
 		document, status = good, http.StatusOK
 		for range 2 {
-			if err := client.CheckVersion(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, client.CheckVersion(t.Context()))
 		}
 		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil || !client.VersionChecked(t.Context()) {
 			t.Errorf("%v", err)
@@ -139,12 +135,8 @@ func TestEndpoint(t *testing.T) {
 		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v", c.where, err)
 		}
-		if client.Endpoint() != c.known {
-			t.Errorf("%q: the endpoint is %q", c.where, client.Endpoint())
-		}
-		if d := cmp.Diff(c.asked, asked); d != "" {
-			t.Errorf("%q: requests (-want +got)\n%s", c.where, d)
-		}
+		testproc.Equal(t, client.Endpoint(), c.known, "%q: the endpoint is %q", c.where)
+		testproc.Samef(t, cmp.Diff(c.asked, asked), "%q: requests", c.where)
 	}
 }
 
@@ -178,9 +170,7 @@ func TestProbe(t *testing.T) {
 		} else if _, open := far.Read(make([]byte, 1)); err != nil || !errors.Is(open, io.EOF) {
 			t.Errorf("%s: %v; the connection is not closed: %v", address, err, open)
 		}
-		if dialed != "tcp "+c.dialed {
-			t.Errorf("%s: dialed %q", address, dialed)
-		}
+		testproc.Equal(t, dialed, "tcp "+c.dialed, "%s: dialed %q", address)
 	}
 	nowhere := newClient(t, nil, func(c *Config) {
 		c.Endpoint = func(context.Context) (string, error) { return "", errors.New("no password") }
@@ -189,9 +179,7 @@ func TestProbe(t *testing.T) {
 	if err := nowhere.Probe(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no password") {
 		t.Errorf("without an endpoint: %v", err)
 	}
-	if err := newClient(t, nil).Probe(t.Context()); err != nil {
-		t.Errorf("without Dial: %v", err)
-	}
+	testproc.NoErrorf(t, newClient(t, nil).Probe(t.Context()), "without Dial")
 }
 
 func TestRoute(t *testing.T) {
@@ -208,9 +196,7 @@ func TestRoute(t *testing.T) {
 		"/traits/CUSTOM_A":                               "/traits/{name}",
 		"/reshaper":                                      "/reshaper",
 	} {
-		if got := route(path); got != want {
-			t.Errorf("%s is %s, want %s", path, got, want)
-		}
+		testproc.Equal(t, route(path), want, "%s is %s", path)
 	}
 }
 
@@ -241,17 +227,13 @@ func TestHeaders(t *testing.T) {
 				got = r.Header
 				return answer{status: 204}
 			}), func(cfg *Config) { cfg.Microversion = c.config.Microversion })
-			if err := client.Send(t.Context(), &c.call); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, client.Send(t.Context(), &c.call))
 			if !strings.HasPrefix(got.Get(wire.HeaderRequestID), "req-") {
 				t.Errorf("the request id is %q", got.Get(wire.HeaderRequestID))
 			}
 			got.Del(wire.HeaderRequestID)
 			c.want["Accept"], c.want["User-Agent"] = []string{"application/json"}, []string{"compute-agent"}
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Errorf("headers (-want +got)\n%s", d)
-			}
+			testproc.Samef(t, cmp.Diff(c.want, got), "headers")
 		})
 	}
 }
@@ -269,9 +251,7 @@ func TestRequestIDOfTheCaller(t *testing.T) {
 	})
 	const request = "req-11111111-2222-4333-8444-555555555555"
 	for _, want := range []string{request, ""} {
-		if err := client.Do(context.WithValue(t.Context(), key{}, want), "GET", "/usages", nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, client.Do(context.WithValue(t.Context(), key{}, want), "GET", "/usages", nil, nil))
 		if want != "" && got != want || want == "" && (got == request || !strings.HasPrefix(got, "req-")) {
 			t.Errorf("sent %q for %q", got, want)
 		}
@@ -305,12 +285,8 @@ func TestObserve(t *testing.T) {
 			}
 		}
 	})
-	if err := client.Do(t.Context(), http.MethodPut, "/traits/CUSTOM_A", nil, nil); err != nil {
-		t.Error(err)
-	}
-	if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrUnavailable) {
-		t.Error(err)
-	}
+	testproc.NoError(t, client.Do(t.Context(), http.MethodPut, "/traits/CUSTOM_A", nil, nil))
+	testproc.ErrorIs(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil), ErrUnavailable, "%v")
 	if d := cmp.Diff([]string{"PUT /traits/{name} 401 false", "PUT /traits/{name} 200 true", "GET /usages 0 false"}, seen); d != "" {
 		t.Errorf("seen (-want +got)\n%s", d)
 	}

@@ -34,9 +34,7 @@ func TestError(t *testing.T) {
 		"GET /usages: it went wrong (status 409, placement.x): so it was [req-2]": {Status: 409, Code: "placement.x", Detail: "so it was", ServerRequestID: "req-2"},
 	} {
 		e.Method, e.Path, e.Kind = "GET", "/usages", errKind
-		if e.Error() != want {
-			t.Errorf("%s, not %s", e.Error(), want)
-		}
+		testproc.Equal(t, e.Error(), want, "%s")
 		if !errors.Is(e, errKind) || errors.Is(e, io.EOF) {
 			t.Errorf("%v is not of its kind", e)
 		}

@@ -82,11 +82,7 @@ func newClient(t *testing.T, transport http.RoundTripper, change ...func(*Config
 	for _, f := range change {
 		f(&cfg)
 	}
-	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return testproc.Try(New(cfg)).Or(t)
 }
 
 // TestRetryAfter: a pause that the server asks for, in seconds or as a date, is kept to the second,
@@ -138,13 +134,9 @@ func TestRetryAfter(t *testing.T) {
 				server := &answers{list: []answer{{status: status, header: http.Header{"Retry-After": {c.after()}}, body: "busy"}, {status: 200, body: "{}"}}}
 				client := newClient(t, server)
 				err := client.Do(ctx, method, "/usages", nil, nil)
-				if diff := cmp.Diff(c.at, server.at); diff != "" {
-					t.Errorf("requests (-want +got):\n%s", diff)
-				}
+				testproc.Samef(t, cmp.Diff(c.at, server.at), "requests")
 				if len(c.at) == 2 {
-					if err != nil {
-						t.Error(err)
-					}
+					testproc.NoError(t, err)
 				} else if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "busy") || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("the answer is lost: %v", err)
 				}
@@ -235,9 +227,7 @@ func TestReauthorize(t *testing.T) {
 			client := newClient(t, server, func(cfg *Config) {
 				cfg.Authorize = func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", token); return nil }
 				cfg.Reauthorize = func(_ context.Context, refused http.Header) error {
-					if got := refused.Get("X-Auth-Token"); got != "old" {
-						t.Errorf("refused is %q", got)
-					}
+					testproc.Equal(t, refused.Get("X-Auth-Token"), "old", "refused is %q")
 					token = "new"
 					return c.err
 				}

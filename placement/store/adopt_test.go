@@ -26,8 +26,7 @@ type reply struct {
 // upstream runs requests through the distribution's own Placement on a file.
 func upstream(t *testing.T, path string, requests ...request) []reply {
 	t.Helper()
-	answers, err := testproc.AskPlacement(t.Context(), path, requests)
-	testproc.Check(t, err)
+	answers := testproc.Try(testproc.AskPlacement(t.Context(), path, requests)).Or(t)
 	replies := make([]reply, len(answers))
 	for i, a := range answers {
 		replies[i].status = a.Status
@@ -72,10 +71,7 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 	)
 
 	l := open(t, path)
-	got, err := placementtest.DumpOf(l.Current())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 	held := providertree.ProviderResources{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
 	want := placementtest.Dump{
 		Providers: map[string]placementtest.ProviderDump{
@@ -94,7 +90,7 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 	if c, _ := l.Current().Class("CUSTOM_GPU"); c.ID != ledger.MinCustomClassID {
 		t.Errorf("CUSTOM_GPU has number %d", c.ID)
 	}
-	_, err = l.Update(ctx, func(tx *ledger.Tx) error {
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: other, Name: "other"}); err != nil {
 			return err
 		}
@@ -105,9 +101,7 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: guest, CheckGeneration: true, Generation: &gen, Project: "q2", User: "u",
 			Resources: providertree.ProviderResources{other: {"CUSTOM_GPU": 2}, host: {"MEMORY_MB": 100}}}})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	closeLedger(t, l)
 
 	back := upstream(t, path,
@@ -128,15 +122,11 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 			t.Errorf("handed back, Placement shows\n%s, %v, want\n%s", text, err, want)
 		}
 	}
-	if name := back[2].body["name"]; name != "other" {
-		t.Errorf("Placement shows our provider with name %v", name)
-	}
+	testproc.Equal(t, back[2].body["name"], "other", "Placement shows our provider with name %v")
 
 	l = open(t, path)
 	defer closeLedger(t, l)
-	if n := l.Current().ProviderCount(); n != 4 {
-		t.Errorf("after Placement wrote again there are %d providers, want 4", n)
-	}
+	testproc.Equal(t, l.Current().ProviderCount(), 4, "after Placement wrote again there are %d providers")
 	if c, ok := l.Current().Consumer(guest); ok {
 		t.Errorf("Placement deleted the allocations, we show %+v", c)
 	}
@@ -184,21 +174,12 @@ func oldRows(t *testing.T, e engine) {
 	if err := claim("new", 2); ledger.KindOf(err) != ledger.CapacityExceeded {
 		t.Errorf("what a stray holds was given away: %v", err)
 	}
-	if err := claim("orphan", 1); err != nil {
-		t.Errorf("a record without allocations is in the way of a new consumer: %v", err)
-	}
-	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		if n := tx.AddMissingConsumers("incomplete", "incomplete", 10); n != 1 {
-			t.Errorf("made %d missing records, want 1", n)
-		}
+	testproc.NoErrorf(t, claim("orphan", 1), "a record without allocations is in the way of a new consumer")
+	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
+		testproc.Equal(t, tx.AddMissingConsumers("incomplete", "incomplete", 10), 1, "made %d missing records")
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := second.Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
+	s := testproc.Try(second.Snapshot(ctx)).Or(t)
 	same(t, "the server that wrote -, the other +", l.Current(), s)
 	if c, ok := s.Consumer("stray"); !ok || c.Project != "incomplete" || len(c.Allocations) != 1 {
 		t.Errorf("the stray is now %+v", c)

@@ -3,7 +3,6 @@
 package store_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -20,18 +19,12 @@ func TestAlone(t *testing.T) {
 		name := e.fresh(t)
 		opens := func(alone bool) *store.Store {
 			t.Helper()
-			s, err := store.Open(ctx, name, store.Options{Alone: alone})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
+			return testproc.Try(store.Open(ctx, name, store.Options{Alone: alone})).Or(t)
 		}
 		refused := func(what string, alone bool) {
 			t.Helper()
 			s, err := store.Open(ctx, name, store.Options{Alone: alone})
-			if !errors.Is(err, sqldb.ErrInUse) {
-				t.Errorf("%s: %v, want %v", what, err, sqldb.ErrInUse)
-			}
+			testproc.ErrorIs(t, err, sqldb.ErrInUse, "%s: %v", what)
 			if err == nil {
 				closes(t, s)
 			}
@@ -50,7 +43,5 @@ func TestAlone(t *testing.T) {
 
 func closes(t *testing.T, s *store.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, s.Close())
 }

@@ -26,15 +26,13 @@ func TestRealBackupAndRestore(t *testing.T) {
 	o := store.DatabaseOptions()
 	digest := func(name string) (out sqldb.Digest) {
 		t.Helper()
-		if err := sqldb.Examine(ctx, name, o, func(db *sqldb.DB) (err error) {
+		testproc.Check(t, sqldb.Examine(ctx, name, o, func(db *sqldb.DB) (err error) {
 			if err := store.Verify(ctx, db); err != nil {
 				return err
 			}
 			out, err = db.Digest(ctx, o.Schema)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return out
 	}
 	dir := t.TempDir()
@@ -53,20 +51,13 @@ func TestRealBackupAndRestore(t *testing.T) {
 			continue
 		}
 		file := filepath.Join(dir, fmt.Sprint(i, ".db"))
-		if err := sqldb.BackUp(ctx, last, o, file); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, sqldb.BackUp(ctx, last, o, file))
 		if got := digest(file); got.String() != want.String() {
 			t.Fatalf("the backup of %s: %+v, want %+v", last, got, want)
 		}
-		if err := sqldb.BackUp(ctx, last, o, file); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("a second backup to the same file: %v", err)
-		}
+		testproc.ErrorIs(t, sqldb.BackUp(ctx, last, o, file), fs.ErrExist, "a second backup to the same file: %v")
 		name := e.fresh(t)
-		got, err := sqldb.Restore(ctx, name, o, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testproc.Try(sqldb.Restore(ctx, name, o, file)).Or(t)
 		if got.String() != want.String() || digest(name).String() != want.String() {
 			t.Fatalf("restored to %s: %+v, want %+v", e.name, got, want)
 		}

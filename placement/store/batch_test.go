@@ -24,9 +24,7 @@ func TestBatches(t *testing.T) {
 		model := placementtest.NewModel()
 		for _, op := range placementtest.SetupOps() {
 			model.Apply(op)
-			if _, err := l.Update(ctx, op.Run); err != nil {
-				rt.Fatal(err)
-			}
+			testproc.Try(l.Update(ctx, op.Run)).Or(rt)
 		}
 		for range 3 {
 			var ops []placementtest.Op
@@ -79,11 +77,9 @@ func TestSeveralRows(t *testing.T) {
 		uuids := []string{"a", "b"}
 		update := func(f func(tx *ledger.Tx, uuid string) error) {
 			t.Helper()
-			if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 				return errors.Join(f(tx, uuids[0]), f(tx, uuids[1]))
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})).Or(t)
 		}
 		vcpus := func(total int64) ledger.Inventory {
 			return ledger.Inventory{Class: "VCPU", Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1.5}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func vcpus(total int64) ledger.Inventory {
@@ -116,9 +117,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		l := hosts(b, 10, e)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := l.Snapshot(ctx); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(l.Snapshot(ctx)).Or(b)
 		}
 	})
 }
@@ -173,9 +172,7 @@ func benchReshape(b *testing.B, e engine) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if _, err := l.Update(ctx, func(tx *ledger.Tx) error { return reshape(tx, i%2 == 0) }); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { return reshape(tx, i%2 == 0) })).Or(b)
 	}
 }
 

@@ -108,17 +108,9 @@ func startServer(t *testing.T, name, database string) *server {
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
 	cmd.Env = append(os.Environ(), childEnv+"="+name+"|"+database)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := testproc.Try(cmd.StdinPipe()).Or(t)
+	stdout := testproc.Try(cmd.StdoutPipe()).Or(t)
+	testproc.Check(t, cmd.Start())
 	s := &server{cmd: cmd, stdin: stdin, lines: make(chan string, 1<<16)}
 	go func() {
 		defer close(s.lines)
@@ -153,15 +145,13 @@ func prepare(t *testing.T, name string) {
 	t.Helper()
 	l := open(t, name)
 	defer closeLedger(t, l)
-	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: "shared", Name: "shared"}); err != nil {
 			return err
 		}
 		_, err := tx.AddInventory("shared", ledger.Inventory{Class: "VCPU", Total: 1 << 30, MinUnit: 1, MaxUnit: 1, StepSize: 1, AllocationRatio: 1})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 }
 
 // checkStorm loads the database and checks that every acknowledged write is there
@@ -171,9 +161,7 @@ func checkStorm(t *testing.T, name string, acked []string) {
 	l := open(t, name)
 	defer closeLedger(t, l)
 	s := l.Current()
-	if _, err := placementtest.DumpOf(s); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(placementtest.DumpOf(s)).Or(t)
 	for _, line := range acked {
 		consumer, _, whole := strings.Cut(line, " ")
 		if c, ok := s.Consumer(consumer); whole && (!ok || len(c.Allocations) != 1) {
@@ -197,9 +185,7 @@ func TestKill(t *testing.T) {
 	for round := range 5 {
 		s := startServer(t, fmt.Sprint("round", round), path)
 		s.await(t, 50+30*round)
-		if err := s.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.cmd.Process.Kill())
 		s.drain()
 		_ = s.cmd.Wait() // it was killed
 		acked = append(acked, s.acked...)
@@ -221,9 +207,7 @@ func TestTwoProcesses(t *testing.T) {
 		}
 		var acked []string
 		for _, s := range servers {
-			if err := s.stdin.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, s.stdin.Close())
 		}
 		for _, s := range servers {
 			s.drain()

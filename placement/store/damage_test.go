@@ -25,12 +25,10 @@ func filled(t *testing.T, path string) {
 	prepare(t, path)
 	l := open(t, path)
 	for n := range 40 {
-		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprint("consumer", n), Project: "p", User: "u",
 				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 	}
 	closeLedger(t, l)
 }
@@ -41,9 +39,7 @@ func copyFile(t *testing.T, to, from string) {
 	if err == nil {
 		err = os.WriteFile(to, data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 }
 
 // TestEveryPage damages one page after the other. Either the damage is seen when the state is
@@ -54,15 +50,9 @@ func TestEveryPage(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, whole)
 	l := open(t, whole)
-	want, err := placementtest.DumpOf(l.Current())
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 	closeLedger(t, l)
-	info, err := os.Stat(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(os.Stat(whole)).Or(t)
 	const page = 4096
 	noise := make([]byte, page)
 	for i := range noise {
@@ -77,9 +67,7 @@ func TestEveryPage(t *testing.T) {
 			_, err = f.WriteAt(noise, at)
 			err = errors.Join(err, f.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		s, err := store.Open(ctx, path, store.Options{})
 		var l *ledger.Ledger
 		if err == nil {
@@ -92,10 +80,7 @@ func TestEveryPage(t *testing.T) {
 			}
 			continue
 		}
-		got, err := placementtest.DumpOf(l.Current())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 		if len(got.Consumers) != len(want.Consumers) || got.Providers["shared"].Used["VCPU"] != 40 {
 			t.Errorf("page %d: the damage was not seen, and %d consumers hold %v", at/page+1, len(got.Consumers), got.Providers["shared"].Used)
 		}
@@ -115,27 +100,20 @@ func TestLost(t *testing.T) {
 	lock := path + "-lock"
 	older := path + ".old"
 	copyFile(t, older, path)
-	early, err := os.ReadFile(lock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	early := testproc.Try(os.ReadFile(lock)).Or(t)
 	l := open(t, path)
-	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_LATE"); return err }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_LATE"); return err })).Or(t)
 	closeLedger(t, l)
 	newer := path + ".new"
 	copyFile(t, newer, path)
 
 	copyFile(t, path, older)
-	_, err = store.Open(ctx, path, store.Options{})
+	_, err := store.Open(ctx, path, store.Options{})
 	if !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove placement.db-lock") {
 		t.Errorf("an older copy: got %v, want ErrLost", err)
 	}
 	for name, content := range map[string][]byte{"written by an earlier server": early, "empty": nil, "nonsense": []byte(strings.Repeat("x", 30)), "cut": early[:7]} {
-		if err := os.WriteFile(lock, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(lock, content, 0o600))
 		copyFile(t, path, newer)
 		l := open(t, path)
 		if _, found := l.Current().Trait("CUSTOM_LATE"); !found {
@@ -144,41 +122,27 @@ func TestLost(t *testing.T) {
 		closeLedger(t, l)
 	}
 	copyFile(t, path, older)
-	if err := os.Remove(lock); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(lock))
 	l = open(t, path)
 	if _, found := l.Current().Trait("CUSTOM_LATE"); found {
 		t.Error("the older copy is not older")
 	}
 	closeLedger(t, l)
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Truncate(path, 0))
 	// What a new lock found is known from then on, also when nothing was written since.
 	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
 		t.Errorf("a database cut to nothing after a restore: got %v, want ErrLost", err)
 	}
-	if err := os.Remove(lock); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(lock))
 	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), "run: rm -f "+sqldb.Marker(path)) {
 		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant", err)
 	}
-	if err := os.Remove(sqldb.Marker(path)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(sqldb.Marker(path)))
 	l = open(t, path)
-	if _, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err })).Or(t)
 	closeLedger(t, l)
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
-		t.Errorf("an emptied file: got %v, want ErrLost", err)
-	}
+	testproc.Check(t, os.Truncate(path, 0))
+	testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrLost, "an emptied file: got %v")
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Errorf("the refused file was written to: %v, %v", info, err)
 	}
@@ -190,31 +154,17 @@ func TestDamageFoundLater(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	f := testproc.Try(os.OpenFile(path, os.O_RDWR, 0)).Or(t)
+	defer func() { testproc.NoError(t, f.Close()) }()
 	l := open(t, path)
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(f.Stat()).Or(t)
 	// All pages but those that say what tables there are.
-	if _, err := io.Copy(io.NewOffsetWriter(f, 8*4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-8*4096)/2))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.Copy(io.NewOffsetWriter(f, 8*4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-8*4096)/2)))).Or(t)
 	before := l.Current()
-	_, err = l.Update(ctx, func(tx *ledger.Tx) error {
+	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "late", Project: "p", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 	})
-	if !errors.Is(err, sqldb.ErrCorrupt) {
-		t.Errorf("got %v, want ErrCorrupt", err)
-	}
+	testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
 	if l.Current() != before {
 		t.Error("a refused write was published")
 	}
@@ -230,24 +180,14 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(dir, "placement.db")
-	s, err := store.Open(ctx, path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := ledger.Open(ctx, s, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(store.Open(ctx, path, store.Options{})).Or(t)
+	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{})).Or(t)
 	add := func(name string) error {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait(name); return err })
 		return err
 	}
-	if err := errors.Join(add("CUSTOM_A"), s.Problem()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(dir, dir+"-away"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(add("CUSTOM_A"), s.Problem()))
+	testproc.Check(t, os.Rename(dir, dir+"-away"))
 	if err := add("CUSTOM_B"); !errors.Is(err, sqldb.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) || !errors.Is(s.Problem(), sqldb.ErrReplaced) {
 		t.Errorf("got %v, want ErrReplaced, which is an ErrUnavailable; the store says %v", err, s.Problem())
 	}
@@ -256,21 +196,12 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 	} else if _, found := now.Trait("CUSTOM_B"); found {
 		t.Error("a refused write is shown")
 	}
-	if err := os.Rename(dir+"-away", dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(add("CUSTOM_C"), s.Problem()); err != nil {
-		t.Errorf("with the files back: %v", err)
-	}
+	testproc.Check(t, os.Rename(dir+"-away", dir))
+	testproc.NoErrorf(t, errors.Join(add("CUSTOM_C"), s.Problem()), "with the files back")
 	closeLedger(t, l)
-	files, err := filepath.Glob(path + "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob(path + "*")).Or(t)
 	for _, file := range files {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Remove(file))
 	}
 	for range 2 {
 		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // FuzzLockFile opens a database whose lock file holds anything: that is either refused for what it
@@ -18,17 +19,10 @@ func FuzzLockFile(f *testing.F) {
 		f.Add([]byte(content))
 	}
 	whole := filepath.Join(f.TempDir(), "placement.db")
-	s, err := store.Open(ctx, whole, store.Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		f.Fatal(err)
-	}
+	s := testproc.Try(store.Open(ctx, whole, store.Options{})).Or(f)
+	testproc.Check(f, s.Close())
 	f.Fuzz(func(t *testing.T, content []byte) {
-		if err := os.WriteFile(whole+"-lock", content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(whole+"-lock", content, 0o600))
 		s, err := store.Open(ctx, whole, store.Options{})
 		if err != nil {
 			if len(content) < 20 || !strings.Contains(err.Error(), "acknowledged changes are missing") {
@@ -36,8 +30,6 @@ func FuzzLockFile(f *testing.F) {
 			}
 			return
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Close())
 	})
 }

@@ -5,7 +5,6 @@ package store_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -46,42 +45,18 @@ func TestLostCommit(t *testing.T) {
 					for range beside {
 						n++
 						consumer := fmt.Sprint("other", n)
-						if err := claim(other, consumer); err != nil {
-							t.Error(err)
-						}
+						testproc.NoError(t, claim(other, consumer))
 						acked = append(acked, consumer+" ")
 					}
 				})
 				own := fmt.Sprintf("own-%d-%d", fault, beside)
-				if err := claim(l, own); err != nil {
-					t.Errorf("fault %d, %d others: %v", fault, beside, err)
-				}
+				testproc.NoErrorf(t, claim(l, own), "fault %d, %d others", fault, beside)
 				acked = append(acked, own+" ")
 			}
 		}
 		proxy.Faults(nil)
 		closeLedger(t, l)
 		checkStorm(t, name, acked)
-	})
-}
-
-// TestStormOfLostCommits: two servers under load whose connections are cut around COMMIT all the
-// time acknowledge each write, and each is there once.
-func TestStormOfLostCommits(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
-		name := e.fresh(t)
-		prepare(t, name)
-		var ledgers []*ledger.Ledger
-		for server := range 2 {
-			proxy := dbservers.NewProxy(t, name)
-			ledgers = append(ledgers, openPatiently(t, proxy.DSN))
-			random := rand.New(rand.NewPCG(7, uint64(server))) //nolint:gosec // a test
-			proxy.Faults(func() dbservers.Fault {
-				return []dbservers.Fault{dbservers.None, dbservers.None, dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter}[random.IntN(6)]
-			})
-		}
-		checkStorm(t, name, claimAll(t, ledgers, 15, func(error) bool { return false }))
 	})
 }
 
@@ -95,16 +70,10 @@ func TestVersionThatWentBack(t *testing.T) {
 		l := open(t, name)
 		defer closeLedger(t, l)
 		execute(t, name, "UPDATE ledger_version SET version = version - 1")
-		if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("a read: %v, want ErrUnavailable", err)
-		}
-		if err := claim(l, "consumer"); !errors.Is(err, ledger.ErrUnavailable) {
-			t.Errorf("a write: %v, want ErrUnavailable", err)
-		}
+		testproc.Try(l.Snapshot(ctx)).ErrorIs(t, ledger.ErrUnavailable, "a read: %v")
+		testproc.ErrorIs(t, claim(l, "consumer"), ledger.ErrUnavailable, "a write: %v")
 		execute(t, name, "UPDATE ledger_version SET version = version + 1")
-		if err := claim(l, "consumer"); err != nil {
-			t.Errorf("after it is back: %v", err)
-		}
+		testproc.NoErrorf(t, claim(l, "consumer"), "after it is back")
 	})
 }
 
@@ -125,9 +94,7 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 		})
 		return err
 	}
-	if err := provider("node"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, provider("node"))
 	isDuplicate := func(err error) bool { return ledger.KindOf(err) == ledger.DuplicateName }
 	isRow := func(err error) bool { return errors.Is(err, ledger.ErrRow) }
 	for range 3 { // so that some of them share commits with the others
@@ -156,9 +123,7 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 		return err
 	}
 	for _, project := range []string{"Q", "e"} {
-		if err := owned(project); err != nil {
-			t.Errorf("project %s: %v", project, err)
-		}
+		testproc.NoErrorf(t, owned(project), "project %s", project)
 	}
 	if c, ok := l.Current().Consumer("of 51"); !ok || c.Project != "q" {
 		t.Errorf("the project of a consumer of Q is %+v", c)

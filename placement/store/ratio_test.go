@@ -22,13 +22,11 @@ func TestAllocationRatios(t *testing.T) {
 		for i, ratio := range []float64{16, 1.5, 0.1, 16.123456789, 1.0 / 3, 1234567.89, 0.0123456789, 3.40282e+38} {
 			list = append(list, ledger.Inventory{Class: classes[i], Total: 1000, MinUnit: 1, MaxUnit: 1000, StepSize: 1, AllocationRatio: ratio})
 		}
-		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 			p, _ := tx.Provider("shared")
 			_, err := tx.SetInventories("shared", p.Generation, list)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 		shown := l.Current()
 		closeLedger(t, l)
 		other := open(t, name)

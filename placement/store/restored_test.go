@@ -34,9 +34,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 			return err
 		}
 		file := filepath.Join(t.TempDir(), "backup")
-		if err := errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file), createClass(running, "CUSTOM_LOST")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file), createClass(running, "CUSTOM_LOST")))
 		had := running.Current().Version()
 		if _, err := sqldb.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
 			t.Errorf("restored to a database in use: %v", err)
@@ -45,9 +43,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 			t.Errorf("after a restore that was refused: %v", err)
 		}
 		emptied(t, name)
-		if _, err := sqldb.Restore(ctx, name, o, file); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(sqldb.Restore(ctx, name, o, file)).Or(t)
 		refused := func(when string) {
 			t.Helper()
 			for what, err := range map[string]error{"write": createClass(running, "CUSTOM_OTHER"), "read": func() error { _, err := running.Snapshot(ctx); return err }()} {
@@ -59,9 +55,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 		refused("restored")
 		started := open(t, name)
 		for started.Current().Version() < had {
-			if err := createClass(started, "CUSTOM_NEW"+string(rune('A'+started.Current().Version()%26))); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, createClass(started, "CUSTOM_NEW"+string(rune('A'+started.Current().Version()%26))))
 		}
 		refused("at the same version")
 		s := started.Current()
@@ -77,10 +71,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 // emptied drops all tables of a database, as an operator does who makes it again.
 func emptied(t *testing.T, name string) {
 	t.Helper()
-	u, err := url.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testproc.Try(url.Parse(name)).Or(t)
 	if database := strings.TrimPrefix(u.Path, "/"); u.Scheme == "mysql" {
 		dbservers.Execute(t, name, "DROP DATABASE "+database, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4")
 	} else {

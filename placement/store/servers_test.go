@@ -42,9 +42,7 @@ func TestRealServerWithOtherSettings(t *testing.T) {
 		return err
 	}
 	for _, name := range []string{"node", "NODE", "nöde", "no\\de", "no'de\"", "node🙂", "node🙃", " node", "日本"} {
-		if err := provider(name); err != nil {
-			t.Errorf("%q: %v", name, err)
-		}
+		testproc.NoErrorf(t, provider(name), "%q", name)
 	}
 	// The engine pads texts that it compares, as OpenStack Placement's tables have it.
 	if err := provider("node "); ledger.KindOf(err) != ledger.DuplicateName {

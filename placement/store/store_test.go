@@ -50,34 +50,22 @@ func openPatiently(t fatal, name string) *ledger.Ledger {
 
 func opened(t fatal, s *store.Store, err error) *ledger.Ledger {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	l, err := ledger.Open(ctx, s, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return l
 }
 
 func closeLedger(t fatal, l *ledger.Ledger) {
 	t.Helper()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, l.Close())
 }
 
 // same compares all that two snapshots show, numbers and times included.
 func same(t fatal, what string, a, b *ledger.Snapshot) {
 	t.Helper()
-	pa, err := placementtest.DumpOf(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pb, err := placementtest.DumpOf(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pa := testproc.Try(placementtest.DumpOf(a)).Or(t)
+	pb := testproc.Try(placementtest.DumpOf(b)).Or(t)
 	if diff := cmp.Diff(pa, pb, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("%s:\n%s", what, diff)
 	}
@@ -147,10 +135,7 @@ func roundTrip(rt *rapid.T, names []string) {
 	}
 	var shown []*ledger.Snapshot
 	for _, l := range servers {
-		s, err := l.Snapshot(ctx)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		s := testproc.Try(l.Snapshot(ctx)).Or(rt)
 		shown = append(shown, s)
 	}
 	for _, l := range servers {
@@ -161,10 +146,7 @@ func roundTrip(rt *rapid.T, names []string) {
 	for i, s := range shown {
 		same(rt, fmt.Sprintf("server %d -, loaded +", i), s, last.Current())
 	}
-	got, err := placementtest.DumpOf(last.Current())
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testproc.Try(placementtest.DumpOf(last.Current())).Or(rt)
 	if diff := cmp.Diff(model.Dump(), got, cmpopts.EquateEmpty()); diff != "" {
 		rt.Fatalf("model -, servers +:\n%s", diff)
 	}
@@ -181,9 +163,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		defer closeLedger(t, other)
 		update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
 			t.Helper()
-			if _, err := l.Update(ctx, f); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(l.Update(ctx, f)).Or(t)
 		}
 		makeBoth := func(tx *ledger.Tx) error {
 			_, _, err := tx.CreateTrait("CUSTOM_T")
@@ -191,19 +171,11 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 			return errors.Join(err, err2)
 		}
 		update(one, makeBoth)
-		if _, err := other.Snapshot(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(other.Snapshot(ctx)).Or(t)
 		update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
 		update(one, makeBoth)
-		first, err := one.Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := other.Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testproc.Try(one.Snapshot(ctx)).Or(t)
+		second := testproc.Try(other.Snapshot(ctx)).Or(t)
 		if _, found := second.Trait("CUSTOM_T"); !found {
 			t.Error("the trait is missing at the other server")
 		}
@@ -219,13 +191,8 @@ func TestFilesArePrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "placement.db")
 	defer closeLedger(t, open(t, path))
 	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Mode().Perm() != want {
-			t.Errorf("%s has mode %o, want %o", name, info.Mode().Perm(), want)
-		}
+		info := testproc.Try(os.Stat(name)).Or(t)
+		testproc.Equal(t, info.Mode().Perm(), want, "%s has mode %o", name)
 	}
 }
 
@@ -238,15 +205,10 @@ func TestOwner(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "placement.db")
 	const owner = 65534
-	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, owner, owner)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, owner, owner)))
 	l := open(t, path)
 	for _, suffix := range []string{"", "-wal", "-lock"} {
-		info, err := os.Stat(path + suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testproc.Try(os.Stat(path + suffix)).Or(t)
 		if is := info.Sys().(*syscall.Stat_t); is.Uid != owner || is.Gid != owner {
 			t.Errorf("%s belongs to %d:%d", info.Name(), is.Uid, is.Gid)
 		}
@@ -282,12 +244,8 @@ func TestBadFiles(t *testing.T) {
 	t.Run("not a database", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		text := []byte("# this is a letter, not a database\n")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrNotDatabase) {
-			t.Errorf("got %v, want ErrNotDatabase", err)
-		}
+		testproc.Check(t, os.WriteFile(path, text, 0o600))
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrNotDatabase, "got %v")
 		if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, text) {
 			t.Errorf("the file was changed: %q, %v", after, err)
 		}
@@ -295,37 +253,23 @@ func TestBadFiles(t *testing.T) {
 	t.Run("damaged", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		closeLedger(t, open(t, path))
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testproc.Try(os.OpenFile(path, os.O_RDWR, 0)).Or(t)
 		// All but the first page is noise.
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testproc.Try(f.Stat()).Or(t)
 		noise := make([]byte, info.Size()-4096)
 		for i := range noise {
 			noise[i] = byte(i*7 + 3)
 		}
-		if _, err := f.WriteAt(noise, 4096); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(f.WriteAt(noise, 4096)).Or(t)
+		testproc.Check(t, f.Close())
 		s, err := store.Open(ctx, path, store.Options{})
 		if err == nil {
 			_, err = ledger.Open(ctx, s, ledger.Options{})
 		}
-		if !errors.Is(err, sqldb.ErrCorrupt) {
-			t.Errorf("got %v, want ErrCorrupt", err)
-		}
+		testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
 	})
 	t.Run("directory in the way", func(t *testing.T) {
-		if _, err := store.Open(ctx, t.TempDir(), store.Options{}); !errors.Is(err, sqldb.ErrUnreachable) {
-			t.Errorf("got %v, want ErrUnreachable", err)
-		}
+		testproc.Try(store.Open(ctx, t.TempDir(), store.Options{})).ErrorIs(t, sqldb.ErrUnreachable, "got %v")
 	})
 	t.Run("no right to write", func(t *testing.T) {
 		if os.Geteuid() == 0 {
@@ -347,17 +291,12 @@ func TestBadFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		closeLedger(t, open(t, path))
 		execute(t, path, "INSERT INTO ledger_migrations (number) VALUES (999)")
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
-			t.Errorf("got %v, want ErrSchema", err)
-		}
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
 	})
 	t.Run("the database of another program", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "keystone.db")
 		execute(t, path, "CREATE TABLE alembic_version (version_num VARCHAR(32))", "CREATE TABLE user (id INTEGER)")
-		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := testproc.Try(os.ReadFile(path)).Or(t)
 		for range 2 { // The first try left nothing that makes the second succeed.
 			_, err := store.ReadSchema(ctx, path)
 			_, opening := store.Open(ctx, path, store.Options{})
@@ -379,9 +318,7 @@ func TestBadFiles(t *testing.T) {
 		if schema, err := store.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
 			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
 		}
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrSchema) {
-			t.Errorf("got %v, want ErrSchema", err)
-		}
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
 	})
 }
 
@@ -390,14 +327,8 @@ func TestBadFiles(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
-	s, err := store.Open(ctx, path, store.Options{MaxPages: 80})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := ledger.Open(ctx, s, ledger.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(store.Open(ctx, path, store.Options{MaxPages: 80})).Or(t)
+	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{})).Or(t)
 	var full error
 	for i := range 100 {
 		before := l.Current()
@@ -442,12 +373,10 @@ func TestForeignWriter(t *testing.T) {
 		name := e.fresh(t)
 		l := open(t, name)
 		defer closeLedger(t, l)
-		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
+		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 			_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 		execute(t, name, "UPDATE resource_providers SET generation = 7")
 		runs := 0
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
@@ -471,15 +400,10 @@ func TestFollowFromLongAgo(t *testing.T) {
 		defer closeLedger(t, active)
 		defer closeLedger(t, idle)
 		for _, op := range placementtest.SetupOps() {
-			if _, err := active.Update(ctx, op.Run); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(active.Update(ctx, op.Run)).Or(t)
 		}
 		execute(t, name, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
-		s, err := idle.Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testproc.Try(idle.Snapshot(ctx)).Or(t)
 		same(t, "the active server -, the idle one +", active.Current(), s)
 	})
 }

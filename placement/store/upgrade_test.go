@@ -31,15 +31,9 @@ func (f *follows) Followed(by ledger.Follow) {
 // watched opens a ledger whose refreshes are counted.
 func watched(t *testing.T, name string) (*ledger.Ledger, *follows) {
 	t.Helper()
-	s, err := store.Open(ctx, name, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(store.Open(ctx, name, store.Options{})).Or(t)
 	seen := new(follows)
-	l, err := ledger.Open(ctx, s, ledger.Options{Observer: seen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{Observer: seen})).Or(t)
 	return l, seen
 }
 
@@ -66,22 +60,16 @@ func TestChangesOfUnknownKind(t *testing.T) {
 		name := e.fresh(t)
 		l, seen := watched(t, name)
 		defer closeLedger(t, l)
-		if _, err := l.Update(ctx, provider("a")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(l.Update(ctx, provider("a"))).Or(t)
 		execute(t, name, commits("99", "UPDATE resource_providers SET name = 'renamed by a newer program'")...)
 		s, err := l.Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if p, ok := s.Provider("a"); !ok || p.Name != "renamed by a newer program" || seen.whole != 1 {
 			t.Errorf("%+v after %+v", p, *seen)
 		}
 		other := open(t, name)
 		defer closeLedger(t, other)
-		if _, err := other.Update(ctx, provider("b")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(other.Update(ctx, provider("b"))).Or(t)
 		if s, err = l.Snapshot(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -102,9 +90,7 @@ func TestUpgradedWhileStopped(t *testing.T) {
 		defer closeLedger(t, l)
 		idle := open(t, name)
 		defer closeLedger(t, idle)
-		if _, err := l.Update(ctx, provider("a")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(l.Update(ctx, provider("a"))).Or(t)
 		execute(t, name, "INSERT INTO ledger_migrations (number, done, needs, token, beat) VALUES (3, 0, 3, 'newer', 0)")
 		execute(t, name, commits("10")...)
 		for what, do := range map[string]func() error{
@@ -132,29 +118,20 @@ func TestPruning(t *testing.T) {
 		idle, seen := watched(t, name)
 		defer closeLedger(t, idle)
 		for _, op := range placementtest.SetupOps() {
-			if _, err := active.Update(ctx, op.Run); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(active.Update(ctx, op.Run)).Or(t)
 		}
 		// As after the commits of many days; the next but one removes rows.
 		execute(t, name, "UPDATE ledger_version SET version = version + 10000 - MOD(version, 256) + 256 - MOD(10000, 256) - 2")
 		for _, uuid := range []string{"a", "b", "c"} {
-			if _, err := active.Update(ctx, provider(uuid)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(active.Update(ctx, provider(uuid))).Or(t)
 		}
 		db := dbservers.Open(t, name)
 		var rows, oldest, version int64
-		if err := db.QueryRowContext(ctx, "SELECT COUNT(*), MIN(c.version), MAX(v.version) FROM ledger_changes c, ledger_version v").Scan(&rows, &oldest, &version); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, db.QueryRowContext(ctx, "SELECT COUNT(*), MIN(c.version), MAX(v.version) FROM ledger_changes c, ledger_version v").Scan(&rows, &oldest, &version))
 		if oldest < version-kept-pruneEvery || rows != 6 {
 			t.Errorf("%d rows, from version %d on, at version %d", rows, oldest, version)
 		}
-		s, err := idle.Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testproc.Try(idle.Snapshot(ctx)).Or(t)
 		same(t, "the active server -, the idle one +", active.Current(), s)
 		if seen.whole != 1 {
 			t.Errorf("it followed by %+v", *seen)

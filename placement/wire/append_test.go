@@ -37,9 +37,7 @@ func TestResponsesDecodeIntoTheirTypes(t *testing.T) {
 		{Rel: "traits", Href: "/resource_providers/" + uuidA + "/traits"},
 		{Rel: "allocations", Href: "/resource_providers/" + uuidA + "/allocations"},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("provider (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "provider")
 	item := wire.ErrorItem{Status: 409, Title: "Conflict", Detail: "no\nway", Code: wire.CodeConcurrentUpdate, RequestID: "req-1", MaxVersion: "1.39", MinVersion: "1.0"}
 	if diff := cmp.Diff(wire.ErrorBody{Errors: []wire.ErrorItem{item}}, decode[wire.ErrorBody](t, item.AppendJSON(nil))); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
@@ -59,9 +57,7 @@ func TestLinksOfAProviderByMicroversion(t *testing.T) {
 		if len(p.Links) != links {
 			t.Errorf("%s: %d links, want %d", v, len(p.Links), links)
 		}
-		if nested := p.Root != ""; nested != v.Has(wire.NestedProviders) {
-			t.Errorf("%s: the root is shown: %v", v, nested)
-		}
+		testproc.Equal(t, p.Root != "", v.Has(wire.NestedProviders), "%s: the root is shown: %v", v)
 	}
 }
 
@@ -86,8 +82,6 @@ func TestAppendingAllocatesNothing(t *testing.T) {
 		"inventory": func() { wire.AppendInventory(buffer, inventory) },
 		"traits":    func() { wire.AppendProviderTraits(buffer, []string{"A", "B"}, 1) },
 	} {
-		if n := testing.AllocsPerRun(100, write); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		testproc.Equal(t, testing.AllocsPerRun(100, write), 0, "%s: %v allocations", name)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // BenchmarkDecodeReshape reads a reshape of 100 providers and 1,000 consumers with allocations of 9
@@ -27,17 +28,12 @@ func BenchmarkDecodeReshape(b *testing.B) {
 		generation := int64(1)
 		shape.Allocations[uuid(2, i)] = wire.ConsumerAllocations{Allocations: held, ProjectID: uuid(3, i%10), UserID: uuid(4, i%10), ConsumerGeneration: &generation, ConsumerType: "INSTANCE"}
 	}
-	body, err := json.Marshal(shape)
-	if err != nil {
-		b.Fatal(err)
-	}
+	body := testproc.Try(json.Marshal(shape)).Or(b)
 	b.Run("strict", func(b *testing.B) {
 		b.SetBytes(int64(len(body)))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := wire.DecodeReshape(body, wire.MaxVersion); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(wire.DecodeReshape(body, wire.MaxVersion)).Or(b)
 		}
 	})
 	b.Run("encoding-json", func(b *testing.B) {
@@ -45,9 +41,7 @@ func BenchmarkDecodeReshape(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var s wire.Reshape
-			if err := json.Unmarshal(body, &s); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, json.Unmarshal(body, &s))
 		}
 	})
 }

@@ -165,10 +165,7 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 		{"allocations", map[string]wire.ConsumerAllocations{uuidA: allocations, uuidB: {Allocations: wire.ProviderResources{}, ProjectID: "p", UserID: "u", ConsumerType: "MIGRATION"}}},
 		{"reshape", wire.Reshape{Inventories: map[string]wire.Inventories{uuidA: inventories}, Allocations: map[string]wire.ConsumerAllocations{uuidB: allocations}}},
 	} {
-		body, err := json.Marshal(c.request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := testproc.Try(json.Marshal(c.request)).Or(t)
 		got, err := decoders[c.decoder](string(body), wire.MaxVersion)
 		if err != nil {
 			t.Errorf("%s: %s: %v", c.decoder, body, err)
@@ -192,13 +189,9 @@ func TestParentThatIsNotSet(t *testing.T) {
 func TestLastOfEqualKeysCounts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	got, err := wire.DecodeInventories([]byte(`{"inventories":{"VCPU":{"total":1}},"inventories":{"DISK_GB":{"total":1,"total":2}},"resource_provider_generation":1}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	want := wire.Inventories{Generation: 1, Inventories: map[string]wire.Inventory{"DISK_GB": wire.DefaultInventory(2)}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func FuzzDecoders(f *testing.F) {

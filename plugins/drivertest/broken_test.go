@@ -43,10 +43,7 @@ const script = "#!/bin/sh\nunset COMPUTE_DRIVER_COOKIE\nexec "
 func writeScript(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-raw")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testproc.Try(os.Executable()).Or(t)
 	writeExecutable(t, name, script+"'"+self+"'\n")
 	return name
 }
@@ -57,9 +54,7 @@ func writeExecutable(t *testing.T, name, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(name, []byte(text), 0o755))
 }
 
 func (b brokenPlugin) options(path, name string) Options {
@@ -89,10 +84,7 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, name)
 			opts.Select = regexp.MustCompile("^(" + regexp.QuoteMeta(b.check) + "|" + regexp.QuoteMeta(b.also) + ")$")
-			report, err := Execute(t.Context(), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
 				switch {
 				case r.ID != b.check:
@@ -124,10 +116,7 @@ func TestRawPluginWithoutDefectPasses(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, "")
 			opts.Limits = patient
-			report, err := Execute(t.Context(), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
 				if r.Outcome == Failed {
 					t.Errorf("%s\n%s", r.ID, r.Explain())

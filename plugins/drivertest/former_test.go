@@ -15,6 +15,7 @@ import (
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // formerRelease is the fake driver as another program, which stands for its last release.
@@ -29,10 +30,7 @@ func formerRelease(t *testing.T) string {
 func outcomes(t *testing.T, opts Options, run string) map[string]Result {
 	t.Helper()
 	opts.Select = regexp.MustCompile(run)
-	report, err := Execute(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 	out := map[string]Result{}
 	for _, r := range report.Results {
 		out[r.ID] = r
@@ -189,10 +187,7 @@ func TestCorrectDriverWithAnotherPast(t *testing.T) {
 	const name = "never had processors on the root"
 	opts := alone[name].options(writeScript(t), name)
 	opts.Limits = patient
-	report, err := Execute(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 	for _, r := range report.Results {
 		if r.Outcome == Failed {
 			t.Errorf("%s\n%s", r.ID, r.Explain())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestRenamesHold: a rename is valid if it is true of some of the guests that have the class, and
@@ -39,13 +40,9 @@ func TestRenamesHold(t *testing.T) {
 		{"to itself", []string{"VCPU"}, of(vcpu, vcpu), of(vcpu, vcpu), plugins.ClassRenames{"VCPU": "VCPU"}, "renamed to itself"},
 	} {
 		tree := &providertree.Tree{}
-		if err := tree.AddRoot(root, "cn1"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, tree.AddRoot(root, "cn1"))
 		for _, class := range c.classes {
-			if _, err := tree.SetInventory(root, class, providertree.Inventory{Total: 8}); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(tree.SetInventory(root, class, providertree.Inventory{Total: 8})).Or(t)
 		}
 		got := strings.Join(renamesHold(nil, &reshaped{given: c.given, allocations: c.after, renames: c.renames, after: tree}), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

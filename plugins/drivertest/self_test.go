@@ -119,10 +119,7 @@ func testVariants(t *testing.T, of map[string]variant, each func(Result)) {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each, Limits: patient}
-			report, err := Execute(t.Context(), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
 				if r.Outcome == Failed {
 					t.Errorf("%s\n%s", r.ID, r.Explain())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestFilledConsumersFitAnyhow: whichever provider of those with room a driver takes, and in
@@ -94,9 +95,6 @@ func reshapeOf(t *rapid.T) (*baseline, *reshaped) {
 	if e.err != nil {
 		t.Fatal(e.err)
 	}
-	before, err := base.flat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(base.flat()).Or(t)
 	return base, &reshaped{before: before, after: base.own.Clone()}
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDaemonIsAStray: one that has left everything that it could be known by is found, since this
@@ -15,10 +17,7 @@ func TestDaemonIsAStray(t *testing.T) {
 	const name = "starts a daemon with an environment of its own"
 	opts := alone[name].options(writeScript(t), name)
 	opts.Select = regexp.MustCompile("^shutdown/strays$")
-	report, err := Execute(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := testproc.Try(Execute(t.Context(), opts)).Or(t)
 	for _, after := range []string{"(sleep 30) still runs after Shutdown", "(sleep 30) still runs after the process was killed"} {
 		if r := report.Results[0]; r.Outcome != Failed || !strings.Contains(r.Came, after) {
 			t.Errorf("%q is not in:\n%s", after, r.Explain())

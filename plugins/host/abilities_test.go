@@ -24,9 +24,7 @@ func (r *rig) startWithAbilities(wrong map[string]string) *Plugin {
 
 func (r *rig) wrong(p *Plugin, ability, how string) {
 	r.t.Helper()
-	if err := p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{ability: how})); err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{ability: how})))
 }
 
 func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
@@ -45,12 +43,8 @@ func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 			t.Errorf("%s: accepted", how)
 		}
 	}
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.LayoutVersion(context.Background()); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("of a plugin that is down: %v", err)
-	}
+	testproc.Check(t, p.Stop(context.Background()))
+	testproc.Try(p.LayoutVersion(context.Background())).ErrorIs(t, ErrUnavailable, "of a plugin that is down: %v")
 }
 
 func TestSteps(t *testing.T) {
@@ -62,9 +56,7 @@ func TestSteps(t *testing.T) {
 	for from := range 3 {
 		given, was := tree.Clone(), at.Clone()
 		next, after, err := p.ReshapeStep(ctx, tree, "cn1", from, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if !tree.Equal(given) || !cmp.Equal(was, at) {
 			t.Error("what was passed in was edited")
 		}
@@ -72,9 +64,7 @@ func TestSteps(t *testing.T) {
 		if from == 2 {
 			renames = map[string]string{"CUSTOM_A": "A"}
 		}
-		if diff := cmp.Diff(renames, p.ClassRenames()); diff != "" {
-			t.Errorf("step %d: %s", from, diff)
-		}
+		testproc.Samef(t, cmp.Diff(renames, p.ClassRenames()), "step %d", from)
 		tree, at = next, after
 	}
 	if !tree.HasTraits(rootUUID, "CUSTOM_STEP_0", "CUSTOM_STEP_1", "CUSTOM_STEP_2") || at[consumer].Resources[rootUUID]["VCPU"] != 4 {
@@ -98,9 +88,7 @@ func TestStepsThatGoWrong(t *testing.T) {
 	step := func(how string) error {
 		t.Helper()
 		spec.Config = json.RawMessage(`{"step":"` + how + `"}`)
-		if err := p.Reconfigure(context.Background(), spec); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, p.Reconfigure(context.Background(), spec))
 		tree, after, err := p.ReshapeStep(context.Background(), oneNode(t), "cn1", 1, nil)
 		if tree != nil || after != nil {
 			t.Errorf("%s: a tree came with the error %v", how, err)
@@ -114,18 +102,12 @@ func TestStepsThatGoWrong(t *testing.T) {
 	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing from the tree") {
 		t.Errorf("without the root: %v", err)
 	}
-	if err := step("panic"); err == nil || !strings.Contains(err.Error(), "panicked in ReshapeStep") {
-		t.Errorf("panic: %v", err)
-	}
-	if err := step("crash"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("crash: %v", err)
-	}
+	testproc.ErrorHas(t, step("panic"), "panicked in ReshapeStep", "panic: %v")
+	testproc.ErrorIs(t, step("crash"), ErrUnavailable, "crash: %v")
 	_, n := r.await(0, "the end", is(Backoff))
 	r.await(n, "the restart", is(Healthy))
 	spec.Timeouts.Update = 200 * time.Millisecond // none of the others is to meet it
-	if err := step("hang"); !errors.Is(err, ErrNoAnswer) {
-		t.Errorf("hang: %v", err)
-	}
+	testproc.ErrorIs(t, step("hang"), ErrNoAnswer, "hang: %v")
 }
 
 func TestProductNamesComeWithEachAnswer(t *testing.T) {
@@ -141,15 +123,11 @@ func TestProductNamesComeWithEachAnswer(t *testing.T) {
 		if _, err := r.update(p, nil); err != nil {
 			t.Errorf("%s: %v", how, err)
 		}
-		if diff := cmp.Diff(want, p.ProductNames("cn1")); diff != "" {
-			t.Errorf("%s: %s", how, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, p.ProductNames("cn1")), "%s", how)
 	}
 	update("", map[string]string{"cn1": "Acme 9000"})
 	p.ProductNames("cn1")["cn1"] = "the caller's own copy"
-	if got := p.ProductNames("cn1")["cn1"]; got != "Acme 9000" {
-		t.Errorf("got %q", got)
-	}
+	testproc.Equal(t, p.ProductNames("cn1")["cn1"], "Acme 9000", "got %q")
 	if got := p.ProductNames("cn2"); got != nil {
 		t.Errorf("of another node: %v", got)
 	}
@@ -171,12 +149,8 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	}
 	update := func(want map[string]bool) {
 		t.Helper()
-		if _, err := r.update(p, nil); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, p.Capabilities("cn1")); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Try(r.update(p, nil)).Or(t)
+		testproc.Same(t, cmp.Diff(want, p.Capabilities("cn1")))
 	}
 	first := map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
 	update(first)
@@ -189,15 +163,11 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 		if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", how, err)
 		}
-		if diff := cmp.Diff(first, p.Capabilities("cn1")); diff != "" {
-			t.Errorf("%s: the last report is not kept: %s", how, diff)
-		}
+		testproc.Samef(t, cmp.Diff(first, p.Capabilities("cn1")), "%s: the last report is not kept", how)
 	}
 	r.wrong(p, "capabilities", "none")
 	update(map[string]bool{})
-	if _, err := p.AvailableNodes(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(p.AvailableNodes(context.Background())).Or(t)
 	if got := p.Capabilities("cn1"); got == nil {
 		t.Error("what is known of a node that is there is kept")
 	}
@@ -258,9 +228,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 	_, guests := p.Guests(ctx, oneNode(t), "cn1")
 	_, deleted := p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
 	for call, err := range map[string]error{"version": version, "step": step, "guests": guests, "deleted": deleted} {
-		if !errors.Is(err, plugins.ErrUnsupported) {
-			t.Errorf("%s: %v", call, err)
-		}
+		testproc.ErrorIs(t, err, plugins.ErrUnsupported, "%s: %v", call)
 	}
 	if _, err := r.update(p, nil); err != nil || p.Capabilities("cn1") != nil {
 		t.Errorf("capabilities: %v, %v", p.Capabilities("cn1"), err)
@@ -268,9 +236,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 	if got := p.ProductNames("cn1"); got != nil {
 		t.Errorf("product names: %v", got)
 	}
-	if err := p.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Stop(ctx))
 	_, version = p.LayoutVersion(ctx)
 	_, _, step = p.ReshapeStep(ctx, oneNode(t), "cn1", 0, nil)
 	_, guests = p.Guests(ctx, oneNode(t), "cn1")
@@ -291,14 +257,9 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},"VGPU":{"total":4},"FPGA":{"total":2}}}]`
 	spec := Spec{Name: "fake", Config: json.RawMessage(`{"shape_version":1,` + machine + `}`)}
 	p := r.mustStart(spec)
-	tree, err := r.update(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testproc.Try(r.update(p, nil)).Or(t)
 	spec.Config = json.RawMessage(`{"shape_version":4,` + machine + `}`)
-	if err := p.Reconfigure(ctx, spec); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(ctx, spec))
 	to, err := p.LayoutVersion(ctx)
 	if to != 4 || err != nil {
 		t.Fatalf("shape %d, %v", to, err)
@@ -312,16 +273,12 @@ func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, p.ClassRenames()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, p.ClassRenames()))
 	last, _, err := p.UpdateProviderTree(ctx, tree, "cn1", at)
 	if err != nil || !last.Equal(tree) {
 		t.Errorf("there is something left to do after the last step: %v", err)
 	}
-	if diff := cmp.Diff(providertree.Resources{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()))
 	gpu, _ := tree.ProviderByName("cn1_gpu_0")
 	if cell, _ := tree.Provider(gpu.ParentUUID); cell.Name != "cn1_numa_0" {
 		t.Errorf("cn1_gpu_0 is below %q", cell.Name)
@@ -342,8 +299,6 @@ func TestAbilitiesAreThoseOfInstances(t *testing.T) {
 	} {
 		p := newPlugin(Spec{Name: "x"}, pluginDeps{})
 		p.status.Capabilities = strings.Split(announced, ",")
-		if diff := cmp.Diff(want, p.Abilities()); diff != "" {
-			t.Errorf("announced %q (-want +got):\n%s", announced, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, p.Abilities()), "announced %q", announced)
 	}
 }

@@ -18,19 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // onTransition may be nil.
 func benchHost(b *testing.B, onTransition func(Status)) *Host {
 	b.Helper()
-	dir, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		b.Fatal(err)
-	}
+	dir := testproc.Try(os.MkdirTemp("/tmp", "rt")).Or(b)
 	h, err := New(Options{Dir: binDir, RuntimeDir: dir, Logger: zerolog.Nop(), OnTransition: onTransition})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	b.Cleanup(func() {
 		_ = h.Close()
 		_ = os.RemoveAll(dir)
@@ -55,30 +51,21 @@ func wideNode(b testing.TB, n int) json.RawMessage {
 		left -= size
 	}
 	raw, err := json.Marshal(map[string]any{"nodes": []provider{{"name": "cn1", "uuid": rootUUID, "children": groups}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	return raw
 }
 
 func startBench(b *testing.B, h *Host, spec Spec) *Plugin {
 	b.Helper()
-	p, err := h.Plugin(spec)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := p.Start(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	p := testproc.Try(h.Plugin(spec)).Or(b)
+	testproc.Check(b, p.Start(context.Background()))
 	return p
 }
 
 func update(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations) {
 	b.Helper()
 	after, moved, err := p.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	return after, moved
 }
 
@@ -113,9 +100,7 @@ func BenchmarkStartToFirstTree(b *testing.B) {
 		own += cpuTime(b, os.Getpid()) - used
 		its += cpuTime(b, p.Status().PID)
 		b.StopTimer()
-		if err := h.Remove(context.Background(), p); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, h.Remove(context.Background(), p))
 		b.StartTimer()
 	}
 	for name, d := range map[string]time.Duration{
@@ -129,9 +114,7 @@ func BenchmarkStartToFirstTree(b *testing.B) {
 // Go's.
 func BenchmarkExec(b *testing.B) {
 	for b.Loop() {
-		if err := exec.Command(fakePath, "--info").Run(); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, exec.Command(fakePath, "--info").Run())
 	}
 }
 
@@ -150,9 +133,7 @@ func BenchmarkUpdateProviderTree(b *testing.B) {
 		idle := startBench(b, h, chaosSpec("", nil))
 		b.Run(fmt.Sprint("fake/", n), func(b *testing.B) { roundTrip(b, fake, tree, nil) })
 		b.Run(fmt.Sprint("idle/", n), func(b *testing.B) { roundTrip(b, idle, tree, nil) })
-		if err := h.Close(); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, h.Close())
 	}
 }
 
@@ -165,10 +146,7 @@ func BenchmarkReshape(b *testing.B) {
 	allocations := providertree.Allocations{}
 	uuids := tree.UUIDs()
 	for i := range 10_000 {
-		uuid, err := providertree.ChildUUID(rootUUID, fmt.Sprint("guest", i))
-		if err != nil {
-			b.Fatal(err)
-		}
+		uuid := testproc.Try(providertree.ChildUUID(rootUUID, fmt.Sprint("guest", i))).Or(b)
 		generation := int64(1)
 		allocations[uuid] = providertree.ConsumerAllocations{
 			Resources:  providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}, uuids[2+i%98]: {"VGPU": 1}},
@@ -236,9 +214,7 @@ func BenchmarkMemory(b *testing.B) {
 				b.ReportMetric(rss/plugins, "plugin-RSS-MiB")
 				b.ReportMetric(pss/plugins, "plugin-PSS-MiB")
 				goruntime.KeepAlive(trees)
-				if err := h.Close(); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Check(b, h.Close())
 			}
 		})
 	}
@@ -268,16 +244,11 @@ func heapMiB() float64 {
 // divided by their number.
 func memoryMiB(b *testing.B, pid int, field string) float64 {
 	b.Helper()
-	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	rollup := testproc.Try(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))).Or(b)
 	for line := range strings.Lines(string(rollup)) {
 		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			var kib float64
-			if _, err := fmt.Sscan(rest, &kib); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(fmt.Sscan(rest, &kib)).Or(b)
 			return kib / 1024
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // partEcho is a plugin made with go-plugin as it is, which answers with the message that it got:
@@ -62,14 +63,8 @@ func startEcho(b *testing.B) (*goplugin.Client, driverv1.DriverClient) {
 		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{protocol.PluginName: &echo{}}, Cmd: cmd, AutoMTLS: true,
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, Logger: hclog.NewNullLogger(),
 	})
-	dialled, err := client.Client()
-	if err != nil {
-		b.Fatal(err)
-	}
-	raw, err := dialled.Dispense(protocol.PluginName)
-	if err != nil {
-		b.Fatal(err)
-	}
+	dialled := testproc.Try(client.Client()).Or(b)
+	raw := testproc.Try(dialled.Dispense(protocol.PluginName)).Or(b)
 	conn, ok := raw.(*grpc.ClientConn)
 	if !ok {
 		b.Fatal(errors.New("no connection"))
@@ -82,9 +77,7 @@ func BenchmarkGoPlugin(b *testing.B) {
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			client, driver := startEcho(b)
-			if _, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(b))}); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(b))})).Or(b)
 			b.StopTimer()
 			client.Kill()
 			b.StartTimer()

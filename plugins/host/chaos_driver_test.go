@@ -23,13 +23,10 @@ func orders(t *testing.T, start string, faults map[string]string) Spec {
 	if faults == nil {
 		faults = map[string]string{}
 	}
-	raw, err := json.Marshal(map[string]any{
+	raw := testproc.Try(json.Marshal(map[string]any{
 		"nodes":     []any{map[string]any{"name": "cn1", "inventories": map[string]any{"VCPU": map[string]int{"total": 8}}}},
 		"instances": struct{}{}, "faults": faults,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	spec := Spec{
 		Name: "chaos", Path: fakePath, Config: raw,
 		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond,
@@ -128,9 +125,7 @@ func TestHostSurvivesDriverFaultsInOtherCalls(t *testing.T) {
 					_, _ = p.AvailableNodes(context.Background())
 				}
 				if call == "shutdown" {
-					if err := p.Stop(context.Background()); err != nil {
-						t.Error(err)
-					}
+					testproc.NoError(t, p.Stop(context.Background()))
 					return
 				}
 				r.eventually("an update", func() error {

@@ -43,9 +43,7 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 	if err == nil {
 		_, err = tree.SetInventory(rootUUID, "VCPU", providertree.Inventory{Total: 8})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
 }
 
@@ -93,9 +91,7 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 					want = nil
 				}
 				for _, kind := range want {
-					if !errors.Is(err, kind) {
-						t.Errorf("want %v, got %v", kind, err)
-					}
+					testproc.ErrorIs(t, err, kind, "want %v, got %v", kind)
 				}
 				if want == nil && err != nil {
 					t.Error(err)
@@ -103,9 +99,7 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 				if len(want) == 1 && !errors.Is(want[0], ErrOutcomeUnknown) && errors.Is(err, ErrOutcomeUnknown) {
 					t.Errorf("nothing was begun, and yet: %v", err)
 				}
-				if err := madeAndRemoved(t, other); err != nil {
-					t.Errorf("another driver: %v", err)
-				}
+				testproc.NoErrorf(t, madeAndRemoved(t, other), "another driver")
 				r.eventually("an instance of the driver that behaves now", func() error {
 					if err := p.Reconfigure(context.Background(), instanceOrders(t, dir, nil, hasty)); err != nil {
 						return err

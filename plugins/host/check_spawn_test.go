@@ -19,9 +19,7 @@ func TestCheckSpawn(t *testing.T) {
 	ask := func(uuid, image string) error {
 		return k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: uuid, Image: image}, oneNode(t))
 	}
-	if err := ask(oneInstance, "debian"); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, ask(oneInstance, "debian"))
 	var fault *plugins.InstanceFault
 	if err := ask(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance || fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("an image that is missing: %v", err)
@@ -29,9 +27,7 @@ func TestCheckSpawn(t *testing.T) {
 	if err := ask(oneInstance, "error"); err == nil || errors.As(err, &fault) {
 		t.Errorf("a driver that cannot tell: %v", err)
 	}
-	if err := ask("x", "debian"); !errors.Is(err, ErrBadRequest) {
-		t.Errorf("no uuid: %v", err)
-	}
+	testproc.ErrorIs(t, ask("x", "debian"), ErrBadRequest, "no uuid: %v")
 	if err := k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil); !errors.Is(err, ErrBadRequest) {
 		t.Errorf("no tree: %v", err)
 	}

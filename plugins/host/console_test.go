@@ -27,21 +27,15 @@ func TestConsoleLog(t *testing.T) {
 	if log, err := k.ConsoleLog(ctx, "cn1", oneInstance, 2); err != nil || string(log) != " \xff" {
 		t.Errorf("a driver that returns more than was asked for: %q, %v", log, err)
 	}
-	if _, err := k.ConsoleLog(ctx, "cn1", rootUUID, 1); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("no such instance: %v", err)
-	}
+	testproc.Try(k.ConsoleLog(ctx, "cn1", rootUUID, 1)).ErrorIs(t, plugins.ErrInstanceNotFound, "no such instance: %v")
 	var fault *plugins.InstanceFault
 	if _, err := k.ConsoleLog(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd", 1); !errors.As(err, &fault) || fault.UUID == "" {
 		t.Errorf("no log: %v", err)
 	}
 	for _, most := range []int{0, -1, plugins.MaxConsoleLog + 1} {
-		if _, err := k.ConsoleLog(ctx, "cn1", oneInstance, most); !errors.Is(err, ErrBadRequest) {
-			t.Errorf("%d bytes: %v", most, err)
-		}
+		testproc.Try(k.ConsoleLog(ctx, "cn1", oneInstance, most)).ErrorIs(t, ErrBadRequest, "%d bytes: %v", most)
 	}
-	if _, err := k.ConsoleLog(ctx, "cn1", "x", 1); !errors.Is(err, ErrBadRequest) {
-		t.Errorf("no uuid: %v", err)
-	}
+	testproc.Try(k.ConsoleLog(ctx, "cn1", "x", 1)).ErrorIs(t, ErrBadRequest, "no uuid: %v")
 	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) || !slices.Contains(got, plugins.AbilityConsole) {
 		t.Errorf("abilities: %v", got)
 	}
@@ -58,10 +52,7 @@ func TestConsole(t *testing.T) {
 	k, ctx := keep(t, nil), t.Context()
 	open := func() io.ReadWriteCloser {
 		t.Helper()
-		c, err := k.OpenConsole(ctx, "cn1", strings.ToUpper(oneInstance))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testproc.Try(k.OpenConsole(ctx, "cn1", strings.ToUpper(oneInstance))).Or(t)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -89,25 +80,17 @@ func TestConsole(t *testing.T) {
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Error(err)
 		}
-		if _, err := io.ReadAll(c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		testproc.Try(io.ReadAll(c)).ErrorHas(t, want, "%s: %v", text)
 	}
 	c = open()
 	go func() { _ = c.Close() }()
-	if _, err := io.ReadAll(c); !errors.Is(err, context.Canceled) {
-		t.Errorf("a console that is closed: %v", err)
-	}
-	if _, err := k.OpenConsole(ctx, "cn1", rootUUID); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("no such instance: %v", err)
-	}
+	testproc.Try(io.ReadAll(c)).ErrorIs(t, context.Canceled, "a console that is closed: %v")
+	testproc.Try(k.OpenConsole(ctx, "cn1", rootUUID)).ErrorIs(t, plugins.ErrInstanceNotFound, "no such instance: %v")
 	var fault *plugins.InstanceFault
 	if _, err := k.OpenConsole(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd"); !errors.As(err, &fault) || fault.UUID == "" || fault.Reason != "another user has it" {
 		t.Errorf("a console in use: %v", err)
 	}
-	if _, err := k.OpenConsole(ctx, "cn1", "x"); !errors.Is(err, ErrBadRequest) {
-		t.Errorf("no uuid: %v", err)
-	}
+	testproc.Try(k.OpenConsole(ctx, "cn1", "x")).ErrorIs(t, ErrBadRequest, "no uuid: %v")
 	p := newRig(t).mustStart(chaosSpec("", nil))
 	if _, err := p.OpenConsole(ctx, "cn1", oneInstance); !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("a plugin without instances: %v", err)

@@ -23,9 +23,7 @@ func TestCloseIsAbruptOnPurpose(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", nil))
 	pid := p.Status().PID
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Close())
 	waitGone(t, pid)
 	for _, rec := range r.log.records(t) {
 		if level := rec["level"]; level == "warn" || level == "error" {
@@ -39,29 +37,13 @@ func TestCloseIsAbruptOnPurpose(t *testing.T) {
 func TestClosedHostStartsNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r, ctx := newRig(t), context.Background()
-	p, err := r.Plugin(chaosSpec("", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed, err := r.Plugin(Spec{Name: "fake"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Remove(ctx, removed); err != nil {
-		t.Fatal(err)
-	}
-	if err := removed.Start(ctx); !errors.Is(err, errRemoved) {
-		t.Errorf("a plugin that was removed: %v", err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(ctx); !errors.Is(err, errHostClosed) {
-		t.Errorf("Start: %v", err)
-	}
-	if err := p.Run(ctx); !errors.Is(err, errHostClosed) {
-		t.Errorf("Run: %v", err)
-	}
+	p := testproc.Try(r.Plugin(chaosSpec("", nil))).Or(t)
+	removed := testproc.Try(r.Plugin(Spec{Name: "fake"})).Or(t)
+	testproc.Check(t, r.Remove(ctx, removed))
+	testproc.ErrorIs(t, removed.Start(ctx), errRemoved, "a plugin that was removed: %v")
+	testproc.Check(t, r.Close())
+	testproc.ErrorIs(t, p.Start(ctx), errHostClosed, "Start: %v")
+	testproc.ErrorIs(t, p.Run(ctx), errHostClosed, "Run: %v")
 	if _, err := r.Open(ctx, chaosSpec("", nil)); err == nil {
 		t.Error("a session was opened")
 	}
@@ -74,13 +56,8 @@ func TestClosedHostStartsNothing(t *testing.T) {
 func TestSessionEndsWithTheHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
-	s, err := r.Open(context.Background(), chaosSpec("", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	s := testproc.Try(r.Open(context.Background(), chaosSpec("", nil))).Or(t)
+	testproc.NoError(t, r.Close())
 	select {
 	case <-s.Done():
 	default:
@@ -102,9 +79,7 @@ func TestProcessThatLeftItsGroupIsKilled(t *testing.T) {
 	if group, err := syscall.Getpgid(pid); err != nil || group == pid {
 		t.Fatalf("it did not leave: group %d, %v", group, err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(pid, syscall.SIGSTOP))
 	ended := make(chan struct{})
 	go func() {
 		p.abandon()
@@ -143,10 +118,7 @@ func TestStateOfAPluginThatEnds(t *testing.T) {
 				history = append(history, "2s disabled")
 			}
 			play(t, Spec{}, history, func(s *stage) {
-				held, err := s.acquire()
-				if err != nil {
-					t.Fatal(err)
-				}
+				held := testproc.Try(s.acquire()).Or(t)
 				ended := make(chan struct{})
 				go func() {
 					end(s)
@@ -196,10 +168,7 @@ func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
 // moment of the change.
 func TestSilenceOfAFormerProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	spec, err := Spec{Name: "x", Restart: Restart{Misses: 1}}.complete("/nowhere")
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := testproc.Try(Spec{Name: "x", Restart: Restart{Misses: 1}}.complete("/nowhere")).Or(t)
 	for range 200 {
 		s := &supervisor{Plugin: newPlugin(spec, pluginDeps{})}
 		former := s.activate(&puppet{done: make(chan struct{})})

@@ -84,9 +84,7 @@ func TestOldPanicsAreForgotten(t *testing.T) {
 // asked crashes.
 func (s *stage) replaced(call string) error {
 	s.set(func() { s.file = fileID{ino: 2} })
-	if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
-		s.t.Error(err)
-	}
+	testproc.NoError(s.t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 	s.process(0).end("crashed")
 	return &CallError{Driver: "puppet", Call: call, Err: fmt.Errorf("%w: the connection broke", ErrUnavailable)}
 }

@@ -83,9 +83,7 @@ func TestCheckCapabilities(t *testing.T) {
 		if (c.problem == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%s: want %q, got %v", c.name, c.problem, err)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "%s", c.name)
 	}
 }
 
@@ -108,9 +106,7 @@ func TestCheckProductNames(t *testing.T) {
 		{"long", map[string]string{"cn1": long}, announced, map[string]string{"cn1": long}},
 		{"too long", map[string]string{"cn1": long + "y"}, announced, map[string]string{"cn1": long + "..."}},
 	} {
-		if diff := cmp.Diff(c.want, checkProductNames(oneNode(t), c.names, c.capabilities)); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, checkProductNames(oneNode(t), c.names, c.capabilities)), "%s", c.name)
 	}
 }
 
@@ -133,10 +129,7 @@ func BenchmarkCheckGuests(b *testing.B) {
 	tree := oneNode(b)
 	guests := make([]*driverv1.Guest, 10_000)
 	for i := range guests {
-		id, err := providertree.ChildUUID(rootUUID, fmt.Sprint(i))
-		if err != nil {
-			b.Fatal(err)
-		}
+		id := testproc.Try(providertree.ChildUUID(rootUUID, fmt.Sprint(i))).Or(b)
 		guests[i] = &driverv1.Guest{Uuid: id, Resources: &driverv1.GuestResources{Resources: protocol.FromResources(
 			providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}})}}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var symbol = regexp.MustCompile(`^[A-Z0-9_]{1,255}$`)
@@ -105,10 +106,7 @@ func naiveInventory(class string, v *driverv1.Inventory) string {
 // Placement.
 func FuzzReply(f *testing.F) {
 	seed := func(reply *driverv1.UpdateProviderTreeResponse) {
-		raw, err := proto.Marshal(reply)
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := testproc.Try(proto.Marshal(reply)).Or(f)
 		f.Add(raw, reply.GetAllocations() != nil)
 	}
 	all := func(edit func(root *driverv1.ResourceProvider), more ...*driverv1.ResourceProvider) *driverv1.UpdateProviderTreeResponse {

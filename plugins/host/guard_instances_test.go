@@ -76,19 +76,14 @@ func TestEventsThatSayTooLittleStandForAll(t *testing.T) {
 		node, uuid := changedInstance(e)
 		got = append(got, [2]string{node, uuid})
 	}
-	if diff := cmp.Diff([][2]string{{"cn1", rootUUID}, {"cn1", ""}, {"cn1", ""}, {}, {}, {}}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([][2]string{{"cn1", rootUUID}, {"cn1", ""}, {"cn1", ""}, {}, {}, {}}, got))
 }
 
 // BenchmarkCheckInstances is the border for a host with very many instances.
 func BenchmarkCheckInstances(b *testing.B) {
 	msgs := make([]*driverv1.Instance, 10_000)
 	for i := range msgs {
-		id, err := providertree.ChildUUID(rootUUID, fmt.Sprint(i))
-		if err != nil {
-			b.Fatal(err)
-		}
+		id := testproc.Try(providertree.ChildUUID(rootUUID, fmt.Sprint(i))).Or(b)
 		msgs[i] = &driverv1.Instance{Uuid: id, Name: "web", PowerState: 1, HypervisorName: "instance-0000002a"}
 	}
 	b.ReportAllocs()

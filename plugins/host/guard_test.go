@@ -27,9 +27,7 @@ func nodeAndPool(t testing.TB) *providertree.Tree {
 		tree.AddChild(rootUUID, childUUID(1), "cn1_1"), tree.AddRoot(poolUUID, "pool"), tree.AddChild(poolUUID, childUUID(9), "pool_part"),
 		tree.SetGeneration(childUUID(1), 3), tree.SetGeneration(poolUUID, 4), tree.SetGeneration(childUUID(9), 5),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	return tree
 }
@@ -63,9 +61,7 @@ func judge(t *testing.T, err error, want string, is error) {
 	if err != nil {
 		got = err.Error()
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if is != nil && !errors.Is(err, is) {
 		t.Errorf("%v is not %v", err, is)
 	}

@@ -75,9 +75,7 @@ func (k *keeping) spawning(ctx context.Context, uuid string) chan outcome {
 }
 
 func (k *keeping) release() {
-	if err := os.WriteFile(filepath.Join(k.scratch, goFile), nil, 0o600); err != nil {
-		k.t.Fatal(err)
-	}
+	testproc.Check(k.t, os.WriteFile(filepath.Join(k.scratch, goFile), nil, 0o600))
 }
 
 // replace has another process take over, and returns the process id of the old one.
@@ -85,9 +83,7 @@ func (k *keeping) replace() int {
 	k.t.Helper()
 	old := k.Status().PID
 	k.spec.Args = append(k.spec.Args, "again")
-	if err := k.Reconfigure(context.Background(), k.spec); err != nil {
-		k.t.Fatal(err)
-	}
+	testproc.Check(k.t, k.Reconfigure(context.Background(), k.spec))
 	if k.Status().PID == old {
 		k.t.Fatal("the process was not replaced")
 	}
@@ -140,10 +136,7 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 		if !errors.As(err, &fault) || fault.UUID != want.UUID {
 			rt.Fatal(err)
 		}
-		text, err := base64.StdEncoding.DecodeString(fault.Reason)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		text := testproc.Try(base64.StdEncoding.DecodeString(fault.Reason)).Or(rt)
 		if err := json.Unmarshal(text, &got); err != nil {
 			rt.Fatalf("%v: %s", err, text)
 		}
@@ -172,9 +165,7 @@ func TestInstancesAnswer(t *testing.T) {
 	if is, err := k.SetPower(ctx, "cn1", oneInstance, plugins.PowerShutdown, true); err != nil || is != (plugins.Instance{UUID: oneInstance, Name: "hard true", Power: plugins.PowerShutdown}) {
 		t.Errorf("power: %+v, %v", is, err)
 	}
-	if err := k.Destroy(ctx, "cn1", oneInstance); err != nil {
-		t.Errorf("destroy: %v", err)
-	}
+	testproc.NoErrorf(t, k.Destroy(ctx, "cn1", oneInstance), "destroy")
 }
 
 // TestInstanceErrorsAreTyped: the caller can tell what was refused, and when the outcome is not
@@ -303,15 +294,11 @@ func TestCrashInASpawn(t *testing.T) {
 	if _, err := k.spawn(ctx, oneInstance, ""); err != nil {
 		t.Errorf("the same one again: %v", err)
 	}
-	if err := k.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, k.Stop(ctx))
 	if _, err := k.spawn(ctx, oneInstance, ""); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("of a plugin that is down: %v", err)
 	}
-	if _, err := k.Instances(ctx, "cn1"); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("list of a plugin that is down: %v", err)
-	}
+	testproc.Try(k.Instances(ctx, "cn1")).ErrorIs(t, ErrUnavailable, "list of a plugin that is down: %v")
 }
 
 // TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process,
@@ -336,9 +323,7 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 		}
 	}
 	k.spec.Timeouts.Instance = 200 * time.Millisecond // of what is answered nothing is to meet it
-	if err := k.Reconfigure(context.Background(), k.spec); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, k.Reconfigure(context.Background(), k.spec))
 	spawn := func() {
 		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("got %v", err)
@@ -385,9 +370,7 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	if a, b := <-one, <-other; a.err != nil || b.err != nil {
 		t.Error(a.err, b.err)
 	}
-	if n := k.managing.locks.Len(); n != 0 {
-		t.Errorf("%d turns are still remembered", n)
-	}
+	testproc.Equal(t, k.managing.locks.Len(), 0, "%d turns are still remembered")
 }
 
 // TestReplacedProcessFinishesItsSpawn: another call about the same instance waits for it, and goes
@@ -449,9 +432,7 @@ func TestStopWaitsForASpawn(t *testing.T) {
 	if got := <-call; got.err != nil {
 		t.Errorf("the call under way: %v", got.err)
 	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-stopped)
 }
 
 // TestStopWaitIsBounded: Stop does not wait longer than its timeout for a Spawn, neither of the
@@ -465,9 +446,7 @@ func TestStopWaitIsBounded(t *testing.T) {
 	k.replace()
 	other := k.spawning(ctx, otherInstance)
 	k.awaitLog("spawning " + otherInstance)
-	if err := k.Stop(ctx); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, k.Stop(ctx))
 	for _, call := range []chan outcome{one, other} {
 		if got := <-call; !errors.Is(got.err, ErrUnavailable) || !errors.Is(got.err, ErrOutcomeUnknown) {
 			t.Errorf("got %v", got.err)
@@ -479,27 +458,17 @@ func TestInstanceEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	k.awaitEvent("", "") // the start
-	if _, err := k.spawn(ctx, oneInstance, ""); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(k.spawn(ctx, oneInstance, "")).Or(t)
 	k.awaitEvent("cn1", oneInstance)
-	if err := k.Reconfigure(ctx, k.spec); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, k.Reconfigure(ctx, k.spec))
 	k.awaitEvent("", "")
-	if err := k.Destroy(ctx, brokenNode, oneInstance); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, k.Destroy(ctx, brokenNode, oneInstance))
 	k.awaitLog("the connection to the daemon broke")
 	k.awaitEvent("", "") // what happened meanwhile was not told
-	if err := k.Destroy(ctx, "cn1", otherInstance); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, k.Destroy(ctx, "cn1", otherInstance))
 	k.awaitEvent("cn1", otherInstance)
 	_, n := k.await(0, "the start", is(Healthy))
-	if err := syscall.Kill(k.Status().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(k.Status().PID, syscall.SIGKILL))
 	k.await(n, "the restart", is(Healthy))
 	k.awaitEvent("", "")
 }
@@ -522,17 +491,11 @@ func TestWithoutInstances(t *testing.T) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	if err := p.Reconfigure(ctx, spec); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(ctx, spec))
+	testproc.Check(t, p.Stop(ctx))
 	mu.Lock()
 	defer mu.Unlock()
-	if told != 0 {
-		t.Errorf("told %d times", told)
-	}
+	testproc.Equal(t, told, 0, "told %d times")
 }
 
 // lateKeeper answers no Spawn within its limit but those of one instance.
@@ -592,9 +555,7 @@ func TestSilenceAboutInstances(t *testing.T) {
 		}
 		spawn(otherInstance) // 1 h: two
 		spawn(otherInstance) // 1 h 10 min: three
-		if s.process(0).how() != "killed" {
-			t.Errorf("the process was %q", s.process(0).how())
-		}
+		testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
 		s.wait(time.Minute)
 	})
 }

@@ -59,9 +59,7 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 	go func() { defer close(ended); _ = server.Serve(listener) }()
 	conn, failed := grpc.NewClient("passthrough:///hostile", append(limits(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
-	if failed != nil {
-		t.Fatal(failed)
-	}
+	testproc.Check(t, failed)
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
 	p := &process{name: "x", log: zerolog.Nop(), info: &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityGuests}},
 		plugin: driverv1.NewPluginClient(conn), driver: driverv1.NewDriverClient(conn)}
@@ -99,10 +97,7 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 func TestMessagesOfTheLargestSize(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reply := func(size int) []byte {
-		raw, err := proto.Marshal(&driverv1.AvailableNodesResponse{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testproc.Try(proto.Marshal(&driverv1.AvailableNodesResponse{})).Or(t)
 		padding := make([]byte, size-len(raw)-6) // of a field that this version does not know: a tag, and a length of 4 bytes
 		return append(raw, protowire.AppendBytes(protowire.AppendTag(nil, 2000, protowire.BytesType), padding)...)
 	}
@@ -122,9 +117,7 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		tree := oneNode(t)
 		set := func(n int) int {
 			unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", n)}
-			if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}})).Or(t)
 			return proto.Size(&driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: "cn1"})
 		}
 		n := size - 1000
@@ -157,9 +150,7 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 	const sanitized = `\u001b]0;owned\u0007 line; {"level":"info"}; \u202egnp.exe\u0000`
 	st, err := status.New(codes.Aborted, evil).WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
 		{ConsumerUuid: evil, ProviderUuid: evil, ResourceClass: evil, Problem: evil}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
 	judge(t, err, "driver x: UpdateProviderTree: "+sanitized, nil)
 	var failed *plugins.ReshapeFailed
@@ -167,9 +158,7 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	want := &plugins.ReshapeFailed{Reason: sanitized, Violations: []plugins.Violation{{Consumer: sanitized, Provider: sanitized, Class: sanitized, Problem: sanitized}}}
-	if diff := cmp.Diff(want, failed); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, failed))
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented, codes.Canceled, 4711} {
 		_, err := hostile(t, protocol.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
 		if err == nil || printable(err.Error(), 1000) != err.Error() {
@@ -199,19 +188,14 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 
 func TestHostileHealthAndIdentityAreSanitized(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	raw, err := proto.Marshal(&driverv1.HealthResponse{
+	raw := testproc.Try(proto.Marshal(&driverv1.HealthResponse{
 		Problem:  "\x1b[2Jgone\nwrong" + strings.Repeat("x", 10_000),
 		Warnings: []*driverv1.Warning{{Name: "fan", Text: "\x1b[2Jloud\nlevel=error"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	p := hostile(t, protocol.MaxMessage, raw, nil)
 	p.info = &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityWarnings}}
 	warnings, err := p.Health(context.Background())
-	if diff := cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\u001b[2Jloud; level=error`}}, warnings); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\u001b[2Jloud; level=error`}}, warnings))
 	if want := `\u001b[2Jgone; wrongxx`; err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 2003 {
 		t.Errorf("%.100v", err)
 	}

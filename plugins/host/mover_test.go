@@ -45,9 +45,7 @@ func TestDepartAndLeave(t *testing.T) {
 	if err != nil || offer != "from cn1" {
 		t.Errorf("Depart: %q, %v", offer, err)
 	}
-	if err := k.Leave(ctx, "cn1", oneInstance); err != nil {
-		t.Errorf("Leave: %v", err)
-	}
+	testproc.NoErrorf(t, k.Leave(ctx, "cn1", oneInstance), "Leave")
 	_, err = k.Depart(ctx, "not-found", oneInstance)
 	if !errors.Is(err, plugins.ErrInstanceNotFound) || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("Depart of what is not there: %v", err)
@@ -78,17 +76,13 @@ func TestFilesOfInstancesAreRead(t *testing.T) {
 	if text, err := read("sparse", 15); err != nil || text != "a20 r30 s40 e50 " {
 		t.Errorf("got %q, %v", text, err)
 	}
-	if _, err := read("backwards", 0); err == nil || !strings.Contains(err.Error(), "was sent already") {
-		t.Errorf("parts in the wrong order: %v", err)
-	}
+	testproc.Try(read("backwards", 0)).ErrorHas(t, "was sent already", "parts in the wrong order: %v")
 	var fault *plugins.InstanceFault
 	if _, err := read("../passwd", 0); !errors.As(err, &fault) || fault.UUID != oneInstance {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	for _, bad := range []string{"", strings.Repeat("n", plugins.MaxFileName+1), "\xff"} {
-		if _, err := read(bad, 0); !errors.Is(err, ErrBadRequest) {
-			t.Errorf("the name %.10q: %v", bad, err)
-		}
+		testproc.Try(read(bad, 0)).ErrorIs(t, ErrBadRequest, "the name %.10q: %v", bad)
 	}
 	own := errors.New("the reader's own")
 	if err := k.ReadFile(ctx, "cn1", oneInstance, "sparse", 0, func(int64, []byte) error { return own }); !errors.Is(err, own) {
@@ -115,9 +109,7 @@ func TestInstancesArrive(t *testing.T) {
 	if err != nil || strings.TrimSpace(is.Name) != want.Name {
 		t.Errorf("got %v, %v", is, err)
 	}
-	if diff := cmp.Diff([]string{"disk@0", "disk@30"}, source.read); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"disk@0", "disk@30"}, source.read))
 	is, err = arrive("again", &files{text: map[string]string{"disk": strings.Repeat("x", 32)}, left: 2})
 	if gone := "reading the file disk from the source: the source went away"; err != nil || strings.TrimSpace(is.Name) != "x0 x1 "+gone+" "+gone {
 		t.Errorf("a source that goes away: %v, %v", is, err)
@@ -131,9 +123,7 @@ func TestInstancesArrive(t *testing.T) {
 		t.Errorf("an evacuation: %v, %v", is, err)
 	}
 	for _, bad := range []plugins.Arrival{{Node: "cn2"}, {Evacuation: true}, {Node: "cn2", Evacuation: true, Offer: strings.Repeat("o", plugins.MaxOffer+1)}} {
-		if _, err := k.Arrive(ctx, "cn1", spec, tree, bad); !errors.Is(err, ErrBadRequest) {
-			t.Errorf("%.60v: %v", bad, err)
-		}
+		testproc.Try(k.Arrive(ctx, "cn1", spec, tree, bad)).ErrorIs(t, ErrBadRequest, "%.60v: %v", bad)
 	}
 }
 

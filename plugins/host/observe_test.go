@@ -47,9 +47,7 @@ func TestCallsAreObserved(t *testing.T) {
 		},
 	)}
 	p := r.mustStart(Spec{Name: "fake", Path: fakePath, Config: []byte(`{"nodes":[{"name":"cn1"}]}`)})
-	if _, err := p.AvailableNodes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(p.AvailableNodes(t.Context())).Or(t)
 	mu.Lock()
 	defer mu.Unlock()
 	const call = "fake Driver/AvailableNodes"

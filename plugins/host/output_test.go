@@ -47,9 +47,7 @@ func TestLogLines(t *testing.T) {
 				t.Errorf("record %.300v", recs[0])
 			}
 			for k, v := range c.fields {
-				if recs[0][k] != v {
-					t.Errorf("%s is %v, want %v", k, recs[0][k], v)
-				}
+				testproc.Equal(t, recs[0][k], v, "%s is %v", k)
 			}
 		})
 	}
@@ -63,9 +61,7 @@ func TestTraceOfAPanicIsAnError(t *testing.T) {
 	for _, rec := range buf.records(t) {
 		levels = append(levels, rec["level"])
 	}
-	if got := fmt.Sprint(levels); got != "[warn error error]" {
-		t.Errorf("levels %s", got)
-	}
+	testproc.Equal(t, fmt.Sprint(levels), "[warn error error]", "levels %s")
 }
 
 func TestFloodIsCountedNotKept(t *testing.T) {
@@ -85,9 +81,7 @@ func TestFloodIsCountedNotKept(t *testing.T) {
 	if logged+dropped != lines || dropped == 0 {
 		t.Errorf("%d logged and %d dropped of %d", logged, dropped, lines)
 	}
-	if n := len(o.tail()); n != tailLines {
-		t.Errorf("%d lines kept", n)
-	}
+	testproc.Equal(t, len(o.tail()), tailLines, "%d lines kept")
 }
 
 // TestFloodOfLongLines: the lines are few enough, but there is much in each.

@@ -27,17 +27,9 @@ func TestFakeDriverReportsItsTree(t *testing.T) {
 		"inventories":{"VCPU":{"total":8,"allocation_ratio":4}},
 		"children":[{"name":"numa_0","traits":["HW_NUMA_ROOT"],"inventories":{"VGPU":{"total":2}}}]}]}`)})
 
-	nodes, err := p.AvailableNodes(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]plugins.Node{{Name: "cn1", UUID: rootUUID}}, nodes); diff != "" {
-		t.Error(diff)
-	}
-	tree, err := r.update(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := testproc.Try(p.AvailableNodes(context.Background())).Or(t)
+	testproc.Same(t, cmp.Diff([]plugins.Node{{Name: "cn1", UUID: rootUUID}}, nodes))
+	tree := testproc.Try(r.update(p, nil)).Or(t)
 	if inv, _ := tree.Inventory(rootUUID, "VCPU"); inv.Total != 8 || inv.AllocationRatio != 4 {
 		t.Errorf("inventory of VCPU: %+v", inv)
 	}
@@ -55,9 +47,7 @@ func TestFakeDriverReportsItsTree(t *testing.T) {
 	for _, s := range r.seen() {
 		states = append(states, s.State)
 	}
-	if diff := cmp.Diff([]State{Verified, Starting, Configured, Healthy}, states); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]State{Verified, Starting, Configured, Healthy}, states))
 }
 
 func TestTypedAnswersArrive(t *testing.T) {
@@ -79,13 +69,9 @@ func TestTypedAnswersArrive(t *testing.T) {
 	want := &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity", Violations: []plugins.Violation{
 		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Hint: "hold less"},
 	}}
-	if diff := cmp.Diff(want, failed); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, failed))
 
-	if err := p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"update": "not-ready"})); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"update": "not-ready"})))
 	_, err = p.AvailableNodes(context.Background())
 	var notReady *plugins.NotReady
 	if !errors.Is(err, plugins.ErrNotReady) || !errors.As(err, &notReady) || notReady.Reason != "it sleeps" {
@@ -120,9 +106,7 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 	if said := Backoff.meaningOf(err); !strings.Contains(said, "rejects its configuration") || strings.Contains(said, "restarted") {
 		t.Errorf("message: %s", said)
 	}
-	if said := Backoff.meaningOf(errors.New("it crashed")); !strings.Contains(said, "restarted") {
-		t.Errorf("of a crash: %s", said)
-	}
+	testproc.Contains(t, Backoff.meaningOf(errors.New("it crashed")), "restarted", "of a crash: %s")
 }
 
 func TestPanicFailsTheCallOnly(t *testing.T) {
@@ -131,9 +115,7 @@ func TestPanicFailsTheCallOnly(t *testing.T) {
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "panic"}))
 	pid := p.Status().PID
 	for range 2 {
-		if _, err := r.update(p, nil); err == nil || !strings.Contains(err.Error(), "panicked") {
-			t.Errorf("want the panic as an error, got %v", err)
-		}
+		testproc.Try(r.update(p, nil)).ErrorHas(t, "panicked", "want the panic as an error, got %v")
 	}
 	if s := p.Status(); s.PID != pid || s.State != Healthy {
 		t.Errorf("status: %+v", s)
@@ -146,13 +128,9 @@ func TestKilledProcessComesBack(t *testing.T) {
 	p := r.mustStart(chaosSpec("", nil))
 	first := p.Status()
 	_, n := r.await(0, "the first start", is(Healthy))
-	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(first.PID, syscall.SIGKILL))
 	down, n := r.await(n, "the end to be noticed", is(Backoff))
-	if !strings.Contains(down.LastError, "killed") {
-		t.Errorf("reason: %q", down.LastError)
-	}
+	testproc.Contains(t, down.LastError, "killed", "reason: %q")
 	up, _ := r.await(n, "the restart", is(Healthy))
 	if up.PID == first.PID || up.Restarts != 1 {
 		t.Errorf("status: %+v", up)
@@ -166,9 +144,7 @@ func TestCrashDuringACall(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "crash"}))
-	if _, err := r.update(p, nil); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("want ErrUnavailable, got %v", err)
-	}
+	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "want ErrUnavailable, got %v")
 	down, _ := r.await(0, "the end", is(Backoff))
 	if !strings.Contains(down.LastError, "exit status 7") || !strings.Contains(down.LastError, "panic: not a real one") {
 		t.Errorf("reason: %q", down.LastError)
@@ -191,9 +167,7 @@ func TestStoppedProcessIsKilledAndRestarted(t *testing.T) {
 	})
 	_, n = r.await(n, "the first miss", is(Degraded))
 	down, n := r.await(n, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "consecutive health checks failed") {
-		t.Errorf("reason: %q", down.LastError)
-	}
+	testproc.Contains(t, down.LastError, "consecutive health checks failed", "reason: %q")
 	r.await(n, "the restart", is(Healthy))
 }
 
@@ -209,9 +183,7 @@ func TestHangingCallsEndAtTheirDeadlineAndThenTheProcess(t *testing.T) {
 		}
 	}
 	down, _ := r.await(0, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "consecutive calls got no response") {
-		t.Errorf("reason: %q", down.LastError)
-	}
+	testproc.Contains(t, down.LastError, "consecutive calls got no response", "reason: %q")
 }
 
 func TestCallerWhoGivesUpEarlyDoesNotCountAgainstThePlugin(t *testing.T) {
@@ -240,9 +212,7 @@ func TestCalmProblemDegradesWithoutARestart(t *testing.T) {
 	if _, err := r.update(p, nil); err != nil {
 		t.Errorf("a degraded plugin serves calls: %v", err)
 	}
-	if err := p.Reconfigure(context.Background(), chaosSpec("", nil)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", nil)))
 	if s, _ = r.await(n, "the recovery", is(Healthy)); s.PID != pid {
 		t.Errorf("status: %+v", s)
 	}
@@ -257,13 +227,9 @@ func TestRemovedSocketIsNoticed(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("sockets: %v, %v", sockets, err)
 	}
-	if err := os.Remove(sockets[0]); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(sockets[0]))
 	down, n := r.await(n, "the restart", is(Backoff))
-	if !strings.Contains(down.LastError, "was removed") {
-		t.Errorf("reason: %q", down.LastError)
-	}
+	testproc.Contains(t, down.LastError, "was removed", "reason: %q")
 	r.await(n, "the recovery", is(Healthy))
 }
 
@@ -274,13 +240,9 @@ func TestLargeTreesPassBothWays(t *testing.T) {
 	p := r.mustStart(chaosSpec("", nil))
 	tree := oneNode(t)
 	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", 10<<20)}
-	if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}})).Or(t)
 	after, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if root, _ := after.Provider(rootUUID); len(root.Resources["CUSTOM_X"][0].Metadata) != 10<<20 {
 		t.Error("something was lost on the way")
 	}
@@ -292,19 +254,12 @@ func TestTenThousandConsumersPass(t *testing.T) {
 	p := r.mustStart(chaosSpec("", nil))
 	given := providertree.Allocations{}
 	for i := range 10_000 {
-		consumer, err := providertree.ChildUUID(rootUUID, "consumer"+strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		consumer := testproc.Try(providertree.ChildUUID(rootUUID, "consumer"+strconv.Itoa(i))).Or(t)
 		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
 	}
 	_, back, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", given)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(given, back); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Check(t, err)
+	testproc.Same(t, cmp.Diff(given, back))
 }
 
 // TestRenamesComeWithTheReshape: the plugin has those of the last reshape, and a pass without a
@@ -317,12 +272,8 @@ func TestRenamesComeWithTheReshape(t *testing.T) {
 		given providertree.Allocations
 		want  map[string]string
 	}{{nil, nil}, {providertree.Allocations{}, map[string]string{"CUSTOM_A": "A"}}, {nil, map[string]string{"CUSTOM_A": "A"}}} {
-		if _, err := r.update(p, c.given); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c.want, p.ClassRenames()); diff != "" {
-			t.Errorf("given %v: %s", c.given, diff)
-		}
+		testproc.Try(r.update(p, c.given)).Or(t)
+		testproc.Samef(t, cmp.Diff(c.want, p.ClassRenames()), "given %v", c.given)
 	}
 }
 
@@ -366,21 +317,13 @@ func TestStopDrainsAndTidiesUp(t *testing.T) {
 	r.awaitLog("slow call begins")
 	stopped := make(chan error, 1)
 	go func() { stopped <- p.Stop(context.Background()) }()
-	if err := os.WriteFile(scratch, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-result; err != nil {
-		t.Errorf("the call under way was cut: %v", err)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	testproc.Check(t, os.WriteFile(scratch, nil, 0o600))
+	testproc.NoErrorf(t, <-result, "the call under way was cut")
+	testproc.NoError(t, <-stopped)
 	if got, _ := os.ReadFile(scratch); string(got) != "tidied up" {
 		t.Errorf("the driver's Shutdown did not run: %q", got)
 	}
-	if _, err := r.update(p, nil); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("after the stop: %v", err)
-	}
+	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "after the stop: %v")
 }
 
 func TestStopOfAStoppedProcessEnds(t *testing.T) {
@@ -389,13 +332,9 @@ func TestStopOfAStoppedProcessEnds(t *testing.T) {
 	spec := chaosSpec("", nil)
 	spec.Restart.HealthInterval = time.Hour
 	p := r.mustStart(spec)
-	if err := syscall.Kill(p.Status().PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(p.Status().PID, syscall.SIGSTOP))
 	waitStopped(t, p.Status().PID)
-	if err := p.Stop(impatient(t)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("want the deadline, got %v", err)
-	}
+	testproc.ErrorIs(t, p.Stop(impatient(t)), context.DeadlineExceeded, "want the deadline, got %v")
 }
 
 func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
@@ -403,9 +342,7 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	r := newRig(t)
 	path := filepath.Join(binDir, ExecutablePrefix+"upgraded")
 	t.Cleanup(func() { _ = os.Remove(path) })
-	if err := copyFile(chaosPath, path); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, copyFile(chaosPath, path))
 	scratch := filepath.Join(t.TempDir(), "go")
 	spec := chaosSpec("", map[string]string{"update": "slow"})
 	spec.Path, spec.Env[scratchKey] = path, scratch
@@ -423,25 +360,17 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	// answer. The limit is also that of the process that takes over.
 	same := spec
 	same.Timeouts.Handshake, same.Timeouts.Configure = patience/2, 5*time.Second
-	if err := p.Reconfigure(context.Background(), same); err != nil {
-		t.Errorf("configuring a busy driver: %v", err)
-	}
+	testproc.NoErrorf(t, p.Reconfigure(context.Background(), same), "configuring a busy driver")
 	second := p.Status()
 	if second.PID == old.PID || second.State != Healthy {
 		t.Fatalf("no process took over from the busy one: %+v", second)
 	}
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := copyFile(chaosPath, path); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(path))
+	testproc.Check(t, copyFile(chaosPath, path))
 	next := spec
 	next.Config = nil
-	if err := p.Reconfigure(context.Background(), next); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(context.Background(), next))
 	now := p.Status()
 	if now.PID == second.PID || now.State != Healthy || now.Restarts != 0 || now.Replacements != 2 {
 		t.Fatalf("status: %+v", now)
@@ -449,12 +378,8 @@ func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	if _, err := r.update(p, nil); err != nil {
 		t.Errorf("call of the new process: %v", err)
 	}
-	if err := os.WriteFile(scratch, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-slow; err != nil {
-		t.Errorf("the old process' call was cut: %v", err)
-	}
+	testproc.Check(t, os.WriteFile(scratch, nil, 0o600))
+	testproc.NoErrorf(t, <-slow, "the old process' call was cut")
 	waitGone(t, old.PID)
 }
 
@@ -469,18 +394,14 @@ func TestWatchTellsOfChanges(t *testing.T) {
 		t.Helper()
 		select {
 		case got := <-told:
-			if got != want {
-				t.Errorf("told %q, want %q", got, want)
-			}
+			testproc.Equal(t, got, want, "told %q")
 		case <-time.After(patience):
 			t.Fatalf("never told %q", want)
 		}
 	}
 	expect("")    // the process is new
 	expect("cn1") // the driver says so
-	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 	expect("")
 	expect("cn1")
 }
@@ -499,18 +420,11 @@ func TestTenThousandProvidersPass(t *testing.T) {
 	p := r.mustStart(chaosSpec("", nil))
 	tree := oneNode(t)
 	for i := 1; i < 10_000; i++ {
-		id, err := providertree.ChildUUID(rootUUID, strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tree.AddChild(rootUUID, id, "cn1_"+strconv.Itoa(i)); err != nil {
-			t.Fatal(err)
-		}
+		id := testproc.Try(providertree.ChildUUID(rootUUID, strconv.Itoa(i))).Or(t)
+		testproc.Check(t, tree.AddChild(rootUUID, id, "cn1_"+strconv.Itoa(i)))
 	}
 	after, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if diff := providertree.Diff(tree, after); len(diff.Added)+len(diff.Removed) > 0 || len(diff.Changed) != 1 || after.Len() != 10_000 {
 		t.Errorf("%d added, %d removed, %d changed", len(diff.Added), len(diff.Removed), len(diff.Changed))
 	}

@@ -130,9 +130,7 @@ func TestWhatIsAskedOfAPlugin(t *testing.T) {
 		for range nodes {
 			select {
 			case err := <-ended:
-				if err != nil {
-					t.Errorf("a pass failed: %v", err)
-				}
+				testproc.NoErrorf(t, err, "a pass failed")
 			case <-time.After(patience):
 				t.Fatal("no pass has ended")
 			}
@@ -144,12 +142,8 @@ func TestWhatIsAskedOfAPlugin(t *testing.T) {
 		turn()
 	}
 	stop()
-	if err := <-over; err != nil {
-		t.Error(err)
-	}
-	if err := p.Stop(context.Background()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, <-over)
+	testproc.NoError(t, p.Stop(context.Background()))
 	want := map[string]int{
 		"Plugin/Info": 1, "Plugin/Configure": 1, "Plugin/Shutdown": 1, "Driver/Watch": 1, "Instances/Watch": 1, "Driver/Guests": nodes,
 		"Driver/AvailableNodes": 1 + turns, "Driver/UpdateProviderTree": nodes * (1 + turns),

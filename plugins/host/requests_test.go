@@ -52,9 +52,7 @@ func TestRequestsAtAnyTime(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if err := s.Stop(ctx); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, s.Stop(ctx))
 			synctest.Wait()
 			for i, p := range s.puppets {
 				if p.how() == "" {

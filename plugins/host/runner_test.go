@@ -25,9 +25,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	script := func(name, text string) string {
 		path := filepath.Join(binDir, name)
-		if err := testproc.WriteExecutable(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, testproc.WriteExecutable(path, []byte(text)))
 		return path
 	}
 	for _, c := range []struct {
@@ -88,12 +86,8 @@ func TestNoiseDoesNotHurt(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("noisy-start", map[string]string{"update": "print"}))
-	if _, err := r.update(p, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.update(p, nil)).Or(t)
+	testproc.Check(t, p.Stop(context.Background()))
 	found := map[string]map[string]any{}
 	for _, rec := range r.log.records(t) {
 		if msg, ok := rec["message"].(string); ok {
@@ -139,9 +133,7 @@ func TestDescriptorsAndName(t *testing.T) {
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "descriptors"}))
 	_, err := r.update(p, nil)
-	if err == nil || !strings.Contains(err.Error(), "comm=driver-chaos ") {
-		t.Errorf("process name: %v", err)
-	}
+	testproc.ErrorHas(t, err, "comm=driver-chaos ", "process name: %v")
 	for _, want := range []string{"0=/dev/null", "3=" + chaosPath} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("descriptor %s is missing: %v", want, err)
@@ -155,9 +147,7 @@ func TestGrandchildrenGoWithTheProcess(t *testing.T) {
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "grandchild"}))
 	_, err := r.update(p, nil)
 	grandchild := pidIn(t, err)
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Stop(context.Background()))
 	waitGone(t, grandchild)
 }
 
@@ -170,39 +160,21 @@ func TestRunawayGrandchildDoesNotHoldUpTheStop(t *testing.T) {
 	if err := p.Stop(context.Background()); err != nil { // it sleeps for 300 s and holds our pipes: this would too
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(runaway, syscall.SIGKILL); err != nil {
-		t.Errorf("the runaway is gone; then this test tests nothing: %v", err)
-	}
+	testproc.NoErrorf(t, syscall.Kill(runaway, syscall.SIGKILL), "the runaway is gone; then this test tests nothing")
 }
 
 func TestNothingSurvivesAKilledAgent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(os.MkdirTemp("/tmp", "rt")).Or(t)
 	defer func() { _ = os.RemoveAll(dir) }()
 	cmd := exec.Command(chaosPath)
 	cmd.Env = append(os.Environ(), partKey+"="+partAgent, "AGENT_RUNTIME="+dir, "AGENT_BIN="+binDir)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(cmd.StdoutPipe()).Or(t)
+	testproc.Check(t, cmd.Start())
+	line := testproc.Try(bufio.NewReader(out).ReadString('\n')).Or(t)
+	pid := testproc.Try(strconv.Atoi(strings.TrimSpace(line))).Or(t)
+	testproc.Check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	waitGone(t, pid)
 
@@ -210,10 +182,7 @@ func TestNothingSurvivesAKilledAgent(t *testing.T) {
 	if err != nil || len(left) == 0 {
 		t.Fatalf("the killed agent left no socket, so this test tests nothing: %v, %v", left, err)
 	}
-	h, err := New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})).Or(t)
 	defer func() { _ = h.Close() }()
 	if left, _ := filepath.Glob(filepath.Join(dir, socketDirName, "*")); len(left) > 0 {
 		t.Errorf("the next agent did not clear away %v", left)

@@ -262,10 +262,7 @@ func hostileMain() {
 // Landlock up to that of the kernel, and together they refuse all of it.
 func TestHostileDriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := testproc.Try(os.Executable()).Or(t)
 	own := OwnKernel()
 	if own.Landlock < scopeABI || !own.Seccomp {
 		t.Fatalf("the kernel of this machine has %s: the test needs landlock %d and seccomp", own, scopeABI)
@@ -283,23 +280,16 @@ func testHostile(t *testing.T, self string, k Kernel) {
 	dir := t.TempDir()
 	h := &intruder{dir: dir}
 	for _, path := range []string{h.state("below"), h.open(""), h.mixed("")} {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(path, 0o700))
 	}
-	l, err := net.Listen("unix", "@"+h.open("of the agent"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.Listen("unix", "@"+h.open("of the agent"))).Or(t)
 	defer func() { _ = l.Close() }()
 	for path, content := range map[string]string{
 		h.state("identity.pem"): "secret", h.state("ca.pem"): "trust", h.state("configured"): "x", h.state("moved"): "x", h.state("removed"): "x", h.state("replaced"): "x",
 		h.open("file"): "x", h.open("file2"): "x", h.mixed("ca.pem"): "x", h.open("abstract"): l.Addr().String(),
 		h.open("agent"): strconv.Itoa(os.Getpid()),
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	s := &Sandbox{
 		Secrets: []string{h.state(""), h.state("identity.pem")}, Protected: []string{h.mixed("ca.pem")},
@@ -363,15 +353,9 @@ func TestRequiredSandbox(t *testing.T) {
 // calls, and are all refused.
 func TestFilterRefusesForeignCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	raw, err := callFilter(scopeABI, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testproc.Try(callFilter(scopeABI, true)).Or(t)
 	filter, _ := bpf.Disassemble(raw)
-	vm, err := bpf.NewVM(filter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := testproc.Try(bpf.NewVM(filter)).Or(t)
 	for _, c := range []struct {
 		arch, number uint32
 		args         [2]uint64

@@ -22,13 +22,9 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 	t.Helper()
 	dir := t.TempDir()
 	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
-	if err := testproc.WriteExecutable(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, testproc.WriteExecutable(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script)))
 	exe, err := openOwn(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	defer func() { _ = exe.file.Close() }()
 	r := newRunner(exe, nil, newOutput(zerolog.Nop()))
 	if s != nil {
@@ -37,16 +33,9 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 		}
 	}
 	r.use(exec.Command("/replaced"), os.Environ())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Start(t.Context()))
+	testproc.Check(t, r.Wait(t.Context()))
+	written := testproc.Try(os.ReadFile(output)).Or(t)
 	return string(written)
 }
 
@@ -60,21 +49,13 @@ func TestSandbox(t *testing.T) {
 	}
 	root := t.TempDir()
 	for _, dir := range []string{"state/drivers/one", "state/other", "etc/agent", "guests/below", "open"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for _, file := range []string{"state/identity", "state/other/f", "state/drivers/one/f", "etc/agent/key", "etc/passwd", "guests/secret", "guests/below/f", "open/f", "state/granted"} {
-		if err := os.WriteFile(filepath.Join(root, file), []byte("x"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(filepath.Join(root, file), []byte("x"), 0o644))
 	}
-	if err := os.Symlink(filepath.Join(root, "state"), filepath.Join(root, "open", "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(root, "etc"), filepath.Join(root, "config")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Symlink(filepath.Join(root, "state"), filepath.Join(root, "open", "link")))
+	testproc.Check(t, os.Symlink(filepath.Join(root, "etc"), filepath.Join(root, "config")))
 	at := func(path string) string { return filepath.Join(root, path) }
 	s := &Sandbox{
 		Secrets:   []string{at("state"), at("config/agent"), at("guests/secret"), at("not/there"), "", "relative"},
@@ -125,17 +106,13 @@ func TestSandbox(t *testing.T) {
 			done := strings.Split(runConfined(t, in, Kernel{abi, true}, script.String(), at("state/drivers/one")), "\n")
 			for _, a := range attempts {
 				want := a.allowed || abi == 0
-				if got := slices.Contains(done, a.name); got != want {
-					t.Errorf("%s: %v, want %v", a.name, got, want)
-				}
+				testproc.Equal(t, slices.Contains(done, a.name), want, "%s: %v", a.name)
 			}
 		})
 	}
 	// The threads of the agent that go on are not in the sandbox.
 	for range 100 {
-		if _, err := os.ReadFile(at("state/identity")); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(os.ReadFile(at("state/identity"))).Or(t)
 	}
 }
 
@@ -146,20 +123,14 @@ func TestSandboxPlantedLinks(t *testing.T) {
 	root := t.TempDir()
 	at := func(path string) string { return filepath.Join(root, path) }
 	for _, dir := range []string{"state/other", "state/drivers/one", "guests/images", "big", "granted", "links"} {
-		if err := os.MkdirAll(at(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(at(dir), 0o755))
 	}
 	for _, file := range []string{"state/identity.pem", "state/ca.pem", "state/other/key"} {
-		if err := os.WriteFile(at(file), []byte("secret\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(at(file), []byte("secret\n"), 0o600))
 	}
 	link := func(to, path string) {
 		t.Helper()
-		if err := os.Symlink(at(to), at(path)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Symlink(at(to), at(path)))
 	}
 	link("big", "links/storage")
 	link("state/other", "links/other")
@@ -180,43 +151,29 @@ func TestSandboxPlantedLinks(t *testing.T) {
 		fmt.Fprintf(&script, "cat %[1]s && echo read %[1]s\n ( echo mine >>%[1]s ) && echo wrote %[1]s\n", at(file))
 	}
 	script.WriteString("touch " + at("state/new") + " && echo made\n")
-	if got := run(script.String()); got != "" {
-		t.Errorf("after the links were planted, the driver gets: %s", got)
-	}
+	testproc.Equal(t, run(script.String()), "", "after the links were planted, the driver gets: %s")
 	if os.Geteuid() == 0 {
 		if got := run("touch " + at("links/storage/new") + " && echo ok"); got != "ok\n" {
 			t.Errorf("a link of root is not followed: %q", got)
 		}
 	}
 	// The driver's own directory, if it could be replaced.
-	if err := os.Remove(own); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(own))
 	link("state/other", "state/drivers/one")
 	if err := os.Lchown(own, 65534, 65534); err != nil && os.Geteuid() == 0 {
 		t.Fatal(err)
 	}
-	if got := run("cat " + at("state/other/key")); got != "" {
-		t.Errorf("its own directory is a link: %s", got)
-	}
-	exe, err := openOwn("/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Samef(t, run("cat "+at("state/other/key")), "its own directory is a link")
+	exe := testproc.Try(openOwn("/bin/true")).Or(t)
 	defer func() { _ = exe.file.Close() }()
-	r, err := s.build(LandlockABI(), exe.file, own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testproc.Try(s.build(LandlockABI(), exe.file, own)).Or(t)
 	r.close()
 	slices.Sort(r.skipped)
 	want := []string{at("granted/below"), at("guests/base"), at("guests/ca"), at("guests/images"), at("guests/read"), at("guests/way/other"), at("links/other"), own}
 	if os.Geteuid() != 0 {
 		want = slices.Insert(want, len(want)-1, at("links/storage"))
 	}
-	if !slices.Equal(r.skipped, want) {
-		t.Errorf("skipped %q, want %q", r.skipped, want)
-	}
+	testproc.EqualList(t, r.skipped, want, "skipped %q")
 }
 
 // TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
@@ -226,10 +183,7 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	r := newRig(t)
 	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
 	spec.Sandbox = &Sandbox{Secrets: []string{r.runtime}}
-	p, err := r.start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testproc.Try(r.start(spec)).Or(t)
 	status := p.Status()
 	if want := fmt.Sprintf("landlock %d, seccomp", LandlockABI()); status.Sandbox != want {
 		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
@@ -238,9 +192,7 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	if err != nil || strings.Contains(string(environ), "SECRET") {
 		t.Errorf("the environment of the driver: %q, %v", environ, err)
 	}
-	if same := spec.otherProcess(spec); same != "" {
-		t.Errorf("the same spec needs another process: %s", same)
-	}
+	testproc.Equal(t, spec.otherProcess(spec), "", "the same spec needs another process: %s")
 	other := spec
 	other.Sandbox = &Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
 	if spec.otherProcess(other) != "sandbox" || spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {

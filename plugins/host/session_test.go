@@ -20,29 +20,18 @@ func TestSession(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	open := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Mkdir(open, 0o700))
+	testproc.Check(t, os.Chmod(open, 0o777))
 	path := filepath.Join(open, "compute-driver-fake")
-	if err := copyFile(fakePath, path); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, copyFile(fakePath, path))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	s, err := r.Open(ctx, Spec{Name: "mine", Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(r.Open(ctx, Spec{Name: "mine", Path: path})).Or(t)
 	info, err := s.Plugin().Info(ctx, &driverv1.InfoRequest{})
 	if err != nil || info.GetName() != "fake" {
 		t.Errorf("Info: %v, %v", info, err)
 	}
-	if err := s.End(); err != nil {
-		t.Errorf("End: %v", err)
-	}
+	testproc.NoErrorf(t, s.End(), "End")
 	waitGone(t, s.PID())
 	s.Kill() // does nothing any more
 
@@ -63,24 +52,15 @@ func TestSessionCatchesUp(t *testing.T) {
 	defer cancel()
 	spec := chaosSpec("", nil)
 	spec.Timeouts.Handshake = patience / 2
-	s, err := r.Open(ctx, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(r.Open(ctx, spec)).Or(t)
 	defer s.Kill()
 	for n := 1; n <= 50; n++ {
-		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.CatchUp(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{})).Or(t)
+		testproc.Check(t, s.CatchUp(ctx))
 		if told := strings.Count(r.log.String(), `"configuring"`); told != n {
 			t.Fatalf("after %d calls that log a line each, %d lines were in the log", n, told)
 		}
 	}
 	s.Kill()
-	if err := s.CatchUp(ctx); err != nil {
-		t.Errorf("after the end of the process: %v", err)
-	}
+	testproc.NoErrorf(t, s.CatchUp(ctx), "after the end of the process")
 }

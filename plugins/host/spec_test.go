@@ -39,9 +39,7 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.spec.complete("/plugins")
 			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("want %q, got %v", c.want, err)
-				}
+				testproc.ErrorHas(t, err, c.want, "want %q, got %v", c.want)
 				return
 			}
 			if err != nil || got.Path != c.path || string(got.Config) != "{}" || got.Timeouts.Update == 0 || got.Restart.Misses != 3 {
@@ -57,9 +55,7 @@ func TestEnvironment(t *testing.T) {
 		[]string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LD_PRELOAD=/evil.so", "NOTIFY_SOCKET=/x", "LIBVIRT_DEBUG=1", "BROKEN", "OS_PASSWORD=s"},
 		map[string]string{"HOME": "/var/lib/x", "EXTRA": "1"}, "PLUGIN_X=y")
 	want := []string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LIBVIRT_DEBUG=1", "EXTRA=1", "HOME=/var/lib/x", "PLUGIN_X=y"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func TestRuntimeDirectory(t *testing.T) {
@@ -87,45 +83,30 @@ func TestRuntimeDirectory(t *testing.T) {
 	t.Run("longest", func(t *testing.T) {
 		dir := short(t)
 		dir = filepath.Join(dir, strings.Repeat("x", 61-len(dir)-1))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := open(dir); err != nil {
-			t.Error(err)
-		}
+		testproc.Check(t, os.Mkdir(dir, 0o700))
+		testproc.NoError(t, open(dir))
 	})
 	t.Run("missing", func(t *testing.T) { wants(t, open("/nonexistent"), "no such file") })
 	t.Run("not given", func(t *testing.T) { wants(t, open(""), "none is given") })
 	t.Run("open to others", func(t *testing.T) {
 		dir := short(t)
-		if err := os.Mkdir(filepath.Join(dir, socketDirName), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Mkdir(filepath.Join(dir, socketDirName), 0o755))
 		chmod(t, filepath.Join(dir, socketDirName), 0o755)
 		wants(t, open(dir), "mode 0755")
 	})
 	t.Run("in use", func(t *testing.T) {
 		dir := short(t)
-		h, err := New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := testproc.Try(New(Options{RuntimeDir: dir, Logger: zerolog.Nop()})).Or(t)
 		wants(t, open(dir), "another compute-agent")
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := open(dir); err != nil {
-			t.Errorf("after the other one has ended: %v", err)
-		}
+		testproc.Check(t, h.Close())
+		testproc.NoErrorf(t, open(dir), "after the other one has ended")
 	})
 }
 
 func TestOnePluginPerName(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
-	if _, err := r.Plugin(Spec{Name: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.Plugin(Spec{Name: "a"})).Or(t)
 	if _, err := r.Plugin(Spec{Name: "a"}); err == nil {
 		t.Error("the same name twice")
 	}
@@ -138,9 +119,7 @@ func TestInstalled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for _, name := range []string{"compute-driver-a", "compute-driver-", "compute-driver-B", "other"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
 	got, err := Installed(dir)
 	if diff := cmp.Diff(map[string]string{"a": filepath.Join(dir, "compute-driver-a")}, got); diff != "" || err != nil {

@@ -68,9 +68,7 @@ func storm(t *testing.T, drivers, calls int) {
 	}
 	t.Logf("%d processes were started, %d are running", len(started), len(marked(mark)))
 	begin()
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Close())
 	hanging.Wait()
 }
 

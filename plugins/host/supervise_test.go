@@ -141,10 +141,7 @@ type stage struct {
 
 func newStage(t *testing.T, spec Spec) *stage {
 	spec.Name = "puppet"
-	spec, err := spec.complete("/nowhere")
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec = testproc.Try(spec.complete("/nowhere")).Or(t)
 	s := &stage{t: t, begun: time.Now(), health: func() error { return nil }}
 	s.Plugin = newPlugin(spec, pluginDeps{
 		log: zerolog.Nop(), dir: "/nowhere", jitter: func(d time.Duration) time.Duration { return d },
@@ -216,12 +213,8 @@ func play(t *testing.T, spec Spec, want []string, scene func(*stage)) {
 		s := newStage(t, spec)
 		_ = s.Start(context.Background())
 		scene(s)
-		if err := s.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if diff := cmp.Diff(append(slices.Clone(want), fmt.Sprintf("%v stopped", time.Since(s.begun))), s.history); diff != "" {
-			t.Error(diff)
-		}
+		testproc.NoError(t, s.Stop(context.Background()))
+		testproc.Same(t, cmp.Diff(append(slices.Clone(want), fmt.Sprintf("%v stopped", time.Since(s.begun))), s.history))
 		for i, p := range s.puppets {
 			if p.how() == "" {
 				t.Errorf("process %d still runs", i)
@@ -261,14 +254,10 @@ func TestMissedHealthChecks(t *testing.T) {
 		s.wait(15 * time.Second)
 		s.set(func() { s.health = func() error { return ErrNoAnswer } })
 		s.wait(20 * time.Second)
-		if got := s.Status().LastError; got != "health check 2 of 3 failed: no response in time" {
-			t.Errorf("last error %q", got)
-		}
+		testproc.Equal(t, s.Status().LastError, "health check 2 of 3 failed: no response in time", "last error %q")
 		s.wait(5500 * time.Millisecond)
 		s.set(func() { s.health = func() error { return nil } })
-		if s.process(0).how() != "killed" {
-			t.Errorf("the silent process was %q", s.process(0).how())
-		}
+		testproc.Equal(t, s.process(0).how(), "killed", "the silent process was %q")
 		s.wait(time.Minute)
 	})
 }
@@ -331,9 +320,7 @@ func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 			s.fail = &NotInstalledError{Driver: "puppet", Path: "/nowhere/compute-driver-puppet", Searched: []string{"/nowhere", "/bin"}}
 		})
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet"})
-		if !errors.Is(err, ErrNotInstalled) {
-			t.Errorf("want ErrNotInstalled, got %v", err)
-		}
+		testproc.ErrorIs(t, err, ErrNotInstalled, "want ErrNotInstalled, got %v")
 		s.wait(time.Hour)
 		const want = "driver puppet is not installed: there is no compute-driver-puppet in /nowhere or /bin. Install it: install -D -m 0755 compute-driver-puppet /nowhere/compute-driver-puppet"
 		if got := s.Status(); got.LastError != want || !got.NextAttempt.IsZero() {
@@ -405,9 +392,7 @@ func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 		s.wait(2 * time.Minute)
 		s.set(func() { s.fail, s.distrust = nil, nil })
 		s.wait(9*time.Minute - time.Second)
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}))
 		s.set(func() { s.fail = fmt.Errorf("executing: %w", ErrNotExecutable) })
 		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, ErrNotExecutable) {
 			t.Errorf("want ErrNotExecutable, got %v", err)
@@ -421,21 +406,13 @@ func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 func TestDisabledAndEnabled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1m0s healthy", "2m0s disabled"}, func(s *stage) {
-		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("disabled: %v", err)
-		}
+		testproc.ErrorIs(t, s.Ready(context.Background()), ErrUnavailable, "disabled: %v")
 		s.wait(time.Minute)
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 		s.wait(time.Minute)
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet", Disabled: true}))
 		s.wait(time.Minute)
-		if s.process(0).how() != "stopped" {
-			t.Errorf("the process was %q", s.process(0).how())
-		}
+		testproc.Equal(t, s.process(0).how(), "stopped", "the process was %q")
 	})
 }
 
@@ -447,18 +424,14 @@ func TestReconfigureOfADownPluginTriesAtOnce(t *testing.T) {
 		s.process(0).end("crashed")
 		s.wait(500 * time.Millisecond)
 		s.set(func() { s.fail = nil })
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 	})
 }
 
 func TestSecondSupervisorIsRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
-		if err := s.Run(context.Background()); !errors.Is(err, ErrRunning) {
-			t.Errorf("want ErrRunning, got %v", err)
-		}
+		testproc.ErrorIs(t, s.Run(context.Background()), ErrRunning, "want ErrRunning, got %v")
 	})
 }
 
@@ -491,14 +464,9 @@ func TestStreamThatEndsWithItsProcessIsNoFault(t *testing.T) {
 func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
-		held, err := s.acquire()
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := testproc.Try(s.acquire()).Or(t)
 		s.set(func() { s.file = fileID{ino: 2} })
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 		s.wait(10 * time.Second)
 		if s.process(0).how() != "" {
 			t.Error("the old process was ended with a call under way")
@@ -508,8 +476,6 @@ func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 		}
 		held.calls.Done()
 		s.wait(0)
-		if s.process(0).how() != "stopped" {
-			t.Errorf("the old process was %q", s.process(0).how())
-		}
+		testproc.Equal(t, s.process(0).how(), "stopped", "the old process was %q")
 	})
 }

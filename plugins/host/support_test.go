@@ -41,9 +41,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	r := &rig{t: t, runtime: dir, log: &syncBuffer{}, changed: make(chan struct{}, 1)}
 	r.Host, err = New(Options{
 		Dir: binDir, RuntimeDir: dir, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
@@ -59,9 +57,7 @@ func newRig(t *testing.T) *rig {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(r.end)
 	return r
 }
@@ -69,9 +65,7 @@ func newRig(t *testing.T) *rig {
 // end closes the host and checks that nothing is left: no process of any that it ever started, no
 // socket.
 func (r *rig) end() {
-	if err := r.Close(); err != nil {
-		r.t.Error(err)
-	}
+	testproc.NoError(r.t, r.Close())
 	for _, s := range r.seen() {
 		if s.PID != 0 {
 			waitGone(r.t, s.PID)
@@ -142,10 +136,7 @@ func (r *rig) start(spec Spec) (*Plugin, error) {
 			*limit = patience / 2
 		}
 	}
-	p, err := r.Plugin(spec)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	p := testproc.Try(r.Plugin(spec)).Or(r.t)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return p, p.Start(ctx)
@@ -153,11 +144,7 @@ func (r *rig) start(spec Spec) (*Plugin, error) {
 
 func (r *rig) mustStart(spec Spec) *Plugin {
 	r.t.Helper()
-	p, err := r.start(spec)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return p
+	return testproc.Try(r.start(spec)).Or(r.t)
 }
 
 const rootUUID = "11111111-2222-3333-4444-555555555555"
@@ -165,12 +152,8 @@ const rootUUID = "11111111-2222-3333-4444-555555555555"
 func oneNode(t testing.TB) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(rootUUID, "cn1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.SetGeneration(rootUUID, 7); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(rootUUID, "cn1"))
+	testproc.Check(t, tree.SetGeneration(rootUUID, 7))
 	return tree
 }
 
@@ -228,9 +211,7 @@ func waitGone(t *testing.T, pid int) {
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	defer func() { _ = unix.Close(fd) }()
 	n, err := 0, error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) { // by a signal of the runtime, or of a child that ended
@@ -263,9 +244,7 @@ func (b *syncBuffer) records(t *testing.T) []map[string]any {
 	var out []map[string]any
 	for line := range bytes.Lines([]byte(b.String())) {
 		var rec map[string]any
-		if err := json.Unmarshal(line, &rec); err != nil {
-			t.Fatalf("log line %q: %v", line, err)
-		}
+		testproc.Checkf(t, json.Unmarshal(line, &rec), "log line %q", line)
 		out = append(out, rec)
 	}
 	return out

@@ -52,17 +52,13 @@ func TestOpenTrusted(t *testing.T) {
 		}, want: "is a directory with mode 0777"},
 		{name: "link to it", change: func(t *testing.T, dir, path string) string {
 			link := filepath.Join(dir, "link")
-			if err := os.Symlink(path, link); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Symlink(path, link))
 			return link
 		}},
 		{name: "directory", change: func(_ *testing.T, _, path string) string { return filepath.Dir(path) }, want: "is not a regular file"},
 		{name: "fifo", change: func(t *testing.T, dir, _ string) string {
 			fifo := filepath.Join(dir, "fifo")
-			if err := syscall.Mkfifo(fifo, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, syscall.Mkfifo(fifo, 0o755))
 			return fifo
 		}, want: "is not a regular file"},
 	} {
@@ -71,13 +67,9 @@ func TestOpenTrusted(t *testing.T) {
 			chmod(t, dir, 0o755)
 			chmod(t, filepath.Dir(dir), 0o755)
 			path := filepath.Join(dir, "sub", "driver")
-			if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Mkdir(filepath.Dir(path), 0o755))
 			chmod(t, filepath.Dir(path), 0o755)
-			if err := testproc.WriteExecutable(path, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, testproc.WriteExecutable(path, []byte(text)))
 			chmod(t, path, 0o755)
 			use := path
 			if c.change != nil {
@@ -85,9 +77,7 @@ func TestOpenTrusted(t *testing.T) {
 			}
 			exe, err := openTrusted(use, c.digest, uid)
 			if c.want == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, err)
 				defer func() { _ = exe.file.Close() }()
 				if exe.digest != digest || exe.path != path {
 					t.Errorf("got %s %s", exe.path, exe.digest)
@@ -110,9 +100,7 @@ func TestForeignOwnerIsNotTrusted(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, owner := range []uint32{0, 1000} {
-		if err := checkOwner("/x", owner, 1000); err != nil {
-			t.Errorf("owner %d: %v", owner, err)
-		}
+		testproc.NoErrorf(t, checkOwner("/x", owner, 1000), "owner %d", owner)
 	}
 }
 
@@ -139,9 +127,7 @@ func TestDigestOfTheRealOneIsAccepted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	digest := r.mustStart(chaosSpec("", nil)).Status().SHA256
-	if err := r.Remove(context.Background(), r.plugins["chaos"]); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Remove(context.Background(), r.plugins["chaos"]))
 	spec := chaosSpec("", nil)
 	spec.SHA256 = strings.ToUpper(digest)
 	r.mustStart(spec)
@@ -156,7 +142,5 @@ func mode(m os.FileMode) func(*testing.T, string, string) string {
 
 func chmod(t *testing.T, path string, m os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, m); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(path, m))
 }

@@ -94,15 +94,11 @@ func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 			ask()
 		}
 		s.wait(0)
-		if how := s.process(0).how(); how != "" {
-			t.Errorf("callers gave up, and the process was %q", how)
-		}
+		testproc.Equal(t, s.process(0).how(), "", "callers gave up, and the process was %q")
 		of = ours
 		ask()
 		s.wait(time.Second)
-		if how := s.process(0).how(); how != "killed" {
-			t.Errorf("the third miss in a row, and the process was %q", how)
-		}
+		testproc.Equal(t, s.process(0).how(), "killed", "the third miss in a row, and the process was %q")
 	})
 }
 
@@ -131,9 +127,7 @@ func TestSilentConfigureIsReplaced(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.process(0).configure = func(Spec) error { return silentAt("Configure") }
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Config: []byte(`{"a":1}`)}); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet", Config: []byte(`{"a":1}`)}))
 		s.wait(time.Second)
 		if s.process(0).how() != "stopped" || s.Status().PID != 101 || string(s.currentSpec().Config) != `{"a":1}` {
 			t.Errorf("the old process was %q, the new one is %d with %s", s.process(0).how(), s.Status().PID, s.currentSpec().Config)
@@ -155,9 +149,7 @@ func TestSilentConfigureCounts(t *testing.T) {
 			}
 		}
 		s.wait(2 * time.Second)
-		if s.process(0).how() != "killed" {
-			t.Errorf("the process was %q", s.process(0).how())
-		}
+		testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
 		s.set(func() { s.fail = nil })
 		s.wait(time.Second)
 	})
@@ -175,8 +167,6 @@ func TestRefusedConfigureIsAnAnswer(t *testing.T) {
 			}
 		}
 		s.wait(time.Minute)
-		if len(s.puppets) != 1 {
-			t.Errorf("%d processes were started", len(s.puppets))
-		}
+		testproc.Equal(t, len(s.puppets), 1, "%d processes were started")
 	})
 }

@@ -24,6 +24,7 @@ import (
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func crashingLine(h upstreamHost) {
@@ -51,9 +52,7 @@ func logLineIsALogRecord(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	p := r.mustStart(plainSpec(t, mark, "log-line"))
 	pid := p.Status().PID
-	if _, err := p.AvailableNodes(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(p.AvailableNodes(context.Background())).Or(t)
 	r.awaitLog(`{\"@message\":1}`)
 	if _, err := p.AvailableNodes(context.Background()); err != nil {
 		t.Error(err)
@@ -83,9 +82,7 @@ func largeRequestPasses(t *testing.T) {
 	p := r.mustStart(chaosOrders(t, mark, "", nil))
 	tree := oneNode(t)
 	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", large)}
-	if _, err := tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(tree.SetResources(rootUUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}})).Or(t)
 	if _, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil); err != nil {
 		t.Error(err)
 	}
@@ -147,15 +144,9 @@ func stopDrains(t *testing.T) {
 		t.Fatalf("the call under way was cut: %v", err)
 	default:
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-result; err != nil {
-		t.Errorf("the call under way was cut: %v", err)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	testproc.Check(t, os.WriteFile(file, nil, 0o600))
+	testproc.NoErrorf(t, <-result, "the call under way was cut")
+	testproc.NoError(t, <-stopped)
 	r.await(n, "the end", is(Stopped))
 }
 
@@ -172,9 +163,7 @@ func startFailedByPrint(_ *testing.T, r *run) (bool, string) {
 func printIsALogRecord(t *testing.T) {
 	r, mark := newMarkedRig(t)
 	p := r.mustStart(chaosOrders(t, mark, "noise", map[string]string{"update": "print"}))
-	if _, err := r.update(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.update(p, nil)).Or(t)
 	for _, words := range []string{"a line on standard output before the handshake", "printed on standard output"} {
 		r.awaitLog(words)
 	}
@@ -192,10 +181,7 @@ func printIsALogRecord(t *testing.T) {
 // infoFrom asks the process that listens on a socket for its identity.
 func infoFrom(t *testing.T, socket string, creds credentials.TransportCredentials) (*driverv1.InfoResponse, error) {
 	t.Helper()
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testproc.Try(grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))).Or(t)
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -47,18 +47,14 @@ func socketsAreRemoved(t *testing.T) {
 	p := r.mustStart(plainSpec(t, mark))
 	_, n := r.await(0, "the start", is(Healthy))
 	for range 2 {
-		if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 		_, n = r.await(n, "the end", is(Backoff))
 		_, n = r.await(n, "the restart", is(Healthy))
 	}
 	if dirs, _ := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*")); len(dirs) != 1 {
 		t.Errorf("want the directory of the one process that runs, got %v", dirs)
 	}
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Stop(context.Background()))
 	if dirs, _ := filepath.Glob(filepath.Join(r.runtime, socketDirName, "*")); len(dirs) != 0 {
 		t.Errorf("after the stop: %v", dirs)
 	}
@@ -91,13 +87,9 @@ func removalIsNoticed(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("want the socket below the runtime directory, got %v, %v", sockets, err)
 	}
-	if _, err := r.update(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.update(p, nil)).Or(t)
 	down, n := r.await(n, "the removal to be noticed", is(Backoff))
-	if !strings.Contains(down.LastError, sockets[0]+" was removed") {
-		t.Errorf("reason: %q", down.LastError)
-	}
+	testproc.Contains(t, down.LastError, sockets[0]+" was removed", "reason: %q")
 	r.await(n, "the recovery", is(Healthy))
 	if _, err := p.AvailableNodes(context.Background()); err != nil {
 		t.Error(err)
@@ -108,9 +100,7 @@ func removalIsNoticed(t *testing.T) {
 func longDir(t *testing.T, below string) string {
 	t.Helper()
 	dir := filepath.Join(below, strings.Repeat("d", maxSocketPath))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Mkdir(dir, 0o700))
 	return dir
 }
 
@@ -185,24 +175,14 @@ func unrelatedKilled(_ *testing.T, r *run) (bool, string) {
 // have left it, and a plugin of this host gives out that address as its own.
 func unrelatedAreLeftAlone(t *testing.T) {
 	r, mark := newMarkedRig(t)
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
 	other := testproc.SocketDir(t)
 	left := filepath.Join(other, socketDirName, "plugin-dir1")
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(left, 0o700))
 	unrelated := exec.Command(plain)
 	unrelated.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
-	out, err := unrelated.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unrelated.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(unrelated.StdoutPipe()).Or(t)
+	testproc.Check(t, unrelated.Start())
 	ended := make(chan struct{})
 	t.Cleanup(func() {
 		_ = unrelated.Process.Kill()
@@ -210,9 +190,7 @@ func unrelatedAreLeftAlone(t *testing.T) {
 	})
 	handshake, err := bufio.NewReader(out).ReadString('\n')
 	go func() { _ = unrelated.Wait(); close(ended) }()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	lives := func(after string) {
 		t.Helper()
 		select {
@@ -224,34 +202,20 @@ func unrelatedAreLeftAlone(t *testing.T) {
 
 	spec := chaosOrders(t, mark, "handshake="+strings.TrimSpace(handshake), nil)
 	spec.Restart.FailureLimit = 1
-	if _, err := r.start(spec); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("a plugin with another's address: %v", err)
-	}
+	testproc.Try(r.start(spec)).ErrorIs(t, ErrUnavailable, "a plugin with another's address: %v")
 	lives("after a plugin gave its address as its own")
 
-	h, err := New(Options{RuntimeDir: other, Logger: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket of a former agent is still there: %v", err)
-	}
+	h := testproc.Try(New(Options{RuntimeDir: other, Logger: zerolog.Nop()})).Or(t)
+	testproc.Try(os.Lstat(left)).ErrorIs(t, os.ErrNotExist, "the socket of a former agent is still there: %v")
 	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err == nil {
 		t.Error("a configuration may say where a plugin's socket is")
 	}
-	p, err := h.Plugin(plainSpec(t, mark))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	p := testproc.Try(h.Plugin(plainSpec(t, mark))).Or(t)
+	testproc.Check(t, p.Start(context.Background()))
 	if p.Status().PID == unrelated.Process.Pid {
 		t.Error("the unrelated process is our plugin now")
 	}
-	if err := h.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, h.Close())
 	lives("after an agent came and went")
 }
 
@@ -322,22 +286,13 @@ func swappedOneRan(_ *testing.T, r *run) (bool, string) {
 }
 
 func checkedOneRuns(t *testing.T) {
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		chmod(t, d, 0o755)
 	}
-	s, err := newSwap(dir, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := identify(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(newSwap(dir, plain)).Or(t)
+	good := testproc.Try(identify(s.path)).Or(t)
 	runtime := testproc.SocketDir(t)
 	states, swapped := make(chan Status, 100), false
 	h, err := New(Options{
@@ -345,9 +300,7 @@ func checkedOneRuns(t *testing.T) {
 		OnTransition: func(st Status) { // in the supervisor, which waits
 			if st.State == Verified && !swapped {
 				swapped = true
-				if err := s.do(); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, s.do())
 			}
 			select {
 			case states <- st:
@@ -355,40 +308,27 @@ func checkedOneRuns(t *testing.T) {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = h.Close() })
 	spec := plainSpec(t, "")
 	spec.Path, spec.SHA256 = s.path, s.good
-	p, err := h.Plugin(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	p := testproc.Try(h.Plugin(spec)).Or(t)
+	testproc.Check(t, p.Start(context.Background()))
 	pid := p.Status().PID
 	var running syscall.Stat_t
-	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &running); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &running))
 	if running.Ino != good.ino || running.Dev != good.dev {
 		t.Error("what runs is not the file that was checked")
 	}
 
 	// The next start looks again, and finds the swapped one out.
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(pid, syscall.SIGKILL))
 	for st := range states {
 		if strings.Contains(st.LastError, "the configuration demands "+s.good) {
 			break
 		}
 	}
-	if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrUntrusted) {
-		t.Errorf("want ErrUntrusted, got %v", err)
-	}
+	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, ErrUntrusted, "want ErrUntrusted, got %v")
 	if s.evilRan() {
 		t.Error("the swapped executable was run")
 	}

@@ -71,9 +71,7 @@ func stoppedProcessIsReplaced(t *testing.T) {
 	p := r.mustStart(spec)
 	first := p.Status().PID
 	_, n := r.await(0, "the start", is(Healthy))
-	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(first, syscall.SIGSTOP))
 	waitStopped(t, first)
 	for range spec.Restart.Misses {
 		if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable) {
@@ -86,16 +84,12 @@ func stoppedProcessIsReplaced(t *testing.T) {
 		t.Fatal("it is the same process")
 	}
 	spec.Timeouts.Nodes = patience / 2 // this one is to answer
-	if err := p.Reconfigure(context.Background(), spec); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(context.Background(), spec))
 	if _, err := p.AvailableNodes(context.Background()); err != nil {
 		t.Error(err)
 	}
 
-	if err := syscall.Kill(second.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(second.PID, syscall.SIGSTOP))
 	waitStopped(t, second.PID)
 	if err := p.Stop(context.Background()); err != nil { // returns, which is what matters
 		t.Error(err)
@@ -126,17 +120,13 @@ func childrenGoToo(t *testing.T) {
 	p := r.mustStart(plainSpec(t, mark, "child"))
 	for _, end := range []string{"a crash", "an orderly stop"} {
 		_, n := r.await(0, "the start", is(Healthy))
-		if _, err := p.AvailableNodes(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(p.AvailableNodes(context.Background())).Or(t)
 		if len(marked(mark)) < 2 {
 			t.Fatal("the plugin has no child, so this test tests nothing")
 		}
 		if end == "a crash" { // is noticed, though the child holds the pipes
 			before := marked(mark)
-			if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, syscall.Kill(p.Status().PID, syscall.SIGKILL))
 			_, n = r.await(n, end, is(Backoff))
 			r.await(n, "the restart", is(Healthy))
 			for _, pid := range before {
@@ -144,9 +134,7 @@ func childrenGoToo(t *testing.T) {
 			}
 			continue
 		}
-		if err := p.Stop(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, p.Stop(context.Background()))
 		awaitNone(t, mark)
 	}
 }
@@ -178,10 +166,7 @@ func parentOf(pid int) int {
 }
 
 func nothingOutlivesTheAgent(t *testing.T) {
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
 	for name, c := range map[string]struct {
 		path, args string
 		processes  int  // besides the agent
@@ -201,24 +186,17 @@ func nothingOutlivesTheAgent(t *testing.T) {
 				t.Fatalf("%d processes, so this test tests nothing", got)
 			}
 			if c.stopped {
-				if err := syscall.Kill(-pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, syscall.Kill(-pid, syscall.SIGSTOP))
 				waitStopped(t, pid)
 			}
 			r.kill()
 			awaitNone(t, r.mark)
 			waitGone(t, pid)
-			h, err := New(Options{RuntimeDir: r.dir, Logger: zerolog.Nop()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := testproc.Try(New(Options{RuntimeDir: r.dir, Logger: zerolog.Nop()})).Or(t)
 			if left, _ := filepath.Glob(filepath.Join(r.dir, socketDirName, "*")); len(left) > 0 {
 				t.Errorf("the next agent did not clear away %v", left)
 			}
-			if err := h.Close(); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, h.Close())
 		})
 	}
 }
@@ -228,10 +206,7 @@ var hostSecrets = []string{"OS_PASSWORD=swordfish", "NOTIFY_SOCKET=/run/nowhere"
 
 func secretsIn(t *testing.T, pid int) (found []string) {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testproc.Try(os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))).Or(t)
 	for entry := range strings.SplitSeq(string(raw), "\x00") {
 		for _, secret := range hostSecrets {
 			if entry == secret {
@@ -250,10 +225,7 @@ func environmentLeaks(t *testing.T, r *run) (bool, string) {
 }
 
 func environmentIsKept(t *testing.T) {
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
 	pid := newOurs(t, plain, "", hostSecrets...).start().pid("pid")
 	if found := secretsIn(t, pid); len(found) > 0 {
 		t.Errorf("the plugin has %v", found)
@@ -282,9 +254,7 @@ func restartsGoOn(t *testing.T) {
 	_, n := r.await(0, "the start", is(Healthy))
 	for again := range 4 {
 		pid := p.Status().PID
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, syscall.Kill(pid, syscall.SIGKILL))
 		var s Status
 		_, n = r.await(n, "the end", is(Backoff))
 		s, n = r.await(n, "the restart", is(Healthy))
@@ -302,9 +272,7 @@ func restartsGoOn(t *testing.T) {
 func stdinOf(t *testing.T, r *run) (host, plugin string) {
 	t.Helper()
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
 	r.cmd.Stdin = in
 	r.start()
@@ -323,10 +291,7 @@ func stdinIsShared(t *testing.T, r *run) (bool, string) {
 }
 
 func stdinIsNull(t *testing.T) {
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
 	if _, plugin := stdinOf(t, newOurs(t, plain, "")); plugin != os.DevNull {
 		t.Errorf("standard input of the plugin is %s", plugin)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Two more parts of the test binary: a host that is made with go-plugin as it is, and an agent with
@@ -69,14 +70,8 @@ type run struct {
 
 func newRun(t *testing.T, part, row string, env ...string) *run {
 	t.Helper()
-	plain, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("/tmp", "st")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testproc.Try(plainPlugin()).Or(t)
+	dir := testproc.Try(os.MkdirTemp("/tmp", "st")).Or(t)
 	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}), received: make(chan struct{}), ended: make(chan struct{})}
 	r.cmd = exec.Command(chaosPath)
 	r.cmd.Env = append(os.Environ(), partKey+"="+part, rowKey+"="+row, markKey+"="+r.mark, "TMPDIR="+dir, "AGENT_BIN="+plain)
@@ -90,9 +85,7 @@ func newRun(t *testing.T, part, row string, env ...string) *run {
 func (r *run) start() *run {
 	r.t.Helper()
 	outR, outW, err := os.Pipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, err)
 	r.cmd.Stdout = outW
 	err = r.cmd.Start()
 	_ = outW.Close()
@@ -166,11 +159,7 @@ func (r *run) await(key string) string {
 // pid is the process id that it says.
 func (r *run) pid(key string) int {
 	r.t.Helper()
-	pid, err := strconv.Atoi(r.await(key))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return pid
+	return testproc.Try(strconv.Atoi(r.await(key))).Or(r.t)
 }
 
 // kill ends the process as kill -9 does, and returns when it is reaped.
@@ -283,9 +272,6 @@ func oursMain() {
 // newOurs starts an agent with our host and a plugin, with the whole environment of these tests.
 func newOurs(t *testing.T, path, args string, env ...string) *run {
 	t.Helper()
-	raw, err := json.Marshal(map[string]string{"Path": path, "Args": args, "Config": "{}"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testproc.Try(json.Marshal(map[string]string{"Path": path, "Args": args, "Config": "{}"})).Or(t)
 	return newRun(t, partOurs, "", append(env, oursKey+"="+string(raw))...)
 }

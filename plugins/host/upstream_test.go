@@ -101,10 +101,7 @@ func newMarkedRig(t *testing.T) (r *rig, mark string) {
 // plainSpec is the plain plugin with arguments, which select what it does.
 func plainSpec(t *testing.T, mark string, args ...string) Spec {
 	t.Helper()
-	path, err := plainPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testproc.Try(plainPlugin()).Or(t)
 	return Spec{
 		Name: "plain", Path: path, Args: args, Env: map[string]string{markKey: mark},
 		Timeouts: answersLate(),

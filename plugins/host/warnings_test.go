@@ -104,9 +104,7 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 		out := []string{}
 		for l := range strings.Lines(log.String()) {
 			var f struct{ Level, Driver, Warning, Message string }
-			if err := json.Unmarshal([]byte(l), &f); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, json.Unmarshal([]byte(l), &f))
 			if f.Warning != "" {
 				out = append(out, strings.TrimSpace(f.Level+" "+f.Driver+" "+f.Warning+" "+map[bool]string{true: "over"}[strings.HasSuffix(f.Message, "has ended.")]))
 			}
@@ -127,12 +125,8 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 		s.log = zerolog.New(&log).With().Str("driver", "puppet").Logger()
 		see := func(what string, state string, want ...string) {
 			t.Helper()
-			if diff := cmp.Diff(append([]string{}, want...), lines()); diff != "" {
-				t.Errorf("%s: logged (-want +got):\n%s", what, diff)
-			}
-			if got := held(s); got != state {
-				t.Errorf("%s: the status has %q, want %q", what, got, state)
-			}
+			testproc.Samef(t, cmp.Diff(append([]string{}, want...), lines()), "%s: logged", what)
+			testproc.Equal(t, held(s), state, "%s: the status has %q", what)
 		}
 		s.wait(15 * time.Second)
 		see("nothing", "")
@@ -188,18 +182,13 @@ func TestWarningsOfAProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"health": "warn"}))
-	s, err := p.acquire()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(p.acquire()).Or(t)
 	defer s.calls.Done()
 	got, err := s.Health(context.Background())
 	if diff := cmp.Diff([]plugins.Warning{{Name: "fan-7", Text: "it is loud"}}, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
 	}
-	if err := p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})))
 	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*unhealthyError)) {
 		t.Errorf("%v, %v", got, err)
 	}

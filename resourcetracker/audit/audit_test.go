@@ -116,11 +116,7 @@ func (h *host) CreateAllocations(_ context.Context, c reportclient.Consumer) err
 func (h *host) audit(r audit.Request) audit.Report {
 	h.t.Helper()
 	h.asked, h.read, h.written = 0, 0, nil
-	report, err := h.auditor.Audit(h.t.Context(), r)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return report
+	return testproc.Try(h.auditor.Audit(h.t.Context(), r)).Or(h.t)
 }
 
 // orphans are the orphaned allocations of a report, with why they are kept or their outcome.
@@ -264,11 +260,7 @@ func TestGuestsWithoutAllocationsGetThem(t *testing.T) {
 		heal := func(r audit.HealRequest) audit.Report {
 			t.Helper()
 			h.asked, h.read, h.written = 0, 0, nil
-			report, err := h.auditor.HealAllocations(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return report
+			return testproc.Try(h.auditor.HealAllocations(t.Context(), r)).Or(t)
 		}
 		if report := heal(audit.HealRequest{DryRun: true}); h.written != nil || report.Accounted() || report.Nodes[0].Unaccounted[0].Done != audit.WouldCreate || h.read != 2 || h.asked != 1 {
 			t.Errorf("dry run: %q, %+v, read %d, listed %d", h.written, report, h.read, h.asked)
@@ -303,9 +295,7 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 	if got, want := ask("cn9"), `no driver of this host names a node "cn9"; the nodes are ["cn1" "cn2"]`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := ask("cn2"); got != "" {
-		t.Error(got)
-	}
+	testproc.Equal(t, ask("cn2"), "", "%v")
 	h.nodeErr[cn2] = errors.New("down")
 	if got, want := ask("cn9"), `unknown node "cn9"; the nodes are ["cn1" "cn2"]; some drivers failed to list theirs: node cn2: down`; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -318,9 +308,7 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 	if got := ask("cn1"); got == "" {
 		t.Error("a host without drivers has no node cn1")
 	}
-	if got := ask(""); got != "" {
-		t.Error(got)
-	}
+	testproc.Equal(t, ask(""), "", "%v")
 }
 
 // TestSightingsOfSeveralNodes: a guest that moved between the nodes of a host is gone since it left
@@ -371,9 +359,7 @@ func TestSightingsOfSeveralNodes(t *testing.T) {
 						}
 					}
 				}
-				if d := cmp.Diff(c.want, got); d != "" {
-					t.Errorf("(-want +got):\n%s", d)
-				}
+				testproc.Same(t, cmp.Diff(c.want, got))
 			})
 		})
 	}
@@ -392,10 +378,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	remembered := func() map[string]bool {
 		out := map[string]bool{}
 		for _, node := range []string{cn1, cn2} {
-			seen, err := resourcetracker.OpenSeenGuests(dir).Of(node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			seen := testproc.Try(resourcetracker.OpenSeenGuests(dir).Of(node)).Or(t)
 			for g := range maps.Keys(seen) {
 				out[g] = true
 			}
@@ -403,22 +386,16 @@ func TestWhatIsRemembered(t *testing.T) {
 		return out
 	}
 	h.audit(audit.Request{})
-	if d := cmp.Diff(map[string]bool{"a": true}, remembered()); d != "" {
-		t.Errorf("of a node that is new: %s", d)
-	}
+	testproc.Samef(t, cmp.Diff(map[string]bool{"a": true}, remembered()), "of a node that is new")
 	h.auditor.NewNode, h.nodeErr[cn2] = "", errors.New("down")
 	h.audit(audit.Request{})
-	if d := cmp.Diff(map[string]bool{"a": true}, remembered()); d != "" {
-		t.Errorf("of a node that does not answer: %s", d)
-	}
+	testproc.Samef(t, cmp.Diff(map[string]bool{"a": true}, remembered()), "of a node that does not answer")
 	delete(h.nodeErr, cn2)
 	h.audit(audit.Request{})
 	if d := cmp.Diff(map[string]bool{"a": true, "b": true}, remembered()); d != "" || h.log.Len() > 0 {
 		t.Errorf("%s; logged %s", d, &h.log)
 	}
-	if err := os.WriteFile(filepath.Join(dir, resourcetracker.GuestsDir, cn1+".json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, resourcetracker.GuestsDir, cn1+".json"), []byte("{"), 0o600))
 	h.auditor.Seen = resourcetracker.OpenSeenGuests(dir)
 	report := h.audit(audit.Request{})
 	if len(report.Nodes) != 2 || !strings.Contains(report.Nodes[0].Error, "cannot be read") || report.Clean() {

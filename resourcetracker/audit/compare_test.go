@@ -130,12 +130,8 @@ func TestOrphans(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			o := got.Orphans[0]
-			if d := cmp.Diff([]audit.Share{{gpu, "cn1_gpu", "CUSTOM_GPU", 1}}, o.Here); d != "" {
-				t.Error(d)
-			}
-			if d := cmp.Diff([]audit.Share{{far, "", "VCPU", 2}, {share, "", "DISK_GB", 3}}, o.Elsewhere); d != "" {
-				t.Error(d)
-			}
+			testproc.Same(t, cmp.Diff([]audit.Share{{gpu, "cn1_gpu", "CUSTOM_GPU", 1}}, o.Here))
+			testproc.Same(t, cmp.Diff([]audit.Share{{far, "", "VCPU", 2}, {share, "", "DISK_GB", 3}}, o.Elsewhere))
 			if (o.Kept == "") != (tc.kept == "") || !strings.Contains(o.Kept, tc.kept) {
 				t.Errorf("kept because %q, want %q", o.Kept, tc.kept)
 			}
@@ -200,12 +196,8 @@ func TestUnaccountedGuests(t *testing.T) {
 			if (g.Kept == "") != (tc.kept == "") || !strings.Contains(g.Kept, tc.kept) {
 				t.Errorf("kept because %q, want %q", g.Kept, tc.kept)
 			}
-			if d := cmp.Diff(append([]audit.Difference{}, tc.differ...), g.Differences); d != "" {
-				t.Error(d)
-			}
-			if err := g.Still(&tc.guest); err != nil {
-				t.Error(err)
-			}
+			testproc.Same(t, cmp.Diff(append([]audit.Difference{}, tc.differ...), g.Differences))
+			testproc.NoError(t, g.Still(&tc.guest))
 			if g.Still(nil) == nil || tc.guest.Resources != nil && g.Still(&plugins.Guest{UUID: "g"}) == nil {
 				t.Error("a guest that went or changed is the same")
 			}
@@ -306,9 +298,7 @@ func TestOrphansOfAnEmptyNode(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	proof := audit.Proof{MinAge: time.Hour, Named: map[string]bool{"o": true}}
-	if got := audit.Compare(in, proof, audit.Owner{}).Orphans[0].Kept; got != "" {
-		t.Errorf("named: %q", got)
-	}
+	testproc.Equal(t, audit.Compare(in, proof, audit.Owner{}).Orphans[0].Kept, "", "named: %q")
 }
 
 // TestOrphansOnASharingProvider: what a provider of the tree shares with other hosts may be held by
@@ -323,15 +313,11 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 	gone := resourcetracker.Sighting{First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}
 	in.Seen = map[string]resourcetracker.Sighting{"moved": gone, "evacuated": gone}
 	got := audit.Compare(in, hourOld, audit.Owner{})
-	if d := cmp.Diff([]string{root, gpu}, got.Providers); d != "" {
-		t.Errorf("what is deleted from (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]string{root, gpu}, got.Providers), "what is deleted from")
 	if len(got.Orphans) != 1 || got.Orphans[0].Consumer != "evacuated" || got.Orphans[0].Kept != "" {
 		t.Fatalf("%+v", got.Orphans)
 	}
-	if d := cmp.Diff([]audit.Share{{root, "cn1", "VCPU", 1}}, got.Orphans[0].Here); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff([]audit.Share{{root, "cn1", "VCPU", 1}}, got.Orphans[0].Here))
 }
 
 // TestRequestedResources: what a guest was requested with is for guests that hold nothing. It says
@@ -349,7 +335,5 @@ func TestRequestedResources(t *testing.T) {
 	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {
 		t.Fatalf("%+v", got.Unaccounted)
 	}
-	if kept := got.Unaccounted[1].Kept; kept != "it is pinned. What to do: fix c" {
-		t.Error(kept)
-	}
+	testproc.Equal(t, got.Unaccounted[1].Kept, "it is pinned. What to do: fix c", "%v")
 }

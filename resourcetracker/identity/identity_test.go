@@ -31,9 +31,7 @@ var check = testproc.Check
 
 func open(t *testing.T, dir string) *identity.State {
 	t.Helper()
-	s, err := identity.Open(dir)
-	check(t, err)
-	return s
+	return testproc.Try(identity.Open(dir)).Or(t)
 }
 
 // TestSettle is the table in the package's documentation.
@@ -65,8 +63,7 @@ func TestSettle(t *testing.T) {
 			dir := t.TempDir()
 			if c.before.UUID != "" {
 				s := open(t, dir)
-				_, err := s.Settle(c.before)
-				check(t, err)
+				testproc.Try(s.Settle(c.before)).Or(t)
 				if c.reported {
 					check(t, s.Reported(cn1, "fake"))
 				}
@@ -146,8 +143,7 @@ func TestFirstStart(t *testing.T) {
 	}
 	t.Run("its own file", func(t *testing.T) {
 		dir := t.TempDir()
-		_, err := open(t, dir).Settle(identity.Self{UUID: mine, Host: "cn1"})
-		check(t, err)
+		testproc.Try(open(t, dir).Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 		refused(t, open(t, dir).CheckFirstStart("nodes"), mine, "adopt --uuid "+mine)
 	})
 }
@@ -190,8 +186,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
-			_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
-			check(t, err)
+			testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 			if c.reported.UUID != "" {
 				check(t, s.Reported(c.reported, "fake"))
 			}
@@ -203,7 +198,7 @@ func TestAdmit(t *testing.T) {
 			if c.known {
 				check(t, tree.SetGeneration(mine, 0))
 			}
-			err = s.Admit(t.Context(), cn1, tree, c.guests)
+			err := s.Admit(t.Context(), cn1, tree, c.guests)
 			switch {
 			case c.refused != nil:
 				refused(t, err, c.refused...)
@@ -227,8 +222,7 @@ func TestAsNewIsForOnce(t *testing.T) {
 	if err := s.AllowAsNew("cn1"); err == nil {
 		t.Error("allowed on a host that was never started")
 	}
-	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
-	check(t, err)
+	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, s.AllowAsNew("cn1"))
 	check(t, s.Reported(cn1, "fake"))
@@ -245,13 +239,11 @@ func TestReportedIsQuiet(t *testing.T) {
 	if err := s.Reported(cn1, "fake"); err == nil {
 		t.Error("noted before the identity was settled")
 	}
-	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1"})
-	check(t, err)
+	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, os.Remove(filepath.Join(dir, identity.FileName)))
 	check(t, s.Reported(cn1, "fake"))
-	_, err = s.Settle(identity.Self{UUID: mine, Host: "cn1"})
-	check(t, err)
+	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	if _, err := os.Stat(filepath.Join(dir, identity.FileName)); !os.IsNotExist(err) {
 		t.Errorf("it was written again: %v", err)
 	}
@@ -262,8 +254,7 @@ func TestRenaming(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
-	_, err := s.Settle(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})
-	check(t, err)
+	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
@@ -273,8 +264,7 @@ func TestRenaming(t *testing.T) {
 	now := identity.Self{UUID: mine, Host: "cn2", Machine: machineB}
 	check(t, open(t, dir).EndRename(now))
 	s = open(t, dir)
-	_, err = s.Settle(now)
-	check(t, err)
+	testproc.Try(s.Settle(now)).Or(t)
 	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil || r.Machine != machineB {
 		t.Errorf("%+v", r)
 	}

@@ -105,9 +105,7 @@ var check = testproc.Check
 
 func read(t *testing.T, stateDir string) []Entry {
 	t.Helper()
-	entries, err := Read(stateDir)
-	check(t, err)
-	return entries
+	return testproc.Try(Read(stateDir)).Or(t)
 }
 
 func TestEntryIsKeptWhole(t *testing.T) {
@@ -119,18 +117,14 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	begun := read(t, dir)
 	want := Entry{Version: 1, ID: 1, Root: root, Node: "cn1", Undoes: 4, Begun: time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC), Reshape: sample(),
 		File: filepath.Join(dir, DirName, "000001-"+root+".open.json")}
-	if d := cmp.Diff([]Entry{want}, begun, cmpopts.EquateErrors()); d != "" {
-		t.Errorf("begun (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]Entry{want}, begun, cmpopts.EquateErrors()), "begun")
 	unresolved, err := j.Unresolved(root)
 	if err != nil || len(unresolved) != 1 || !unresolved[0].Open() {
 		t.Errorf("%v, %v", unresolved, err)
 	}
 	check(t, j.End(root, reportclient.ReshapeHappened))
 	want.Outcome, want.Ended, want.File = reportclient.ReshapeHappened, time.Date(2026, 11, 21, 8, 0, 2, 0, time.UTC), filepath.Join(dir, DirName, "000001-"+root+".json")
-	if d := cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()); d != "" {
-		t.Errorf("ended (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()), "ended")
 	found, err := Find(dir, 1)
 	if d := cmp.Diff(want, found, cmpopts.EquateErrors()); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
@@ -140,9 +134,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	if _, err := Find(dir, 2); !errors.Is(err, ErrUnknownEntry) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(Find(dir, 2)).ErrorIs(t, ErrUnknownEntry, "%v")
 }
 
 // version1 is a file of the first format: the whole reshape, and no request.
@@ -183,9 +175,7 @@ func TestFileOfVersion1(t *testing.T) {
 		Version: 1, ID: 1, Root: root, Node: "cn1", Begun: begun, Ended: begun, Outcome: reportclient.ReshapeHappened, Compared: true, Reshape: sample(),
 		File: filepath.Join(dir, DirName, fileName(1, root, false)),
 	}
-	if d := cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()))
 }
 
 // posted keeps the bodies of the requests that it answers.
@@ -205,10 +195,8 @@ func TestTheRequestItselfIsKept(t *testing.T) {
 	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: requests}, ReshapeLog: open(t, dir)})
 	check(t, err)
 	check(t, client.Apply(t.Context(), root, sample().Plan()))
-	entry, err := Find(dir, 1)
-	check(t, err)
-	content, err := os.ReadFile(entry.File)
-	check(t, err)
+	entry := testproc.Try(Find(dir, 1)).Or(t)
+	content := testproc.Try(os.ReadFile(entry.File)).Or(t)
 	var kept file
 	check(t, json.Unmarshal(content, &kept))
 	if len(*requests) != 1 || !bytes.Equal(kept.Request, (*requests)[0]) {
@@ -217,9 +205,7 @@ func TestTheRequestItselfIsKept(t *testing.T) {
 	if kept.Version != 2 || bytes.Contains(kept.Former, []byte("after")) {
 		t.Errorf("what was asked for is there twice: %s", content)
 	}
-	if d := cmp.Diff(sample(), entry.Reshape); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(sample(), entry.Reshape))
 }
 
 // TestCrashAtEveryStep: whichever step of writing comes last before a crash, the next start finds
@@ -353,20 +339,15 @@ func TestHistoryIsOfOneNode(t *testing.T) {
 	}
 	ids := func() (out []int64) {
 		t.Helper()
-		history, err := j.History(root)
-		check(t, err)
+		history := testproc.Try(j.History(root)).Or(t)
 		for _, e := range history {
 			out = append(out, e.ID)
 		}
 		return out
 	}
-	if d := cmp.Diff([]int64{1, 3}, ids()); d != "" {
-		t.Error(d)
-	}
+	testproc.Same(t, cmp.Diff([]int64{1, 3}, ids()))
 	check(t, os.WriteFile(filepath.Join(j.Dir(), fileName(1, root, false)), nil, 0o600))
-	if d := cmp.Diff([]int64{3}, ids()); d != "" {
-		t.Errorf("with one that is damaged: %s", d)
-	}
+	testproc.Samef(t, cmp.Diff([]int64{3}, ids()), "with one that is damaged")
 	check(t, errors.Join(os.RemoveAll(j.Dir()), os.WriteFile(j.Dir(), nil, 0o600)))
 	if history, err := j.History(root); err == nil {
 		t.Errorf("of no directory: %v", history)
@@ -428,9 +409,7 @@ func TestDamagedFiles(t *testing.T) {
 			if len(entries) != 2 || entries[0].Damage == "" || entries[1].ID != 2 {
 				t.Errorf("%+v", entries)
 			}
-			if _, err := Find(dir, 1); !errors.Is(err, ErrUnreadable) {
-				t.Errorf("%v", err)
-			}
+			testproc.Try(Find(dir, 1)).ErrorIs(t, ErrUnreadable, "%v")
 			write(fileName(3, other, true))
 			j = open(t, dir)
 			if damaged, err := j.Load(); err != nil || len(damaged) != 1 {
@@ -491,14 +470,10 @@ func TestOldEntriesGo(t *testing.T) {
 // FuzzRead: whatever is in a file, reading it neither fails as a whole nor panics.
 func FuzzRead(f *testing.F) {
 	valid, err := json.Marshal(Entry{Version: 1, ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testproc.Check(f, err)
 	f.Add(valid)
 	second := file{Version: version, Entry: Entry{ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()}}
-	if err := second.encode(); err != nil {
-		f.Fatal(err)
-	}
+	testproc.Check(f, second.encode())
 	if valid, err = json.Marshal(second); err != nil {
 		f.Fatal(err)
 	}

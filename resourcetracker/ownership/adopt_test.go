@@ -79,18 +79,14 @@ cn1 VCPU=8
 		t.Run(name, func(t *testing.T) {
 			known := tree(t, c.known)
 			r := Adopt(root, "cn1", "fake", known, tree(t, c.bare), nil)
-			if diff := cmp.Diff(trim(c.want), owners(r)); diff != "" {
-				t.Errorf("(- want, + got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(trim(c.want), owners(r)), "(- want, + got)")
 			if r.Root != root || r.Node != "cn1" || r.Driver != "fake" || r.Created {
 				t.Errorf("%+v", r)
 			}
 			if drift := r.Drift(known); drift != nil {
 				t.Errorf("values are not those of Placement: %q", drift)
 			}
-			if err := r.validate(); err != nil {
-				t.Errorf("it cannot be saved: %v", err)
-			}
+			testproc.NoErrorf(t, r.validate(), "it cannot be saved")
 		})
 	}
 }
@@ -132,10 +128,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
 	record := Adopt(root, "cn1", "fake", known, bare, nil)
 	layers := []Layer{{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "OWNER_NOVA")}}
 	in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
-	first, err := Merge(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testproc.Try(Merge(in)).Or(t)
 	sameTree(t, known, first.Tree)
 	if len(first.Kept)+len(first.Conflicts) > 0 {
 		t.Errorf("%v, %v", first.Kept, first.Conflicts)
@@ -144,19 +137,12 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
 
 	in.Known, in.Record, in.Answer = first.Tree, first.Record, Strip(first.Tree, first.Record)
 	for _, gone := range []string{"r1", "r3", "r4"} {
-		if _, err := in.Answer.Remove(uid(gone)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(in.Answer.Remove(uid(gone))).Or(t)
 	}
-	second, err := Merge(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := testproc.Try(Merge(in)).Or(t)
 	want := known.Clone()
 	for _, gone := range []string{"r1", "r3", "r4"} {
-		if _, err := want.Remove(uid(gone)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(want.Remove(uid(gone))).Or(t)
 	}
 	sameTree(t, want, second.Tree)
 }
@@ -170,9 +156,7 @@ func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
 cn1 VCPU=8
   gpu0 VGPU=4 !`)
 	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(root, "cn1", "fake", known, answer, nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	sameTree(t, tree(t, `
 cn1 VCPU=8 CUSTOM_LICENSE=1
   gpu0 VGPU=4`), out.Tree)

@@ -26,23 +26,13 @@ func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ..
 	for _, answer := range answers {
 		in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
 		answer(in.Answer)
-		result, err := Merge(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := testproc.Try(Merge(in)).Or(t)
 		adopted = adopted.Note(known, result.Tree)
-		if err := store.SaveAdopted(adopted); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, store.SaveAdopted(adopted))
 		known, record = result.Tree, result.Record
 	}
-	loaded, err := store.LoadAdopted(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(adopted.Changed, loaded.Changed); diff != "" {
-		t.Errorf("the file has other changes: %s", diff)
-	}
+	loaded := testproc.Try(store.LoadAdopted(root)).Or(t)
+	testproc.Samef(t, cmp.Diff(adopted.Changed, loaded.Changed), "the file has other changes")
 	return known, record, loaded
 }
 
@@ -75,9 +65,7 @@ func TestGiveBackRestoresTheTree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	agent := []Layer{
 		{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "COMPUTE_NET_ATTACH_INTERFACE")},
@@ -111,12 +99,8 @@ func TestGiveBackRestoresTheTree(t *testing.T) {
 				t.Fatal("the passes changed nothing")
 			}
 			// Other programs write meanwhile.
-			if _, err := now.AddTraits(root, "CUSTOM_LATE"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := now.Remove(uid("br_eth0")); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(now.AddTraits(root, "CUSTOM_LATE")).Or(t)
+			testproc.Try(now.Remove(uid("br_eth0"))).Or(t)
 			want := before.Clone()
 			must(want.AddTraits(root, "CUSTOM_LATE"))
 			must(want.Remove(uid("br_eth0")))
@@ -136,14 +120,10 @@ func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
 	before := tree(t, novaTree)
 	now, record, adopted := reported(t, before, nil, flatAnswer(func(tr *providertree.Tree) {
 		if !tr.Exists(uid("cell")) {
-			if err := tr.AddChild(root, uid("cell"), "cn1_numa_0"); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, tr.AddChild(root, uid("cell"), "cn1_numa_0"))
 		}
 	}))
-	if err := now.AddChild(uid("cell"), uid("theirs"), "foreign"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, now.AddChild(uid("cell"), uid("theirs"), "foreign"))
 	_, _, err := GiveBack(now, record, adopted, never)
 	if !errors.Is(err, ErrGiveBack) || !strings.Contains(err.Error(), "foreign") {
 		t.Error(err)
@@ -154,34 +134,21 @@ func TestGiveBackRefusesWhatHoldsOthers(t *testing.T) {
 // goes, the rest is listed.
 func TestGiveBackWithoutSnapshot(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	made, err := providertree.ChildUUID(root, "gpu0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := testproc.Try(providertree.ChildUUID(root, "gpu0")).Or(t)
 	const novas = "b0b7f3a7-2f44-4a0f-9d0e-2c4b84f4e3a1" // Nova's uuids are random
 	before := tree(t, novaTree)
-	if err := before.AddChild(root, novas, "cn1_pci_0000_86_00_0"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, before.AddChild(root, novas, "cn1_pci_0000_86_00_0"))
 	now, record, _ := reported(t, before, nil, flatAnswer(func(tr *providertree.Tree) {
 		if _, found := tr.ProviderByName("cn1_pci_0000_86_00_0"); !found {
-			if err := tr.AddChild(root, uid("other"), "cn1_pci_0000_86_00_0"); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, tr.AddChild(root, uid("other"), "cn1_pci_0000_86_00_0"))
 		}
 		if !tr.Exists(made) {
-			if err := tr.AddChild(root, made, "cn1_gpu0"); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, tr.AddChild(root, made, "cn1_gpu0"))
 		}
-		if _, err := tr.AddTraits(root, "HW_NEW", "CUSTOM_MINE_1"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(tr.AddTraits(root, "HW_NEW", "CUSTOM_MINE_1")).Or(t)
 	}))
 	got, unknown, err := GiveBack(now, record, nil, func(trait string) bool { return trait == "CUSTOM_MINE_1" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	p, _ := got.Provider(root)
 	if record.Providers[novas].Owner != Driver || !got.Exists(novas) {
 		t.Error("the GPU that Nova made is gone, or was not the driver's")
@@ -191,9 +158,7 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 	}
 	const cn1 = " of resource provider cn1 ("
 	want := []string{"the traits HW_NEW" + cn1 + root + ")", "the inventories of DISK_GB, MEMORY_MB, VCPU" + cn1 + root + ")"}
-	if diff := cmp.Diff(want, unknown); diff != "" {
-		t.Errorf("unknown (- want, + got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, unknown), "unknown (- want, + got)")
 }
 
 // TestAdoptedFollowsARenamedHost, and what is named after it, and nothing else.
@@ -216,24 +181,14 @@ func TestAdoptedFileThatIsDamaged(t *testing.T) {
 	if a, err := store.LoadAdopted(root); a != nil || err != nil {
 		t.Error(a, err)
 	}
-	if err := store.SaveAdopted(NewAdopted(root, tree(t, novaTree))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, store.SaveAdopted(NewAdopted(root, tree(t, novaTree))))
 	if records, err := store.List(); len(records) > 0 || err != nil {
 		t.Errorf("the snapshot is taken for a record: %v, %v", records, err)
 	}
 	for content, want := range map[string]error{"{": ErrDamaged, `{"version": 99}`: ErrNewer, `{"version": 1, "root": "x"}`: ErrDamaged} {
-		if err := os.WriteFile(store.AdoptedPath(root), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := store.LoadAdopted(root); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", content, err, want)
-		}
+		testproc.Check(t, os.WriteFile(store.AdoptedPath(root), []byte(content), 0o600))
+		testproc.Try(store.LoadAdopted(root)).ErrorIs(t, want, "%s: %v", content)
 	}
-	if err := store.Remove(root); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(store.AdoptedPath(root)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the snapshot outlives the node: %v", err)
-	}
+	testproc.Check(t, store.Remove(root))
+	testproc.Try(os.Stat(store.AdoptedPath(root))).ErrorIs(t, os.ErrNotExist, "the snapshot outlives the node: %v")
 }

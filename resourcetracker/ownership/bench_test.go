@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // wide is a node of n children with a handful of items each, every tenth of them another client's,
@@ -24,9 +25,7 @@ func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 		}
 	}
 	out := &providertree.Tree{}
-	if err := out.Populate(all); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, out.Populate(all))
 	return out, r
 }
 
@@ -46,16 +45,12 @@ func BenchmarkMerge(b *testing.B) {
 			}
 		}
 		rebuilt := &providertree.Tree{}
-		if err := rebuilt.Populate(own); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, rebuilt.Populate(own))
 		for name, answer := range map[string]*providertree.Tree{"same": base.Clone(), "rebuilt": rebuilt} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := Merge(Input{Root: root, Node: "cn1", Known: known, Base: base, Answer: answer, Record: record}); err != nil {
-						b.Fatal(err)
-					}
+					testproc.Try(Merge(Input{Root: root, Node: "cn1", Known: known, Base: base, Answer: answer, Record: record})).Or(b)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/provider")
 			})
@@ -69,9 +64,7 @@ func BenchmarkDrain(b *testing.B) {
 	for _, n := range sizes {
 		known, _ := wide(b, n)
 		bare := &providertree.Tree{}
-		if err := bare.AddRoot(root, "cn1"); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Check(b, bare.AddRoot(root, "cn1"))
 		usages := providertree.ProviderResources{}
 		for _, uuid := range known.UUIDs() {
 			usages[uuid] = map[string]int64{"VGPU": 1}
@@ -111,16 +104,12 @@ func BenchmarkSave(b *testing.B) {
 	b.Run("changed", func(b *testing.B) {
 		for b.Loop() {
 			record.Shape++
-			if err := s.Save(record); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, s.Save(record))
 		}
 	})
 	b.Run("same", func(b *testing.B) {
 		for b.Loop() {
-			if err := s.Save(record); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, s.Save(record))
 		}
 	})
 }

@@ -25,13 +25,9 @@ func (l *life) pass(used providertree.ProviderResources, drive func(base *provid
 	answer := Strip(l.known, l.record)
 	drive(answer)
 	out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: l.known, Answer: answer, Record: l.record})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	testproc.Check(l.t, err)
 	desired, draining, err := Drain(l.known, out.Tree, used, nil)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	testproc.Check(l.t, err)
 	l.write(desired, out.Record.Exact(l.record, desired).Hold(Strip(l.known, l.record), desired, draining))
 	return draining
 }
@@ -57,10 +53,7 @@ func (l *life) write(desired *providertree.Tree, next *Record) {
 
 func (l *life) onDisk(r *Record) *Record {
 	l.t.Helper()
-	content, err := encode(r)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	content := testproc.Try(encode(r)).Or(l.t)
 	got, err := decode(content)
 	if err != nil || !got.Equal(r) {
 		l.t.Fatalf("%v, from a record that lost something: %s", err, content)
@@ -74,23 +67,17 @@ func keeper(t rapid.TB, total int64) func(*providertree.Tree) {
 		gpu := uid("gpu0")
 		switch {
 		case total == 0 && tree.Exists(gpu):
-			if _, err := tree.Remove(gpu); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(tree.Remove(gpu)).Or(t)
 		case total > 0:
 			inv, found := tree.Inventory(gpu, "VGPU")
 			if !tree.Exists(gpu) {
-				if err := tree.AddChild(root, gpu, "gpu0"); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, tree.AddChild(root, gpu, "gpu0"))
 			}
 			if inv.Total = total; !found {
 				inv.AllocationRatio = 1
 			}
 			inv.Reserved = min(inv.Reserved, total)
-			if _, err := tree.SetInventory(gpu, "VGPU", inv); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(tree.SetInventory(gpu, "VGPU", inv)).Or(t)
 		}
 	}
 }
@@ -250,11 +237,9 @@ func TestAMissingDeviceLeavesNoTrace(t *testing.T) {
 		total := rapid.Int64Range(1, 8).Draw(t, "total")
 		inv := providertree.Inventory{Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), AllocationRatio: rapid.Float64Range(0.5, 4).Draw(t, "ratio")}
 		known := &providertree.Tree{}
-		if err := known.Populate([]providertree.Provider{
+		testproc.Check(t, known.Populate([]providertree.Provider{
 			{UUID: root, Name: "cn1", Generation: 1}, {UUID: uid("gpu0"), Name: "gpu0", ParentUUID: root, Generation: 1, Inventories: providertree.Inventories{"VGPU": inv}},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		l := &life{t: t, known: known, record: &Record{Root: root, Node: "cn1", Driver: "fake", Providers: map[string]Provider{
 			uid("gpu0"): {Name: "gpu0", Parent: root, Owner: Driver, Inventories: map[string]Stock{"VGPU": {Owner: Driver, Inventory: inv}}},
 		}}}

@@ -3,7 +3,6 @@
 package ownership
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,9 +21,7 @@ func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
 	want := tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5 CUSTOM_N=2 CUSTOM_X")
 	for pass := range 5 {
 		out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: []Layer{operator}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		sameTree(t, want, out.Tree)
 		if len(out.Conflicts)+len(out.Kept) > 0 {
 			t.Fatalf("pass %d: %v, %v", pass, out.Conflicts, out.Kept)
@@ -32,9 +29,7 @@ func TestProviderYAMLOnNeutronsChildHasNoConflictWithItself(t *testing.T) {
 		known, record = out.Tree, out.Record
 	}
 	out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	sameTree(t, tree(t, "cn1 VCPU=8\n  br_eth0 NET_BW_EGR_KILOBIT_PER_SEC=5"), out.Tree)
 }
 
@@ -52,9 +47,7 @@ func TestMergeRefusesWhatIsNoAnswerAboutTheNode(t *testing.T) {
 			Root: root, Known: tree(t, "cn1 VCPU=8\n  a#1"), Answer: tree(t, "cn1 VCPU=8\n  a#2 !"), Reshape: true,
 		},
 	} {
-		if _, err := Merge(in); !errors.Is(err, ErrMerge) {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.Try(Merge(in)).ErrorIs(t, ErrMerge, "%s: %v", name)
 	}
 }
 
@@ -66,9 +59,7 @@ func TestFormerRecordHasTheTraitsThatMove(t *testing.T) {
 		nil: "cn1 HW_A:driver", owned(t, known, "cn1 driver VCPU:driver HW_B:agent\ngpu0 driver VGPU:driver"): "cn1 driver VCPU:driver HW_A:driver HW_B:agent\ngpu0 driver VGPU:driver",
 	} {
 		out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Base: known, Answer: answer, Record: record, Reshape: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if got := owners(out.Former); got != want || out.Former.Root != root || out.Former.Driver != "fake" {
 			t.Errorf("%+v: %s, want %s", out.Former, got, want)
 		}
@@ -81,23 +72,12 @@ func TestMergeHandsOnNamedResourcesAndGenerations(t *testing.T) {
 	answer := known.Clone()
 	must(t, answer.SetGeneration(root, 99)) // a driver has no say in it
 	units := map[string][]providertree.Resource{"CUSTOM_PMEM": {{Identifier: "ns0"}, {Identifier: "ns1"}}}
-	if _, err := answer.SetResources(uid("pmem"), units); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := answer.Remove(uid("theirs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := answer.AddChild(root, uid("new"), "new"); err != nil {
-		t.Fatal(err)
-	}
-	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Created: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(answer.SetResources(uid("pmem"), units)).Or(t)
+	testproc.Try(answer.Remove(uid("theirs"))).Or(t)
+	testproc.Check(t, answer.AddChild(root, uid("new"), "new"))
+	out := testproc.Try(Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Created: true})).Or(t)
 	p, _ := out.Tree.Provider(uid("pmem"))
-	if diff := cmp.Diff(units, p.Resources); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(units, p.Resources))
 	for name, generation := range map[string]int64{"cn1": 1, "pmem": 1, "theirs": 1, "new": providertree.NoGeneration} {
 		if p, _ := out.Tree.ProviderByName(name); p.Generation != generation {
 			t.Errorf("%s has generation %d, want %d", name, p.Generation, generation)

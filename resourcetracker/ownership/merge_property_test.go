@@ -32,9 +32,7 @@ func drawWorld(t *rapid.T) Input {
 	for n := range rapid.IntRange(0, 5).Draw(t, "children") {
 		add(fmt.Sprintf("c%d", n), rapid.SampledFrom(all).Draw(t, "parent").UUID)
 	}
-	if err := known.Populate(all); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, known.Populate(all))
 	in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Reshape: rapid.Bool().Draw(t, "reshape")}
 	if rapid.IntRange(0, 4).Draw(t, "record") > 0 {
 		in.Record = drawRecord(t, known)
@@ -154,10 +152,7 @@ func TestMergeAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawWorld(t)
 		in.Answer = drawAnswer(t, in.Base, false)
-		out, err := Merge(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testproc.Try(Merge(in)).Or(t)
 		want := model{in}.facts()
 		if diff := cmp.Diff(want, factsOf(out)); diff != "" {
 			t.Fatalf("what is there, and whose it is (- model, + merge):\n%s\nknown:\n%sanswer:\n%srecord:\n%s", diff, lines(in.Known), lines(in.Answer), owners(in.Record.orEmpty()))
@@ -421,7 +416,5 @@ func checkExact(t rapid.TB, out Result) {
 	if drift := out.Record.Drift(out.Tree); len(drift) > 0 {
 		t.Fatalf("the record is not that of the tree: %q", drift)
 	}
-	if err := out.Record.validate(); err != nil {
-		t.Fatalf("the record cannot be saved: %v", err)
-	}
+	testproc.Checkf(t, out.Record.validate(), "the record cannot be saved")
 }

@@ -527,14 +527,9 @@ func TestMerge(t *testing.T) {
 				{Owner: Operator, Providers: c.operator},
 			}
 			before := lines(known)
-			out, err := Merge(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := testproc.Try(Merge(in)).Or(t)
 			sameTree(t, tree(t, c.want), out.Tree)
-			if diff := cmp.Diff(trim(c.wantRecord), owners(out.Record)); diff != "" {
-				t.Errorf("record (- want, + got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(trim(c.wantRecord), owners(out.Record)), "record (- want, + got)")
 			checkTexts(t, "kept", c.kept, out.Kept)
 			checkTexts(t, "conflicts", c.conflicts, out.Conflicts)
 			if lines(known) != before {

@@ -20,15 +20,11 @@ func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
 	before, beforeNewer := old.Clone(), newer.Clone()
 	u := old.Union(newer)
 	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nnic driver CUSTOM_Y:operator\npf driver\nbr_eth0 CUSTOM_X:operator"
-	if diff := cmp.Diff(trim(want), owners(u)); diff != "" {
-		t.Errorf("(- want, + got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(trim(want), owners(u)), "(- want, + got)")
 	if !u.Created || u.Shape != 2 || !u.Pending {
 		t.Errorf("created %v, shape %d, pending %v", u.Created, u.Shape, u.Pending)
 	}
-	if total := u.Providers[root].Inventories["VCPU"].Inventory.Total; total != 16 {
-		t.Errorf("the value is %d, not the newer one", total)
-	}
+	testproc.Equal(t, u.Providers[root].Inventories["VCPU"].Inventory.Total, 16, "the value is %d")
 	u.Providers[root].Traits["HW_C"] = Driver
 	u.Providers[uid("br_eth0")].Traits["CUSTOM_Y"] = Driver
 	if !old.Equal(before) || !newer.Equal(beforeNewer) {
@@ -115,16 +111,12 @@ func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
 	before := record.Clone()
 	claimed := record.Claim(known, Agent, root, "COMPUTE_STATUS_DISABLED", "NOT_THERE").Claim(known, Agent, uid("br_eth0"), "NOT_THERE").
 		Claim(known, Agent, uid("nobody"), "CUSTOM_X")
-	if diff := cmp.Diff("cn1 driver VCPU:driver COMPUTE_STATUS_DISABLED:agent", owners(claimed)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff("cn1 driver VCPU:driver COMPUTE_STATUS_DISABLED:agent", owners(claimed)))
 	if !record.Equal(before) {
 		t.Error("the record itself was changed")
 	}
 	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: Strip(known, claimed), Record: claimed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	sameTree(t, tree(t, "cn1 VCPU=8\n  br_eth0 CUSTOM_X"), out.Tree)
 }
 
@@ -147,9 +139,7 @@ func TestStripShowsWhatOthersPutOnAFormerDriversProvider(t *testing.T) {
 	for _, items := range []string{"", "CUSTOM_A=1", "HW_A", "@a", "CUSTOM_A=1 HW_A", "CUSTOM_A=1 @a", "HW_A @a", "CUSTOM_A=1 HW_A @a"} {
 		known := tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 "+items)
 		want := known.Clone()
-		if _, err := want.RemoveInventory(uid("gpu0"), "VGPU"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(want.RemoveInventory(uid("gpu0"), "VGPU")).Or(t)
 		if items == "" {
 			want = tree(t, "cn1 VCPU=8")
 		}
@@ -171,9 +161,7 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
   renamed#gpu2 VGPU=1
   theirs#br_eth0 CUSTOM_X
   new VGPU=1`)
-	if _, err := now.Remove(uid("gpu0")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(now.Remove(uid("gpu0"))).Or(t)
 	want := []string{
 		"Resource provider cn1 (" + root + ") was removed from the aggregate " + uid("a") + ".",
 		"Resource provider cn1 (" + root + "): the inventory of CUSTOM_A was removed.",
@@ -183,24 +171,14 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 		"Resource provider gpu1 (" + uid("gpu1") + ") was removed.",
 		"Resource provider gpu2 (" + uid("gpu2") + ") was renamed to renamed.",
 	}
-	if diff := cmp.Diff(want, record.Drift(now)); diff != "" {
-		t.Errorf("(- want, + got):\n%s", diff)
-	}
-	if _, err := applied.Move(uid("gpu1"), uid("gpu0")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Samef(t, cmp.Diff(want, record.Drift(now)), "(- want, + got)")
+	testproc.Try(applied.Move(uid("gpu1"), uid("gpu0"))).Or(t)
 	want = []string{"Resource provider gpu1 (" + uid("gpu1") + ") was moved from below " + root + " to below " + uid("gpu0") + "."}
-	if diff := cmp.Diff(want, record.Drift(applied)); diff != "" {
-		t.Errorf("(- want, + got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, record.Drift(applied)), "(- want, + got)")
 	lost := &providertree.Tree{}
-	if err := lost.AddRoot(root, "cn1"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, lost.AddRoot(root, "cn1"))
 	want = []string{"Resource provider cn1 (" + root + ") was removed, with all its descendants."}
-	if diff := cmp.Diff(want, record.Drift(lost)); diff != "" {
-		t.Errorf("(- want, + got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, record.Drift(lost)), "(- want, + got)")
 	if drift := Adopt(root, "cn1", "fake", lost, nil, nil).Drift(lost); drift != nil {
 		t.Errorf("a new node: %q", drift)
 	}
@@ -220,37 +198,25 @@ func TestUnionSurvivesACrash(t *testing.T) {
 		in.Record = drawRecord(t, in.Known)
 		in.Base = Strip(in.Known, in.Record)
 		in.Answer = drawAnswer(t, in.Base, false)
-		out, err := Merge(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testproc.Try(Merge(in)).Or(t)
 		// Some items are written, some are not; providers are made, and none is deleted yet.
 		half := out.Tree.Clone()
 		for p := range in.Known.All() {
 			if !half.Exists(p.UUID) {
-				if err := half.AddChild(root, p.UUID, p.Name); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, half.AddChild(root, p.UUID, p.Name))
 			}
 			for _, class := range sortedKeys(p.Inventories) {
 				if rapid.Bool().Draw(t, "not written") {
-					if _, err := half.SetInventory(p.UUID, class, p.Inventories[class]); err != nil {
-						t.Fatal(err)
-					}
+					testproc.Try(half.SetInventory(p.UUID, class, p.Inventories[class])).Or(t)
 				}
 			}
 			if rapid.Bool().Draw(t, "not written") {
-				if _, err := half.SetTraits(p.UUID, p.Traits); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Try(half.SetTraits(p.UUID, p.Traits)).Or(t)
 			}
 		}
 		again := in
 		again.Known, again.Record, again.Base, again.Answer = half, in.Record.Union(out.Record), nil, out.Tree
-		final, err := Merge(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		final := testproc.Try(Merge(again)).Or(t)
 		for p := range half.All() {
 			if p.ParentUUID == root && !out.Tree.Exists(p.UUID) && final.Tree.Exists(p.UUID) && in.Record.provider(p.UUID).Owner == Driver {
 				t.Fatalf("%s was to be deleted, and is taken for another client's:\n%s", p.Name, owners(again.Record))

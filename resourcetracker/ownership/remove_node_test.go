@@ -84,12 +84,10 @@ func removable(t *testing.T) (*fakePlacement, *ownership.Record) {
 	check(t, tree.AddRoot(root, "cn1"))
 	check(t, tree.AddChild(root, gpu, "cn1_gpu"))
 	for _, uuid := range []string{root, gpu} {
-		_, err := tree.SetInventories(uuid, providertree.Inventories{"VCPU": {Total: 8}})
-		check(t, err)
+		testproc.Try(tree.SetInventories(uuid, providertree.Inventories{"VCPU": {Total: 8}})).Or(t)
 		check(t, tree.SetGeneration(uuid, 3))
 	}
-	_, err := tree.SetTraits(root, []string{"COMPUTE_NODE"})
-	check(t, err)
+	testproc.Try(tree.SetTraits(root, []string{"COMPUTE_NODE"})).Or(t)
 	ours := func(name, parent string) ownership.Provider {
 		return ownership.Provider{
 			Name: name, Parent: parent, Owner: ownership.Driver, Traits: map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent},
@@ -153,8 +151,7 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			store := ownership.Open(t.TempDir())
 			check(t, store.Save(record))
 			_, err := ownership.RemoveNode(t.Context(), p, record, store)
-			left, loadErr := store.Load(root)
-			check(t, loadErr)
+			left := testproc.Try(store.Load(root)).Or(t)
 			if c.want == nil {
 				check(t, err)
 				if !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) || left != nil || !p.forgotten || !slices.Equal(p.removed, []string{root}) {
@@ -207,8 +204,7 @@ func TestRemoveNodeResumesAfterFailure(t *testing.T) {
 	}
 	p.broken = ""
 	for range 2 { // the second finds nothing
-		_, err := ownership.RemoveNode(t.Context(), p, record, store)
-		check(t, err)
+		testproc.Try(ownership.RemoveNode(t.Context(), p, record, store)).Or(t)
 	}
 	if left, _ := store.Load(root); left != nil || !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) {
 		t.Errorf("deleted %q, record %+v", p.deleted, left)

@@ -118,17 +118,13 @@ cn1 VCPU=8
 			}
 			shown := lines(desired)
 			got, draining, err := Drain(known, desired, usages, c.may)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			sameTree(t, tree(t, c.want), got)
 			var said []string
 			for _, r := range draining {
 				said = append(said, r.String())
 			}
-			if diff := cmp.Diff(c.told, said); diff != "" {
-				t.Errorf("(- want, + got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(c.told, said), "(- want, + got)")
 			if lines(desired) != shown {
 				t.Error("desired was changed")
 			}
@@ -143,9 +139,7 @@ func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 VGPU=2\n  gone VGPU=1\n  empty HW_A\n  same CUSTOM_A=1\n  smaller CUSTOM_A=2\n  grown CUSTOM_A=1\n  ratio CUSTOM_A=1,ratio=2\n  unborn ! CUSTOM_A=1")
 	desired := tree(t, "cn1 VCPU=8\n  same CUSTOM_A=1\n  smaller CUSTOM_A=1\n  grown CUSTOM_A=9\n  ratio CUSTOM_A=1,ratio=1")
-	if diff := cmp.Diff([]string{root, uid("gone"), uid("smaller")}, Shrinking(known, desired)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{root, uid("gone"), uid("smaller")}, Shrinking(known, desired)))
 	if got := Shrinking(known, known); got != nil {
 		t.Errorf("nothing shrinks: %v", got)
 	}
@@ -169,13 +163,9 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 		{nil, nil, "cn1 VCPU=4 CUSTOM_RACK"},
 	} {
 		out, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: answer, Record: record})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		desired, _, err := Drain(known, out.Tree, providertree.ProviderResources{root: c.root, uid("gpu0"): c.gpu}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if !t.Run(fmt.Sprintf("pass %d", pass), func(t *testing.T) { sameTree(t, tree(t, c.want), desired) }) {
 			return
 		}
@@ -184,9 +174,7 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 			t.Errorf("pass %d: the record is not that of the tree: %q", pass, drift)
 		}
 	}
-	if got := owners(record); got != "cn1 driver VCPU:driver" {
-		t.Error(got)
-	}
+	testproc.Equal(t, owners(record), "cn1 driver VCPU:driver", "%v")
 }
 
 // TestEnoughIsTheLeastTotal compares with counting.
@@ -200,9 +188,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 		for want.Total < most && want.Capacity() < used {
 			want.Total++
 		}
-		if got := enough(inv, most, used); got != want.Total {
-			t.Errorf("%d, want %d", got, want.Total)
-		}
+		testproc.Equal(t, enough(inv, most, used), want.Total, "%d")
 	})
 	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit, math.MaxInt64); got != providertree.MaxUnit {
 		t.Errorf("%d", got)
@@ -224,9 +210,7 @@ func TestDrainKeepsItsPromises(t *testing.T) {
 			}
 		}
 		got, draining, err := Drain(known, desired, usages, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		holds := map[string]bool{}
 		for p := range known.All() {
 			for class, was := range p.Inventories {

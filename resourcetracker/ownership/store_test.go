@@ -33,13 +33,8 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 	want := someRecord(t)
 	must(t, s.Save(want))
-	got, err := Open(dir).Load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- saved, + loaded):\n%s", diff)
-	}
+	got := testproc.Try(Open(dir).Load(root)).Or(t)
+	testproc.Samef(t, cmp.Diff(want, got), "(- saved, + loaded)")
 	info, err := os.Stat(s.Path(root))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
@@ -53,10 +48,7 @@ func TestSaveAndLoad(t *testing.T) {
 func TestFileFormat(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := owned(t, tree(t, "cn1 VCPU=8 HW_A"), "cn1 driver VCPU:driver HW_A:agent")
-	content, err := encode(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(encode(r)).Or(t)
 	want := `{
   "version": 1,
   "root": "` + root + `",
@@ -86,9 +78,7 @@ func TestFileFormat(t *testing.T) {
   }
 }
 `
-	if diff := cmp.Diff(want, string(content)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, string(content)))
 }
 
 // TestFileFormatOfWhatIsHeldBack: an agent that does not know of it must not take the file for its
@@ -99,10 +89,7 @@ func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
 	stock := r.Providers[root].Inventories["VGPU"]
 	stock.Held = &providertree.Inventory{Total: 8}
 	r.Providers[root].Inventories["VGPU"] = stock
-	content, err := encode(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(encode(r)).Or(t)
 	for _, want := range []string{`"version": 2,`, `
           "total": 2,
           "reserved": 2,`, `
@@ -120,14 +107,8 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord(t, drawWorld(t).Known)
 		r.Created, r.Pending = rapid.Bool().Draw(t, "created"), rapid.Bool().Draw(t, "pending")
-		first, err := encode(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := decode(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testproc.Try(encode(r)).Or(t)
+		got := testproc.Try(decode(first)).Or(t)
 		second, err := encode(got)
 		if err != nil || !got.Equal(r) || string(first) != string(second) {
 			t.Fatalf("%v: %s", err, cmp.Diff(r, got))
@@ -137,10 +118,7 @@ func TestRoundTrip(t *testing.T) {
 
 func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	whole, err := encode(someRecord(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := testproc.Try(encode(someRecord(t))).Or(t)
 	edit := func(old, with string) string {
 		if !strings.Contains(string(whole), old) {
 			t.Fatalf("the file has no %s", old)
@@ -175,9 +153,7 @@ func TestADamagedFileIsReportedAndNeverReplaced(t *testing.T) {
 			if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), s.Path(root)) {
 				t.Errorf("loading: %v", err)
 			}
-			if err := s.Save(someRecord(t)); !errors.Is(err, c.want) {
-				t.Errorf("saving: %v", err)
-			}
+			testproc.ErrorIs(t, s.Save(someRecord(t)), c.want, "saving: %v")
 			if now, err := os.ReadFile(s.Path(root)); err != nil || string(now) != c.content {
 				t.Errorf("the file was replaced: %v", err)
 			}
@@ -349,9 +325,7 @@ func TestWhatASaveCosts(t *testing.T) {
 	s.disk = disk
 	expect := func(want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(want, disk.log); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(want, disk.log))
 		disk.log = nil
 	}
 	r := someRecord(t)
@@ -364,9 +338,7 @@ func TestWhatASaveCosts(t *testing.T) {
 	expect("write", "rename", "sync")
 	r.Shape++
 	disk.steps = 2
-	if err := s.Save(r); !errors.Is(err, errDisk) {
-		t.Error(err)
-	}
+	testproc.ErrorIs(t, s.Save(r), errDisk, "%v")
 	disk.steps = 100
 	expect("write", "rename")
 	must(t, s.Save(r))
@@ -380,10 +352,7 @@ var must = testproc.Check
 // FuzzDecode: whatever is in the file, it is a record that can be saved as it is, or one of two
 // errors.
 func FuzzDecode(f *testing.F) {
-	whole, err := encode(someRecord(f))
-	if err != nil {
-		f.Fatal(err)
-	}
+	whole := testproc.Try(encode(someRecord(f))).Or(f)
 	for _, seed := range []string{string(whole), string(whole[:len(whole)-9]), "", "null", "{}", `{"version":1}`, `{"version":2}`, `{"version":-1}`, `[]`, `{"version":1e9}`,
 		`{"version":1,"root":"` + root + `","node":"cn1","providers":null}`,
 		`{"version":1,"root":"` + root + `","node":"cn1","providers":{"` + root + `":{"name":"cn1","inventories":{"VCPU":{"owner":"driver","total":1,"allocation_ratio":1e308}}}}}`,
@@ -401,10 +370,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		again, err := encode(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := testproc.Try(encode(r)).Or(t)
 		same, err := decode(again)
 		if err != nil || !same.Equal(r) {
 			t.Fatalf("%v\n%s", err, again)

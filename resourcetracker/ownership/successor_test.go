@@ -50,22 +50,16 @@ gpu1 former-driver VGPU:former-driver`); owners(record) != want {
 		t.Helper()
 		base := Strip(known, record)
 		answer := base.Clone() // the new driver changes what it knows, and leaves everything else
-		if _, err := answer.SetInventory(root, "VCPU", providertree.Inventory{Total: 8}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(answer.SetInventory(root, "VCPU", providertree.Inventory{Total: 8})).Or(t)
 		if diff := cmp.Diff(lines(tree(t, `
 cn1 VCPU=8 HW_B CUSTOM_ADMIN
   nic NET_BW_EGR_KILOBIT_PER_SEC=100`)), lines(answer)); diff != "" {
 			t.Errorf("what the driver was shown, and answered (- want, + got):\n%s", diff)
 		}
 		result, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Base: base, Answer: answer, Record: record, Layers: layers})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		desired, draining, err := Drain(known, result.Tree, used, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		record = result.Record.Exact(record, desired).Hold(base, desired, draining)
 		known = desired
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // uid is the uuid of the provider that the tests call by a key: the same key, the same uuid.
@@ -67,9 +68,7 @@ func tree(t testing.TB, lines string) *providertree.Tree {
 		all = append(all, p)
 	}
 	out := &providertree.Tree{}
-	if err := out.Populate(all); err != nil {
-		t.Fatalf("the test's tree: %v", err)
-	}
+	testproc.Checkf(t, out.Populate(all), "the test's tree")
 	return out
 }
 
@@ -82,10 +81,7 @@ func stockOf(t testing.TB, s string) providertree.Inventory {
 		case "reserved":
 			i.Reserved = number(t, value)
 		case "ratio":
-			ratio, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ratio := testproc.Try(strconv.ParseFloat(value, 64)).Or(t)
 			i.AllocationRatio = ratio
 		default:
 			t.Fatalf("no such field: %s", f)
@@ -96,11 +92,7 @@ func stockOf(t testing.TB, s string) providertree.Inventory {
 
 func number(t testing.TB, s string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return testproc.Try(strconv.ParseInt(s, 10, 64)).Or(t)
 }
 
 // lines is the reverse of tree, without uuids and generations, siblings by name.
@@ -237,17 +229,13 @@ func afterACrash(t rapid.TB, in Input, out Result, undone map[string][]string) {
 	t.Helper()
 	known := out.Tree.Clone()
 	for uuid, traits := range undone {
-		if _, err := known.AddTraits(uuid, traits...); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(known.AddTraits(uuid, traits...)).Or(t)
 	}
 	again := in
 	again.Known, again.Base, again.Record, again.Created = known, nil, out.Former.Union(out.Record), false
 	again.Answer, again.Reshape = Strip(in.Answer, again.Record), false
 	last, err := Merge(again)
-	if err != nil {
-		t.Fatalf("the merge after a crash: %v", err)
-	}
+	testproc.Checkf(t, err, "the merge after a crash")
 	if !last.Tree.Equal(out.Tree) {
 		t.Errorf("after a crash something else comes of it:\n%s", cmp.Diff(lines(out.Tree), lines(last.Tree)))
 	}
@@ -264,9 +252,7 @@ func atRest(t rapid.TB, in Input, out Result) {
 	again.Known, again.Base, again.Record, again.Created = out.Tree, nil, out.Record, false
 	again.Answer, again.Reshape = Strip(in.Answer, out.Record), false
 	second, err := Merge(again)
-	if err != nil {
-		t.Fatalf("the second merge: %v", err)
-	}
+	testproc.Checkf(t, err, "the second merge")
 	if !second.Tree.Equal(out.Tree) {
 		t.Errorf("the second merge changes the tree:\n%s", cmp.Diff(lines(out.Tree), lines(second.Tree)))
 	}

@@ -28,9 +28,7 @@ func host(t *testing.T) *providertree.Tree {
 		tree.AddChild(rootID, childID, "cn1:eth0"),
 		tree.AddRoot(shareID, "nfs"),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	return tree
 }
@@ -75,18 +73,14 @@ func TestLayer(t *testing.T) {
 			}
 			dir := write(t, map[string]string{"f.yaml": file})
 			c, _, err := Load(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			tree := host(t)
 			layer, unmatched := c.Layer(tree, rootID)
 			want := ownership.Layer{Owner: ownership.Operator, Providers: map[string]ownership.LayerProvider{}}
 			for uuid, trait := range tc.want {
 				want.Providers[uuid] = ownership.LayerProvider{Inventories: providertree.Inventories{}, Traits: []string{trait}}
 			}
-			if diff := cmp.Diff(want, layer); diff != "" {
-				t.Errorf("layer (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, layer), "layer")
 			reasons := map[string]string{}
 			for i, u := range unmatched {
 				reasons[u.Key] = strings.ReplaceAll(u.Reason, dir+"/", "")
@@ -111,9 +105,7 @@ func TestLayer(t *testing.T) {
 func TestLayerIsACopy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, _, err := Load("testdata/nova")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	first, _ := c.Layer(host(t), rootID)
 	delete(first.Providers[rootID].Inventories, "CUSTOM_LICENSE")
 	first.Providers[rootID].Traits[0] = "CUSTOM_OTHER"

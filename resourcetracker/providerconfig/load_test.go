@@ -28,29 +28,19 @@ func TestWhichFiles(t *testing.T) {
 		"a.yaml.rpmsave": "no\n", "README": "no\n",
 	})
 	target := filepath.Join(t.TempDir(), "elsewhere")
-	if err := os.WriteFile(target, []byte(entry("{name: c}", "CUSTOM_C")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, filepath.Join(dir, "25-link.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(target, []byte(entry("{name: c}", "CUSTOM_C")), 0o600))
+	testproc.Check(t, os.Symlink(target, filepath.Join(dir, "25-link.yaml")))
 	c, warnings, err := Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var names []string
 	for _, e := range c.Entries() {
 		names = append(names, e.ID())
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, names); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"a", "b", "c"}, names), "entries")
 	if got, want := fmt.Sprint(warnings), "["+dir+"/30.yml: the file is not read: only files *.yaml are, as with Nova; rename it to 30.yaml, or move it away]"; got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}
-	if got := len(c.Files()); got != 3 {
-		t.Errorf("%d files", got)
-	}
+	testproc.Equal(t, len(c.Files()), 3, "%d files")
 }
 
 func TestNoDirectory(t *testing.T) {
@@ -71,9 +61,7 @@ func TestUnreadableFiles(t *testing.T) {
 	dir := t.TempDir()
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	check(os.Mkdir(filepath.Join(dir, "dir.yaml"), 0o700))
 	check(syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600))
@@ -99,17 +87,13 @@ wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
     1| meta: 1
      |       ~
   hint: write schema_version: '1.0'`
-	if diff := cmp.Diff(want, strings.ReplaceAll(err.Error(), dir+"/", "")); diff != "" {
-		t.Errorf("message (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, strings.ReplaceAll(err.Error(), dir+"/", "")), "message")
 	denied := fileProblem("/a", &fs.PathError{Op: "open", Path: "/a", Err: fs.ErrPermission})
 	if got, want := denied.Error(), "/a: cannot be read: permission denied\n  hint: make it readable for the user that the agent runs as"; got != want {
 		t.Errorf("without permission:\n%s", got)
 	}
 	_, _, err = Load(filepath.Join(dir, "wrong.yaml"))
-	if err == nil || !strings.Contains(err.Error(), "make it a directory") {
-		t.Errorf("a file for a directory: %v", err)
-	}
+	testproc.ErrorHas(t, err, "make it a directory", "a file for a directory: %v")
 }
 
 func TestTooManyFiles(t *testing.T) {
@@ -121,9 +105,7 @@ func TestTooManyFiles(t *testing.T) {
 	if _, _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "holds 1001 files") {
 		t.Errorf("Load: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, "0.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(filepath.Join(dir, "0.yaml")))
 	if _, _, err := Load(dir); err != nil {
 		t.Errorf("1000 files: %v", err)
 	}
@@ -145,9 +127,7 @@ func TestTwoEntries(t *testing.T) {
 			dir := write(t, map[string]string{"a.yaml": entry(tc.a, "CUSTOM_A"), "b.yaml": entry(tc.b, "CUSTOM_A")})
 			_, _, err := Load(dir)
 			if tc.at == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, err)
 				return
 			}
 			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at + " already has an entry, at " + dir + "/a.yaml:3\n"

@@ -82,14 +82,8 @@ func TestDocumentedExample(t *testing.T) {
 	if err != nil || len(warnings) > 0 || c.Len() == 0 {
 		t.Fatal(c.Len(), warnings, err)
 	}
-	example, err := os.ReadFile(c.Files()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../docs/operators.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := testproc.Try(os.ReadFile(c.Files()[0])).Or(t)
+	page := testproc.Try(os.ReadFile("../../docs/operators.md")).Or(t)
 	if !strings.Contains(string(page), "```yaml\n"+string(example)+"```") {
 		t.Errorf("docs/operators.md does not show %s as it is", c.Files()[0])
 	}
@@ -108,10 +102,7 @@ func FuzzParse(f *testing.F) {
 			f.Fatal(files, err)
 		}
 		for _, name := range files {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
+			data := testproc.Try(os.ReadFile(name)).Or(f)
 			f.Add(data)
 		}
 	}
@@ -130,9 +121,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, e := range p.entries {
-			if err := e.Inventories.Validate(); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, e.Inventories.Validate())
 			for _, trait := range e.Traits {
 				if err := providertree.ValidateTrait(trait); err != nil || !providertree.IsCustom(trait) {
 					t.Errorf("%q: %v", trait, err)
@@ -155,8 +144,6 @@ func FuzzParse(f *testing.F) {
 				want = append(want, e)
 			}
 		}
-		if diff := cmp.Diff(want, again.entries, ignorePlaces); diff != "" {
-			t.Errorf("read again (-want +got):\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, again.entries, ignorePlaces), "read again")
 	})
 }

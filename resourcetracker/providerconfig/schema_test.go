@@ -29,9 +29,7 @@ func write(t testing.TB, files map[string]string) string {
 
 func put(t testing.TB, dir, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 }
 
 // brief are problems and warnings as LINE:COLUMN PATH: WHAT.
@@ -201,9 +199,7 @@ func TestHints(t *testing.T) {
 		for _, w := range p.warnings {
 			got = w.Hint
 		}
-		if got != tc.hint {
-			t.Errorf("%s: %q, want %q", tc.file, got, tc.hint)
-		}
+		testproc.Equal(t, got, tc.hint, "%s: %q", tc.file)
 	}
 }
 
@@ -251,9 +247,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{strings.Repeat("x", 80): `"` + strings.Repeat("x", 80) + `"`, strings.Repeat("x", 79) + "é": `"` + strings.Repeat("x", 79) + `…"`} {
-		if got := clip(s); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		testproc.Equal(t, clip(s), want, "%s")
 	}
 }
 
@@ -265,9 +259,7 @@ func TestTheLineIsShown(t *testing.T) {
 		meta + "x: [\xff]\ny: 1\n": "2| x: [",
 		meta + "a: {}\na: {}":      "3| a: {}",
 	} {
-		if got := parse("f", []byte(file)).inOrder().Error(); !strings.Contains(got, want) {
-			t.Errorf("%q is not shown: %s", want, got)
-		}
+		testproc.Contains(t, parse("f", []byte(file)).inOrder().Error(), want, "%q is not shown: %s", want)
 	}
 }
 
@@ -290,16 +282,12 @@ func TestNovasExamples(t *testing.T) {
 		}, Traits: []string{}},
 	}
 	want[0].Traits = []string{"CUSTOM_RACK_7", "CUSTOM_ROOM_B"} // sorted
-	if diff := cmp.Diff(want, c.Entries(), ignorePlaces); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, c.Entries(), ignorePlaces), "entries")
 	for item, where := range map[string]string{
 		"CUSTOM_LICENSE": "testdata/nova/10-defaults.yaml:9", "CUSTOM_ENERGY_TICK": "testdata/nova/10-defaults.yaml:15", "CUSTOM_RACK_7": "testdata/nova/10-defaults.yaml:21",
 		"": "testdata/nova/10-defaults.yaml:6", "CUSTOM_OTHER": "",
 	} {
-		if got := c.Where("11111111-1111-4111-8111-111111111111", "cn1", item); got != where {
-			t.Errorf("Where(%q) = %q, want %q", item, got, where)
-		}
+		testproc.Equal(t, c.Where("11111111-1111-4111-8111-111111111111", "cn1", item), where, "Where(%q) = %q", item)
 	}
 	if got := c.Where("22222222-2222-4222-8222-222222222222", "cn3.example:eth0", "CUSTOM_PORT_MIRROR"); got != "testdata/nova/20-special.yaml:12" {
 		t.Errorf("Where by name: %q", got)
@@ -355,14 +343,10 @@ func TestDocuments(t *testing.T) {
 			dir := write(t, map[string]string{"f.yaml": tc.file})
 			c, _, err := Load(dir)
 			if len(tc.want) == 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, err)
 				if strings.HasPrefix(name, "merge") {
 					want := providertree.Inventory{Total: 3, Reserved: 1}.Normalize()
-					if got := c.Entries()[0].Inventories["CUSTOM_A"]; got != want {
-						t.Errorf("merged: %+v", got)
-					}
+					testproc.Equal(t, c.Entries()[0].Inventories["CUSTOM_A"], want, "merged: %+v")
 				}
 				return
 			}

@@ -22,10 +22,7 @@ func watched(t *testing.T) (*Source, *clock, string) {
 	t.Helper()
 	dir := write(t, map[string]string{"a.yaml": entry("{name: cn1}", "CUSTOM_A")})
 	c := &clock{now: time.Now().Add(time.Hour)}
-	s, err := open(dir, func() time.Time { return c.now })
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(open(dir, func() time.Time { return c.now })).Or(t)
 	return s, c, dir
 }
 
@@ -61,23 +58,14 @@ func TestSourceNoticesChanges(t *testing.T) {
 	}
 
 	// The same size and time, put in the place of the former file.
-	info, err := os.Stat(filepath.Join(dir, "a.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(os.Stat(filepath.Join(dir, "a.yaml"))).Or(t)
 	put(t, dir, ".new", entry("{name: cn1}", "CUSTOM_CC"))
-	if err := errors.Join(os.Chtimes(filepath.Join(dir, ".new"), info.ModTime(), info.ModTime()), os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "a.yaml"))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.Chtimes(filepath.Join(dir, ".new"), info.ModTime(), info.ModTime()), os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "a.yaml"))))
 	poll(t, s, true)
-	if s.trait() != "CUSTOM_CC" {
-		t.Error(s.trait())
-	}
+	testproc.Equal(t, s.trait(), "CUSTOM_CC", "%v")
 
 	// Touched, not changed: read, and nothing is new.
-	if err := os.Chtimes(filepath.Join(dir, "a.yaml"), time.Time{}, time.Now().Add(-time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chtimes(filepath.Join(dir, "a.yaml"), time.Time{}, time.Now().Add(-time.Minute)))
 	if !s.Changed() {
 		t.Error("another time is not noticed")
 	}
@@ -97,17 +85,13 @@ func TestSourceNoticesChanges(t *testing.T) {
 	if s.Config().Len() != 2 {
 		t.Error(s.Config().Files())
 	}
-	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	poll(t, s, true)
 
 	// The directory is removed: there is no file with an age, so this counts when it was seen for a
 	// while.
 	c.pass(time.Hour)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.RemoveAll(dir))
 	poll(t, s, false)
 	c.pass(settle)
 	poll(t, s, true)
@@ -122,10 +106,7 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_BB"))
-	info, err := os.Stat(filepath.Join(dir, "a.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testproc.Try(os.Stat(filepath.Join(dir, "a.yaml"))).Or(t)
 	c.now = info.ModTime().Add(settle / 2)
 	poll(t, s, false)
 	_, newest := look(dir)
@@ -146,9 +127,7 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	poll(t, s, false)
 	c.pass(settle)
 	poll(t, s, true)
-	if s.trait() != "CUSTOM_DDDD" {
-		t.Error(s.trait())
-	}
+	testproc.Equal(t, s.trait(), "CUSTOM_DDDD", "%v")
 }
 
 // An invalid file changes nothing, and is reported once by Poll and whenever asked by Reload.
@@ -157,13 +136,9 @@ func TestSourceKeepsTheFormer(t *testing.T) {
 	s, _, dir := watched(t)
 	former := s.Config()
 	put(t, dir, "a.yaml", "meta: {schema_ver")
-	if _, err := s.Poll(); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Poll: %v", err)
-	}
+	testproc.Try(s.Poll()).ErrorIs(t, ErrInvalid, "Poll: %v")
 	poll(t, s, false)
-	if err := s.Reload(); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Reload: %v", err)
-	}
+	testproc.ErrorIs(t, s.Reload(), ErrInvalid, "Reload: %v")
 	if s.Changed() || s.Config() != former || !errors.Is(s.Err(), ErrInvalid) {
 		t.Error("the former does not stay in force, or the reason is not reported")
 	}
@@ -195,9 +170,7 @@ func TestSourceMoves(t *testing.T) {
 		t.Errorf("Use: %v, now %s", err, s.Dir())
 	}
 	poll(t, s, false)
-	if _, err := Open(bad); !errors.Is(err, ErrInvalid) {
-		t.Errorf("Open of an invalid directory: %v", err)
-	}
+	testproc.Try(Open(bad)).ErrorIs(t, ErrInvalid, "Open of an invalid directory: %v")
 	if s, err := Open(good); err != nil || s.Config().Len() != 1 {
 		t.Errorf("Open: %v", err)
 	}
@@ -206,10 +179,7 @@ func TestSourceMoves(t *testing.T) {
 // BenchmarkPoll is what a steady pass pays.
 func BenchmarkPoll(b *testing.B) {
 	dir := write(b, map[string]string{"a.yaml": meta, "b.yaml": meta, "c.yaml": meta})
-	s, err := Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := testproc.Try(Open(dir)).Or(b)
 	for b.Loop() {
 		if reloaded, err := s.Poll(); reloaded || err != nil {
 			b.Fatal(reloaded, err)
@@ -221,9 +191,7 @@ func BenchmarkPoll(b *testing.B) {
 func TestSourceSaysWhatIsNotInForce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
-	if err := s.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Err())
 	put(t, dir, "a.yaml", "nonsense: [")
 	if _, err := s.Poll(); err == nil {
 		c.pass(settle)
@@ -236,7 +204,5 @@ func TestSourceSaysWhatIsNotInForce(t *testing.T) {
 	if reloaded, _ := s.Poll(); reloaded {
 		t.Error("what is in force already was reloaded")
 	}
-	if err := s.Err(); err != nil {
-		t.Errorf("valid again: %v", err)
-	}
+	testproc.NoErrorf(t, s.Err(), "valid again")
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -45,12 +47,10 @@ func send(t testing.TB, c *http.Client, url string, i identity, a asked) (outcom
 	t.Helper()
 	body := io.Reader(http.NoBody)
 	if a.body != nil {
-		text, err := json.Marshal(a.body)
-		check(t, err)
+		text := testproc.Try(json.Marshal(a.body)).Or(t)
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), a.method, url+a.path, body)
-	check(t, err)
+	r := testproc.Try(http.NewRequestWithContext(t.Context(), a.method, url+a.path, body)).Or(t)
 	if a.body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -69,8 +69,7 @@ func send(t testing.TB, c *http.Client, url string, i identity, a asked) (outcom
 		t.Fatalf("%s %s as %s: %v", a.method, a.path, i.name, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	check(t, err)
+	text := testproc.Try(io.ReadAll(io.LimitReader(answer.Body, 1<<20))).Or(t)
 	switch answer.StatusCode {
 	case http.StatusUnauthorized:
 		return unknown, string(text)
@@ -96,8 +95,7 @@ func (b *table) compare() {
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{b.heads}, b.rows...) {
-		_, err := io.WriteString(w, strings.Join(row, "\t")+"\n")
-		check(b.t, err)
+		testproc.Try(io.WriteString(w, strings.Join(row, "\t")+"\n")).Or(b.t)
 	}
 	check(b.t, w.Flush())
 	lines := strings.Split(text.String(), "\n")
@@ -109,8 +107,7 @@ func (b *table) compare() {
 		check(b.t, os.MkdirAll("testdata", 0o755))         //nolint:gosec // a part of the repository
 		check(b.t, os.WriteFile(path, []byte(got), 0o644)) //nolint:gosec // a part of the repository
 	}
-	want, err := os.ReadFile(path)
-	check(b.t, err)
+	want := testproc.Try(os.ReadFile(path)).Or(b.t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		b.t.Errorf("%s differs; go test ./test/adversary -update writes it again (-kept +now):\n%s", path, diff)
 	}

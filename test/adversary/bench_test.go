@@ -117,10 +117,8 @@ func TestClientsOfBenchmarks(t *testing.T) {
 	p := s.servePlacement(t)
 	for name, i := range holders(s) {
 		c := s.client(i)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/", http.NoBody)
-		check(t, err)
-		answer, err := c.Do(r)
-		check(t, err)
+		r := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/", http.NoBody)).Or(t)
+		answer := testproc.Try(c.Do(r)).Or(t)
 		check(t, answer.Body.Close())
 		if answer.TLS.Version != tls.VersionTLS13 {
 			t.Error(fmt.Errorf("%s: TLS %x", name, answer.TLS.Version))

@@ -17,10 +17,9 @@ import (
 // serveCell serves a cell of the site until the test ends, and returns its URL.
 func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) string {
 	t.Helper()
-	process, err := cells.NewCell(t.Context(), cells.CellConfig{
+	process := testproc.Try(cells.NewCell(t.Context(), cells.CellConfig{
 		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(), Logger: nopLog,
-	})
-	check(t, err)
+	})).Or(t)
 	return serve(t, process.Serve, process.Close)
 }
 
@@ -30,10 +29,9 @@ func TestCell(t *testing.T) {
 	s := newSite(t)
 	certFile, keyFile := s.server("cell1")
 	tls := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}
-	tokens, err := osapi.OpenTokens(s.tokenFile("cell-tokens",
+	tokens := testproc.Try(osapi.OpenTokens(s.tokenFile("cell-tokens",
 		[2]string{cell.RoleAgent, victim}, [2]string{cell.RoleAgent, attacker}, [2]string{cell.RoleAgent, stolen}, [2]string{cell.RoleAPI, "nova"}, [2]string{"admin", "admin"},
-		[2]string{"member", "alice"}), nopLog)
-	check(t, err)
+		[2]string{"member", "alice"}), nopLog)).Or(t)
 	byToken := tls
 	byToken.ClientCAFile = ""
 	for name, c := range map[string]struct {

@@ -33,12 +33,11 @@ func TestComputeAPI(t *testing.T) {
 	}
 	tokens, err := osapi.OpenTokens(s.tokenFile("api-tokens", [2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"member", "alice"}), nopLog)
 	check(t, err)
-	api, err := cells.NewAPI(t.Context(), cells.APIConfig{
+	api := testproc.Try(cells.NewAPI(t.Context(), cells.APIConfig{
 		Database: filepath.Join(t.TempDir(), "api.db"), Auth: tokens, TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile},
 		CellClient:  func(c apidb.Cell) (*cellclient.Client, error) { return cellclient.New(cellclient.Config{URL: c.URL}) },
 		CellTimeout: time.Second, Placement: placementclient.Config{URL: "http://127.0.0.1:1"}, Quotas: quotas, Logger: nopLog,
-	})
-	check(t, err)
+	})).Or(t)
 	url := serve(t, api.Serve, api.Close)
 	for _, i := range s.identities() {
 		if i.host == "" && !i.unknown && !i.handshake && !i.api {

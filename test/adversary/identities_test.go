@@ -61,18 +61,15 @@ func (s *site) pair(ca *pki.Authority, id pki.Identity, o pki.SignOptions) (cert
 	s.t.Helper()
 	private, key, err := pki.NewKey()
 	check(s.t, err)
-	text, err := pki.NewRequest(private, id.Name)
-	check(s.t, err)
-	request, err := pki.ParseRequest(text)
-	check(s.t, err)
+	text := testproc.Try(pki.NewRequest(private, id.Name)).Or(s.t)
+	request := testproc.Try(pki.ParseRequest(text)).Or(s.t)
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
 	if o.Lifetime == 0 {
 		o.Lifetime = time.Hour
 	}
-	certificate, err = ca.Sign(request, id, o)
-	check(s.t, err)
+	certificate = testproc.Try(ca.Sign(request, id, o)).Or(s.t)
 	return certificate, key
 }
 
@@ -109,8 +106,7 @@ func hostIdentity(name, node string) pki.Identity {
 func (s *site) identities() []identity {
 	s.t.Helper()
 	of := func(ca *pki.Authority, id pki.Identity, o pki.SignOptions) *tls.Certificate {
-		pair, err := tls.X509KeyPair(s.pair(ca, id, o))
-		check(s.t, err)
+		pair := testproc.Try(tls.X509KeyPair(s.pair(ca, id, o))).Or(s.t)
 		return &pair
 	}
 	service := func(name string) pki.Identity {
@@ -156,9 +152,7 @@ func (s *site) denied() *pki.DenyFile {
 	s.t.Helper()
 	list, err := pki.NewDenyList([]pki.Denial{{Host: stolen, Before: time.Now().Add(time.Hour), Reason: "stolen"}})
 	check(s.t, err)
-	file, err := pki.OpenDenyFile(s.file("denied", list.Text()), nopLog)
-	check(s.t, err)
-	return file
+	return testproc.Try(pki.OpenDenyFile(s.file("denied", list.Text()), nopLog)).Or(s.t)
 }
 
 // client makes connections as an identity.

@@ -155,14 +155,13 @@ type placementOf struct {
 func (s *site) servePlacement(t testing.TB) *placementOf {
 	t.Helper()
 	certFile, keyFile := s.server("placement")
-	service, err := placement.New(t.Context(), placement.Config{
+	service := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Logger: nopLog, Denied: s.denied(),
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
 			[2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"service", "nova"}, [2]string{"admin", "admin"},
 			[2]string{"member", "alice"}, [2]string{"service,admin", "operator"})},
 		TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.file("hosts.pem", s.ca.PEM())},
-	})
-	check(t, err)
+	})).Or(t)
 	url := serve(t, service.Serve, service.Close)
 	operator := identity{name: "operator", token: "token-of-operator"}
 	c := s.client(operator)
@@ -184,16 +183,13 @@ func (s *site) servePlacement(t testing.TB) *placementOf {
 // serve serves on an address of this machine until the test ends, and returns its URL.
 func serve(t testing.TB, run func(context.Context, net.Listener) error, ends func() error) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check(t, err)
+	l := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Or(t)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() { served <- run(ctx, l) }()
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(<-served, ends()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, errors.Join(<-served, ends()))
 	})
 	return "https://" + l.Addr().String()
 }
@@ -215,8 +211,7 @@ func (p *placementOf) state() string {
 func TestPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
 	s := newSite(t)
-	policy, err := api.NewPolicy(api.Secure)
-	check(t, err)
+	policy := testproc.Try(api.NewPolicy(api.Secure)).Or(t)
 	identities := s.identities()
 	heads := []string{"CALL"}
 	clients := make([]*http.Client, len(identities))

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/test/testproc"
 	"github.com/compute-agent/compute-agent/test/world"
 )
 
@@ -75,8 +76,7 @@ func (a *api) must(t *testing.T, who caller, method, path string, body any, stat
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	got, err := a.ask(ctx, who, method, path, body)
-	check(t, err)
+	got := testproc.Try(a.ask(ctx, who, method, path, body)).Or(t)
 	if got.Is(t, status); out != nil {
 		got.Into(t, out)
 	}

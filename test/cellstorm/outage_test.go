@@ -77,9 +77,7 @@ func TestOutage(t *testing.T) {
 	}
 	inCell1, elsewhere := firstOf(servers, one, ofCell1, true), firstOf(servers, one, ofCell1, false)
 	for uuid, want := range map[string]string{inCell1: "UNKNOWN", elsewhere: "ACTIVE"} {
-		if got := show(t, api, one, uuid).Status; got != want {
-			t.Errorf("%s is shown as %s, not %s", uuid, got, want)
-		}
+		testproc.Equal(t, show(t, api, one, uuid).Status, want, "%s is shown as %s", uuid)
 		api.must(t, two, "GET", "/servers/"+uuid, nil, 404, nil)
 	}
 	// Projects with servers there must not boot; others and administrators may.

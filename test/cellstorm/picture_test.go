@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // picture is what each process that knows servers says about them.
@@ -264,9 +265,7 @@ func (w *deployment) settled(t *testing.T, within time.Duration) *picture {
 			quiet = 0
 		}
 		if time.Now().After(deadline) {
-			if err != nil {
-				t.Fatalf("not all could be asked within %v: %v", within, err)
-			}
+			testproc.Checkf(t, err, "not all could be asked within %v", within)
 			told := map[string]bool{}
 			for _, d := range differences {
 				t.Errorf("after %v: %s", within, d)

@@ -300,9 +300,7 @@ func (w *deployment) close(t *testing.T) {
 	for _, h := range w.hosts {
 		if h.sim != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			if err := h.sim.Close(ctx); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, h.sim.Close(ctx))
 			cancel()
 		}
 	}

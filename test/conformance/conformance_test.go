@@ -40,10 +40,8 @@ func TestCases(t *testing.T) {
 	if *cases == "" {
 		t.Skip("It is run by make conformance CONFORMANCE=DIR.")
 	}
-	dir, err := filepath.Abs(*cases)
-	check(t, err)
-	files, err := filepath.Glob(filepath.Join(dir, "gabbits", "*.yaml"))
-	check(t, err)
+	dir := testproc.Try(filepath.Abs(*cases)).Or(t)
+	files := testproc.Try(filepath.Glob(filepath.Join(dir, "gabbits", "*.yaml"))).Or(t)
 	check(t, binaries.Build())
 	work := t.TempDir()
 	dsns, script := filepath.Join(work, "dsns"), filepath.Join(work, "serve.sh")

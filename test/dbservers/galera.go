@@ -238,8 +238,7 @@ func (c *Cluster) Database(t testing.TB, name string) []string {
 	var out []string
 	for _, s := range c.Nodes {
 		// This waits until the node has what the first one did.
-		_, err := s.word(t.Context(), "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")
-		testproc.Check(t, err)
+		testproc.Try(s.word(t.Context(), "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")).Or(t)
 		out = append(out, s.DSN(name))
 	}
 	return out
@@ -292,8 +291,7 @@ func (c *Cluster) Bootstrap(t testing.TB, node int) {
 		})
 		return
 	}
-	state, err := os.ReadFile(stateFile(s.i))
-	testproc.Check(t, err)
+	state := testproc.Try(os.ReadFile(stateFile(s.i))).Or(t)
 	testproc.Check(t, os.WriteFile(stateFile(s.i), []byte(strings.Replace(string(state), "safe_to_bootstrap: 0", "safe_to_bootstrap: 1", 1)), 0o600))
 	s.galera().bootstrap = true
 	s.Start(t)

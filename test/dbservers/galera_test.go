@@ -58,8 +58,7 @@ func copies(t testing.TB, c *dbservers.Cluster) int {
 	t.Helper()
 	n := 0
 	for _, s := range c.Nodes {
-		log, err := os.ReadFile(s.Log())
-		testproc.Check(t, err)
+		log := testproc.Try(os.ReadFile(s.Log())).Or(t)
 		for line := range strings.Lines(string(log)) {
 			if strings.Contains(line, "Running: 'wsrep_sst_copy --role 'donor'") && !strings.Contains(line, "--bypass") {
 				n++
@@ -80,9 +79,7 @@ func TestANodeOfGaleraJoinsAgain(t *testing.T) {
 	execute(t, all[1], "INSERT INTO words VALUES ('b')")
 	c.Nodes[2].Start(t)
 	agree(t, "a,b", all...)
-	if n := copies(t, c); n != 0 {
-		t.Errorf("%d copies of all data were made, and what the node has missed is enough", n)
-	}
+	testproc.Equal(t, copies(t, c), 0, "%d copies of all data were made, and what the node has missed is enough")
 }
 
 func TestPartitionsOfGalera(t *testing.T) {
@@ -139,9 +136,7 @@ func TestDatabasesGaleraAfterAPowerCut(t *testing.T) {
 	c.Nodes[1].Start(t)
 	c.WaitSynced(t)
 	agree(t, "a,c", all...)
-	if n := copies(t, c); n != 1 {
-		t.Errorf("%d copies of all data were made, want 1", n)
-	}
+	testproc.Equal(t, copies(t, c), 1, "%d copies of all data were made")
 	// One that has stopped in order.
 	c.Nodes[1].Stop(t)
 	execute(t, all[0], "INSERT INTO words VALUES ('d')")
@@ -154,7 +149,5 @@ func TestDatabasesGaleraAfterAPowerCut(t *testing.T) {
 	c.Nodes[2].Continue(t)
 	c.WaitSynced(t)
 	agree(t, "a,c,d,e", all...)
-	if n := copies(t, c); n != 1 {
-		t.Errorf("%d copies of all data were made, want 1", n)
-	}
+	testproc.Equal(t, copies(t, c), 1, "%d copies of all data were made")
 }

@@ -40,9 +40,7 @@ func execute(t testing.TB, db *sql.DB, statements ...string) {
 func text(t testing.TB, db *sql.DB, query string) string {
 	t.Helper()
 	var out string
-	if err := db.QueryRowContext(t.Context(), query).Scan(&out); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+	testproc.Checkf(t, db.QueryRowContext(t.Context(), query).Scan(&out), "%s", query)
 	return out
 }
 
@@ -55,30 +53,24 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if os.Getenv(childEnv) != "" {
 		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
-		shared, err := url.Parse(dbservers.PostgreSQL(t))
-		testproc.Check(t, err)
-		pid, err := os.ReadFile(filepath.Join(filepath.Dir(postgres.Log()), "data/postmaster.pid"))
-		testproc.Check(t, err)
+		shared := testproc.Try(url.Parse(dbservers.PostgreSQL(t))).Or(t)
+		pid := testproc.Try(os.ReadFile(filepath.Join(filepath.Dir(postgres.Log()), "data/postmaster.pid"))).Or(t)
 		maria.Pause(t)
 		postgres.Pause(t)
 		fmt.Println("CHILD", filepath.Dir(filepath.Dir(maria.Log())), strings.Fields(strings.Split(string(pid), "\n")[6])[1], maria.Address(), postgres.Address(), shared.Host)
 		_, _ = io.ReadAll(os.Stdin)
 		return
 	}
-	self, err := os.Executable()
-	testproc.Check(t, err)
+	self := testproc.Try(os.Executable()).Or(t)
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), childEnv+"=1", testproc.ServicesEnv+"=") // all servers are its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	testproc.Check(t, err)
+	stdin := testproc.Try(cmd.StdinPipe()).Or(t)
 	defer func() { _ = stdin.Close() }()
 	child := testproc.Start(t, "a process of tests", cmd)
 	words := strings.Fields(child.Await(t, 0, "CHILD"))
 	dir, segment, addresses := words[1], words[2], words[3:]
-	if !strings.Contains(segments(t), " "+segment+" ") {
-		t.Errorf("PostgreSQL has no segment %s of shared memory:\n%s", segment, segments(t))
-	}
+	testproc.Contains(t, segments(t), " "+segment+" ", "PostgreSQL has no segment %s of shared memory:\n%s", segment)
 	testproc.Check(t, syscall.Kill(-child.Pid(), syscall.SIGKILL))
 	<-child.Done()
 	testproc.Eventually(t, testproc.Patience, "the servers have ended and "+dir+" is gone", func() error {
@@ -100,7 +92,6 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 
 func segments(t testing.TB) string {
 	t.Helper()
-	all, err := os.ReadFile("/proc/sysvipc/shm")
-	testproc.Check(t, err)
+	all := testproc.Try(os.ReadFile("/proc/sysvipc/shm")).Or(t)
 	return string(all)
 }

@@ -76,8 +76,7 @@ func startNetworks(t testing.TB, nodes, hosts int) *networks {
 // hold makes a network, and ends it with the test.
 func hold(t testing.TB) *network {
 	t.Helper()
-	h, err := inMemory()
-	testproc.Check(t, err)
+	h := testproc.Try(inMemory()).Or(t)
 	dir, err := os.MkdirTemp(h.dir, "network") // the reaper ends what works below
 	testproc.Check(t, err)
 	cmd := exec.Command("/bin/sleep", "infinity") //nolint:noctx // see the cleanup
@@ -199,8 +198,7 @@ func (ns *networks) run(t testing.TB, host int, cmd *exec.Cmd, name, address str
 	}
 	var sockets []*os.File
 	if address != "" {
-		socket, err := listen(t.Context(), address)
-		testproc.Check(t, err)
+		socket := testproc.Try(listen(t.Context(), address)).Or(t)
 		sockets = append(sockets, socket)
 	}
 	ns.nodes[len(ns.nodes)-ns.hosts+host].enter(cmd, nil, name, sockets...)

@@ -27,9 +27,7 @@ func Open(t testing.TB, dsn string) *sql.DB {
 	switch scheme {
 	case "mysql":
 		u, bad := url.Parse(dsn)
-		if bad != nil {
-			t.Fatalf("a DSN cannot be read: %v", bad)
-		}
+		testproc.Checkf(t, bad, "a DSN cannot be read")
 		password, _ := u.User.Password()
 		db, err = openMariaDB(u.User.Username(), password, u.Host, strings.TrimPrefix(u.Path, "/"))
 	case "postgres": // it may name several servers
@@ -39,14 +37,8 @@ func Open(t testing.TB, dsn string) *sql.DB {
 	default:
 		db, err = sql.Open("sqlite", dsn)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, db.Close()) })
 	return db
 }
 
@@ -72,8 +64,7 @@ func WithPasswordFile(t testing.TB, dsn string) string {
 		return dsn
 	}
 	scheme, user, password, database, options := parts[1], parts[2], parts[3], parts[4], parts[5]
-	password, err := url.PathUnescape(password)
-	testproc.Check(t, err)
+	password = testproc.Try(url.PathUnescape(password)).Or(t)
 	file := filepath.Join(t.TempDir(), "password")
 	testproc.Check(t, os.WriteFile(file, []byte(password), 0o600))
 	option := "?"
@@ -95,7 +86,5 @@ func Execute(t testing.TB, dsn string, statements ...string) {
 			t.Fatalf("%s: %v", s, err)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, db.Close())
 }

@@ -14,10 +14,8 @@ import (
 // processes, and is gone with its files when it is closed.
 func TestServerOfProgram(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, err := dbservers.NewMariaDB(t.Context(), "max-connections=77")
-	testproc.Check(t, err)
-	dsn, err := s.MakeDatabase(t.Context(), "words")
-	testproc.Check(t, err)
+	s := testproc.Try(dbservers.NewMariaDB(t.Context(), "max-connections=77")).Or(t)
+	dsn := testproc.Try(s.MakeDatabase(t.Context(), "words")).Or(t)
 	if got := text(t, dbservers.Open(t, dsn), "SELECT CONCAT(@@max_connections, ' ', @@innodb_flush_log_at_trx_commit)"); got != "77 1" {
 		t.Errorf("max_connections and innodb_flush_log_at_trx_commit are %s", got)
 	}

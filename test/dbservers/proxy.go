@@ -59,10 +59,8 @@ type Proxy struct {
 // NewProxy makes a proxy for the server of a DSN that [MariaDB] or [PostgreSQL] returned.
 func NewProxy(t testing.TB, dsn string) *Proxy {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	testproc.Check(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	testproc.Check(t, err)
+	u := testproc.Try(url.Parse(dsn)).Or(t)
+	listener := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Or(t)
 	p := &Proxy{server: u.Host, listener: listener, ended: make(chan struct{}), conns: map[net.Conn]bool{}}
 	u.Host = listener.Addr().String()
 	p.DSN = u.String()
@@ -110,8 +108,7 @@ func (p *Proxy) Cut() {
 // Through returns the DSN of a database on the same server, by way of the proxy.
 func (p *Proxy) Through(t testing.TB, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	testproc.Check(t, err)
+	u := testproc.Try(url.Parse(dsn)).Or(t)
 	if u.Host != p.server {
 		t.Fatalf("a database is at %s, and the proxy is of %s", u.Host, p.server)
 	}

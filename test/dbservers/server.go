@@ -81,11 +81,9 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 	if o.Durable {
 		keeps = durable
 	}
-	i, err := newInstance(kind, keeps, o.Disk)
-	testproc.Check(t, err)
+	i := testproc.Try(newInstance(kind, keeps, o.Disk)).Or(t)
 	for name, text := range o.Files {
-		_, err := i.write(name, text)
-		testproc.Check(t, err)
+		testproc.Try(i.write(name, text)).Or(t)
 	}
 	for _, setting := range o.Settings {
 		i.settings = append(i.settings, strings.Replace(setting, "=FILES/", "="+i.dir+"/", 1))
@@ -103,9 +101,7 @@ func newServer(t testing.TB, kind engine, o Options) *Server {
 // Database makes an empty database, whose owner has the same name, and returns its DSN.
 func (s *Server) Database(t testing.TB, name string) string {
 	t.Helper()
-	dsn, err := s.MakeDatabase(t.Context(), name)
-	testproc.Check(t, err)
-	return dsn
+	return testproc.Try(s.MakeDatabase(t.Context(), name)).Or(t)
 }
 
 // DSN returns the DSN of a database, for its owner.
@@ -167,8 +163,7 @@ func (s *Server) Fill(t testing.TB) {
 	if s.i.disk == "" {
 		t.Fatalf("%s at %s has no disk of its own: start it with Options.Disk", s.i.kind, s.i.address)
 	}
-	f, err := os.OpenFile(s.filler(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	testproc.Check(t, err)
+	f := testproc.Try(os.OpenFile(s.filler(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)).Or(t)
 	defer func() { _ = f.Close() }() // it only has to fill the disk
 	for block := make([]byte, 1<<20); len(block) > 0; {
 		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
@@ -221,8 +216,7 @@ func (s *Server) Pause(t testing.TB) {
 // Continue continues a server that was stopped by Pause.
 func (s *Server) Continue(t testing.TB) {
 	t.Helper()
-	all, err := s.i.processes()
-	testproc.Check(t, err)
+	all := testproc.Try(s.i.processes()).Or(t)
 	for _, p := range all {
 		if err := syscall.Kill(p.PID, syscall.SIGCONT); !errors.Is(err, syscall.ESRCH) { // one ends once others continue
 			testproc.Check(t, err)

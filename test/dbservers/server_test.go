@@ -31,18 +31,14 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 				t.Error("a killed server answers")
 			}
 			s.Start(t)
-			if got := text(t, db, "SELECT word FROM words"); got != "killed" {
-				t.Errorf("got %q", got)
-			}
+			testproc.Equal(t, text(t, db, "SELECT word FROM words"), "killed", "got %q")
 			execute(t, db, "UPDATE words SET word = 'stopped'")
 			s.Stop(t)
 			if err := db.PingContext(t.Context()); err == nil {
 				t.Error("a stopped server answers")
 			}
 			s.Start(t)
-			if got := text(t, db, "SELECT word FROM words"); got != "stopped" {
-				t.Errorf("got %q", got)
-			}
+			testproc.Equal(t, text(t, db, "SELECT word FROM words"), "stopped", "got %q")
 			s.Pause(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -52,14 +48,10 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 			}
 			s.Continue(t)
 			execute(t, db, "UPDATE words SET word = 'continued'")
-			if got := text(t, db, "SELECT word FROM words"); got != "continued" {
-				t.Errorf("got %q", got)
-			}
+			testproc.Equal(t, text(t, db, "SELECT word FROM words"), "continued", "got %q")
 			query := map[string]string{"mariadb": "SELECT @@max_connections", "postgresql": "SHOW max_connections"}[name]
 			database := map[string]string{"mariadb": "mysql", "postgresql": "postgres"}[name]
-			if got := text(t, dbservers.Open(t, s.AdminDSN(database)), query); got != "77" {
-				t.Errorf("max_connections is %s", got)
-			}
+			testproc.Equal(t, text(t, dbservers.Open(t, s.AdminDSN(database)), query), "77", "max_connections is %s")
 			if log, err := os.ReadFile(s.Log()); err != nil || len(log) == 0 {
 				t.Errorf("the log: %v, %d bytes", err, len(log))
 			}
@@ -123,8 +115,7 @@ func TestHostsAreSeparated(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{Networks: true, Hosts: 1})
 	p.Primary.Database(t, "words")
-	dsn, err := url.Parse(p.DSN("words"))
-	testproc.Check(t, err)
+	dsn := testproc.Try(url.Parse(p.DSN("words"))).Or(t)
 	primary, standby, _ := strings.Cut(dsn.Host, ",")
 	reachesWithin := func(seconds, address string) error {
 		host, port, _ := net.SplitHostPort(address)
@@ -152,8 +143,7 @@ func TestHostsAreSeparated(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/bash", "-c", `echo "$LISTEN_FDNAMES $LISTEN_FDS $(($$ == LISTEN_PID))"`)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	p.Enter(t, 0, cmd, "names", address)
-	c, err := net.Dial("tcp", address)
-	testproc.Check(t, err)
+	c := testproc.Try(net.Dial("tcp", address)).Or(t)
 	testproc.Check(t, c.Close())
 	out, err := cmd.Output()
 	testproc.Check(t, err, cmd.ExtraFiles[0].Close())

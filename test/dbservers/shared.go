@@ -64,8 +64,7 @@ func (s *shared) server(ctx context.Context) (*instance, error) {
 
 func (s *shared) database(t testing.TB) string {
 	t.Helper()
-	srv, err := s.server(t.Context())
-	testproc.Check(t, err)
+	srv := testproc.Try(s.server(t.Context())).Or(t)
 	name := newName()
 	if err := srv.statements(t.Context(), srv.kind.create(name, srv.password)...); err != nil {
 		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())

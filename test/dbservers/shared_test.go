@@ -18,12 +18,8 @@ func TestEachDatabaseIsEmptyAndApart(t *testing.T) {
 			execute(t, db, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
 			execute(t, db, []string{"INSERT INTO words VALUES ('çá🙂')", "INSERT INTO words VALUES ('other')"}[i])
 		}
-		if got := text(t, one, "SELECT word FROM words"); got != "çá🙂" {
-			t.Errorf("got %q", got)
-		}
-		if got := text(t, other, "SELECT word FROM words"); got != "other" {
-			t.Errorf("got %q", got)
-		}
+		testproc.Equal(t, text(t, one, "SELECT word FROM words"), "çá🙂", "got %q")
+		testproc.Equal(t, text(t, other, "SELECT word FROM words"), "other", "got %q")
 	})
 }
 
@@ -36,10 +32,8 @@ func TestADatabaseGoesWithItsTest(t *testing.T) {
 			t.Run("inner", func(inner *testing.T) {
 				gone = dbservers.Open(t, fresh(inner))
 				execute(t, gone, "CREATE TABLE words (word VARCHAR(20) PRIMARY KEY)")
-				tx, err := gone.BeginTx(t.Context(), nil)
-				testproc.Check(t, err)
-				_, err = tx.ExecContext(t.Context(), "INSERT INTO words VALUES ('left')")
-				testproc.Check(t, err)
+				tx := testproc.Try(gone.BeginTx(t.Context(), nil)).Or(t)
+				testproc.Try(tx.ExecContext(t.Context(), "INSERT INTO words VALUES ('left')")).Or(t)
 			})
 			if gone == nil {
 				return // it has failed

@@ -187,9 +187,7 @@ func Empty(t testing.TB, dsn string) {
 		Execute(t, dsn, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
 	case "sqlite":
 		// It has a directory of its own, with what else makes a database.
-		if err := errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700)))
 	default:
 		t.Fatalf("%s is no DSN of this package", dsn)
 	}
@@ -204,10 +202,6 @@ func dropTables(t testing.TB, dsn string) {
 		// All at once: in whatever order, a key of another one stands in the way.
 		_, err = db.ExecContext(t.Context(), "SET STATEMENT foreign_key_checks = 0 FOR DROP TABLE "+tables.String)
 	}
-	if err != nil {
-		t.Fatalf("emptying a database: %v", err)
-	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.Checkf(t, err, "emptying a database")
+	testproc.NoError(t, db.Close())
 }

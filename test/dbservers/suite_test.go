@@ -42,9 +42,7 @@ func TestBriefRunsWhereItSays(t *testing.T) {
 		engine := strings.Fields(note)[1]
 		return engine != "sqlite" && !dbservers.Runs(engine)
 	})
-	if diff := cmp.Diff(want, noted); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, noted))
 }
 
 // TestEmpty fills a database with tables that refer to each other, and empties it twice.

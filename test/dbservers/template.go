@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Template is a database that is made once in a process, and that tests have copies of: to run the
@@ -56,9 +58,7 @@ func (m *Template) Fresh(t testing.TB) string {
 		}
 	}
 	dsn := Fresh(t)
-	if err := m.Copy(dsn); err != nil {
-		t.Fatalf("copying the template of a database: %v", err)
-	}
+	testproc.Checkf(t, m.Copy(dsn), "copying the template of a database")
 	return dsn
 }
 
@@ -84,15 +84,8 @@ func (m *Template) Copy(dsn string) error {
 // lives as long as the test.
 func Memory(t testing.TB) string {
 	t.Helper()
-	dir, err := memory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := testproc.Try(memory()).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(dir)) })
 	return dir
 }
 

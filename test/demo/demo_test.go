@@ -35,9 +35,7 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 // demo is the command, not yet started. Its standard error goes to the first buffer.
 func demo(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	if err := binaries.Build(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, binaries.Build())
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir(), "demo"), append([]string{"-bin", binaries.Dir()}, args...)...)
@@ -84,21 +82,13 @@ func TestTranscript(t *testing.T) {
 			t.Errorf("line %d is too wide for most terminals: %s", n+1, line)
 		}
 	}
-	if diff := cmp.Diff(before, traces(t)); diff != "" {
-		t.Errorf("the demonstration leaves something behind:\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(before, traces(t)), "the demonstration leaves something behind")
 }
 
 // The README shows parts of the transcript, in their order, with … where something is left out.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	transcript, err := os.ReadFile("testdata/transcript.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testproc.Try(os.ReadFile("../../README.md")).Or(t)
+	transcript := testproc.Try(os.ReadFile("testdata/transcript.txt")).Or(t)
 	_, part, _ := strings.Cut(string(readme), "<!-- demo: begin -->\n")
 	part, _, found := strings.Cut(part, "<!-- demo: end -->")
 	if !found {
@@ -145,9 +135,7 @@ func TestMaskedOrder(t *testing.T) {
 		agent + told + driver:                 driver + agent + told,
 		agent + told + "\nanother\n" + driver: agent + told + "\nanother\n" + driver,
 	} {
-		if diff := cmp.Diff(want, masked(in)); diff != "" {
-			t.Errorf("%q:\n%s", in, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, masked(in)), "%q", in)
 	}
 }
 
@@ -155,10 +143,7 @@ func TestMaskedOrder(t *testing.T) {
 // its guests.
 func traces(t *testing.T) map[string][]string {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := testproc.Try(os.ReadFile("/proc/self/mountinfo")).Or(t)
 	left := map[string][]string{}
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, home) {
@@ -168,10 +153,7 @@ func traces(t *testing.T) map[string][]string {
 	if _, err := os.Stat(home); err == nil {
 		left["files"] = append(left["files"], home)
 	}
-	abandoned, err := testhost.SimLeftovers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	abandoned := testproc.Try(testhost.SimLeftovers()).Or(t)
 	for _, dir := range abandoned {
 		if !slices.ContainsFunc(guestsIn(t, dir), otherGuest) {
 			left["control groups"] = append(left["control groups"], dir)
@@ -183,10 +165,7 @@ func traces(t *testing.T) map[string][]string {
 // guestsIn are the names of the guests that have control groups in a simulation's.
 func guestsIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	groups, err := filepath.Glob(filepath.Join(dir, "machine", "qemu-*.libvirt-qemu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	groups := testproc.Try(filepath.Glob(filepath.Join(dir, "machine", "qemu-*.libvirt-qemu"))).Or(t)
 	for _, group := range groups {
 		_, name, _ := strings.Cut(strings.TrimPrefix(filepath.Base(group), "qemu-"), "-")
 		names = append(names, strings.TrimSuffix(name, ".libvirt-qemu"))
@@ -208,18 +187,11 @@ func TestInterrupted(t *testing.T) {
 			before := traces(t)
 			cmd, errs := demo(t, "-step")
 			never, stdin, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			defer func() { _ = stdin.Close() }()
 			cmd.Stdin = never
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			out := testproc.Try(cmd.StdoutPipe()).Or(t)
+			testproc.Check(t, cmd.Start())
 			_ = never.Close()
 			var text []byte
 			for one := make([]byte, 1); !bytes.HasSuffix(text, []byte("(Enter goes on) ")); text = append(text, one...) {
@@ -227,9 +199,7 @@ func TestInterrupted(t *testing.T) {
 					t.Fatalf("%v after\n%s\n%s", err, text, errs)
 				}
 			}
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, cmd.Process.Signal(signal))
 			// The output ends when the last process that has it open does.
 			if rest, err := io.ReadAll(out); err != nil || len(rest) > 1 {
 				t.Errorf("%v: it goes on: %s", err, rest)
@@ -241,9 +211,7 @@ func TestInterrupted(t *testing.T) {
 			if !strings.Contains(errs.String(), "all that ran has been ended") {
 				t.Errorf("it prints: %s", errs)
 			}
-			if diff := cmp.Diff(before, traces(t)); diff != "" {
-				t.Errorf("something is left behind:\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(before, traces(t)), "something is left behind")
 		})
 	}
 }
@@ -282,9 +250,7 @@ func TestLosses(t *testing.T) {
 		}
 		return h
 	}
-	if err := whole().complete(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, whole().complete())
 	for name, lose := range map[string]func(holdings){
 		"a class":      func(h holdings) { delete(h["train"][hostName], "VGPU") },
 		"some of it":   func(h holdings) { h["train"][hostName]["VCPU"]-- },
@@ -294,11 +260,7 @@ func TestLosses(t *testing.T) {
 	} {
 		h := whole()
 		lose(h)
-		if err := h.complete(); err == nil || !strings.Contains(err.Error(), "guest train") {
-			t.Errorf("%s: %v", name, err)
-		}
+		testproc.ErrorHas(t, h.complete(), "guest train", "%s: %v", name)
 	}
-	if err := whole().at(gpu1, "VGPU", "train"); err == nil || !strings.Contains(err.Error(), gpu1) {
-		t.Errorf("elsewhere: %v", err)
-	}
+	testproc.ErrorHas(t, whole().at(gpu1, "VGPU", "train"), gpu1, "elsewhere: %v")
 }

@@ -47,9 +47,7 @@ func TestAdoption(t *testing.T) {
 					t.Errorf("%d writes at the %s start", n, start)
 				}
 			}
-			if diff := cmp.Diff(before, p.look()); diff != "" {
-				t.Errorf("the agent changed something: %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(before, p.look()), "the agent changed something")
 			agent := p.run() // the fake driver does not know from one start to the next what it said
 			agent.awaitAny(passDone)
 			p.write(otherThanNova, "")
@@ -65,9 +63,7 @@ func TestAdoption(t *testing.T) {
 				"  cn1_gpu VGPU=2",
 				"alice cn1:CUSTOM_LICENSE=1 cn1:MEMORY_MB=1024 cn1:VCPU=2 cn1:NIC_Switch_agent:ens5:NET_BW_EGR_KILOBIT_PER_SEC=1000",
 			}
-			if diff := cmp.Diff(want, p.look().draw(p.names)); diff != "" {
-				t.Errorf("after a change (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, p.look().draw(p.names)), "after a change")
 		})
 	}
 }

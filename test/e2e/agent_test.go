@@ -122,9 +122,7 @@ func TestAgentLifecycle(t *testing.T) {
 	t.Log("Placement stops, the machine changes, Placement comes back: the agent catches up")
 	mark = agent.Mark()
 	server.signal(syscall.SIGTERM)
-	if code := server.exit(); code != 0 {
-		t.Errorf("placement serve ended with %d", code)
-	}
+	testproc.Equal(t, server.exit(), 0, "placement serve ended with %d")
 	agent.await(mark, `"level":"warn"`, "placement is unavailable", "hint") // though nothing has to be written
 	s.configure(16)
 	agent.signal(syscall.SIGHUP)
@@ -143,19 +141,14 @@ func TestAgentLifecycle(t *testing.T) {
 	awaitGone(t, driver.PID)
 	agent = s.run()
 	agent.await(0, inStep)
-	if n := s.status().Placement.Writes; n != 0 {
-		t.Errorf("%d writes after the agent was killed and started again", n)
-	}
+	testproc.Equal(t, s.status().Placement.Writes, 0, "%d writes after the agent was killed and started again")
 
 	t.Log("SIGTERM: everything is gone")
 	driver = s.status().Drivers[0].Plugin
 	agent.signal(syscall.SIGTERM)
-	if code := agent.exit(); code != 0 {
-		t.Errorf("the agent ended with %d", code)
-	}
+	testproc.Equal(t, agent.exit(), 0, "the agent ended with %d")
 	awaitGone(t, driver.PID)
-	left, err := filepath.Glob(filepath.Join(s.dir, "run", "*"))
-	check(t, err)
+	left := testproc.Try(filepath.Glob(filepath.Join(s.dir, "run", "*"))).Or(t)
 	if len(left) > 0 {
 		t.Errorf("left in the runtime directory: %v", left)
 	}
@@ -234,9 +227,7 @@ func TestAgainstOpenStack(t *testing.T) {
 
 	agent = s.run()
 	agent.await(0, inStep)
-	if n := s.status().Placement.Writes; n != 0 {
-		t.Errorf("%d writes at the second start", n)
-	}
+	testproc.Equal(t, s.status().Placement.Writes, 0, "%d writes at the second start")
 	agent.signal(syscall.SIGTERM)
 	agent.exit()
 }
@@ -249,8 +240,7 @@ func TestAgentNotifiesSystemd(t *testing.T) {
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
 	path := filepath.Join(s.dir, "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	check(t, err)
+	socket := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})).Or(t)
 	defer func() { _ = socket.Close() }()
 	received := make(chan string, 1000)
 	go func() {
@@ -282,9 +272,7 @@ func TestAgentNotifiesSystemd(t *testing.T) {
 	hear("READY=1")
 	agent.signal(syscall.SIGTERM)
 	hear("STOPPING=1", "STATUS=")
-	if code := agent.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testproc.Equal(t, agent.exit(), 0, "exit code %d")
 }
 
 // TestRefusals: an agent that must not start ends with the exit code of the reason.
@@ -300,46 +288,34 @@ func TestRefusals(t *testing.T) {
 		second := newSite(t, "http://"+address)
 		p := second.run()
 		p.await(0, "placement has this compute node under another identity")
-		if code := p.exit(); code != 3 {
-			t.Errorf("exit code %d, want 3", code)
-		}
+		testproc.Equal(t, p.exit(), 3, "exit code %d")
 	})
 	t.Run("a second agent on one state", func(t *testing.T) {
 		p := first.run()
 		p.await(0, "another agent uses")
-		if code := p.exit(); code != 1 {
-			t.Errorf("exit code %d, want 1", code)
-		}
+		testproc.Equal(t, p.exit(), 1, "exit code %d")
 	})
 	t.Run("a configuration that the driver refuses", func(t *testing.T) {
 		s := newSite(t, "http://"+address)
-		content, err := os.ReadFile(s.config)
-		check(t, err)
+		content := testproc.Try(os.ReadFile(s.config)).Or(t)
 		check(t, os.WriteFile(s.config, append(content, "no_such_key = 1\n"...), 0o600))
 		p := s.run()
 		p.await(0, "no_such_key")
-		if code := p.exit(); code != 78 {
-			t.Errorf("exit code %d, want 78", code)
-		}
+		testproc.Equal(t, p.exit(), 78, "exit code %d")
 	})
 	t.Run("no driver", func(t *testing.T) {
 		s := newSite(t, "http://"+address)
-		content, err := os.ReadFile(s.config)
-		check(t, err)
+		content := testproc.Try(os.ReadFile(s.config)).Or(t)
 		before, _, _ := strings.Cut(string(content), "[drivers")
 		check(t, os.WriteFile(s.config, []byte(before), 0o600))
 		p := s.run()
 		p.await(0, "no driver is configured")
-		if code := p.exit(); code != 78 {
-			t.Errorf("exit code %d, want 78", code)
-		}
+		testproc.Equal(t, p.exit(), 78, "exit code %d")
 	})
 	t.Run("a port that is taken", func(t *testing.T) {
 		p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", t.TempDir())
 		p.await(0, "is another Placement running there")
-		if code := p.exit(); code != 1 {
-			t.Errorf("exit code %d, want 1", code)
-		}
+		testproc.Equal(t, p.exit(), 1, "exit code %d")
 	})
 }
 

@@ -26,8 +26,7 @@ import (
 // for one change, and so on.
 func TestBudget(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
-	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
-	check(t, err)
+	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})).Or(t)
 	for _, size := range []struct{ children, gpus, consumers int }{{0, 1, 0}, {2, 2, 5}, {20, 4, 40}} {
 		t.Run(fmt.Sprintf("%d children, %d consumers", size.children, size.consumers), func(t *testing.T) {
 			state := t.TempDir()

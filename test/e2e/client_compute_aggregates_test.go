@@ -58,9 +58,7 @@ func TestOpenstackAggregates(t *testing.T) {
 	}
 	var zones []zone
 	o.do(&zones, "availability", "zone", "list", "--compute")
-	if diff := cmp.Diff([]zone{{"east", "available"}, {"nova", "available"}}, zones); diff != "" {
-		t.Errorf("availability zone list (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]zone{{"east", "available"}, {"nova", "available"}}, zones), "availability zone list")
 	east := create("east", "--availability-zone", "east")
 	if got := show(east); got.Status != "ACTIVE" || got.Host != "host1" || got.Zone != "east" {
 		t.Errorf("in the zone east: %+v", got)
@@ -80,9 +78,7 @@ func TestOpenstackAggregates(t *testing.T) {
 	o.do(nil, "aggregate", "delete", "racks")
 	zones = nil
 	o.do(&zones, "availability", "zone", "list", "--compute")
-	if diff := cmp.Diff([]zone{{"nova", "available"}}, zones); diff != "" {
-		t.Errorf("availability zone list, afterwards (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]zone{{"nova", "available"}}, zones), "availability zone list, afterwards")
 
 	// A group.
 	var group struct{ ID, Policy string }
@@ -96,9 +92,7 @@ func TestOpenstackAggregates(t *testing.T) {
 		on = append(on, got.Host)
 	}
 	slices.Sort(on)
-	if diff := cmp.Diff([]string{"host1", "host2"}, on); diff != "" {
-		t.Errorf("the hosts of the group (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"host1", "host2"}, on), "the hosts of the group")
 	const ruledOut = "No valid host was found. There are not enough hosts available. The policy anti-affinity of the server group apart rules out others."
 	if got := show(create("three", "--hint", "group="+group.ID)); got.Status != "ERROR" || got.Fault.Message != ruledOut {
 		t.Errorf("the third of two: %+v", got)

@@ -42,9 +42,7 @@ func TestGophercloudCompute(t *testing.T) {
 	c := computer(cloud.endpoint, microversion)
 	pages := func(p pagination.Pager) pagination.Page {
 		t.Helper()
-		all, err := p.AllPages(ctx)
-		check(t, err)
-		return all
+		return testproc.Try(p.AllPages(ctx)).Or(t)
 	}
 	list := func(opts servers.ListOptsBuilder) map[string]string {
 		t.Helper()
@@ -56,14 +54,11 @@ func TestGophercloudCompute(t *testing.T) {
 	}
 	same := func(what string, want, got any) {
 		t.Helper()
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 	}
 
 	// Discovery, and what it is good for.
-	supported, err := utils.GetSupportedMicroversions(ctx, c)
-	check(t, err)
+	supported := testproc.Try(utils.GetSupportedMicroversions(ctx, c)).Or(t)
 	if known, err := supported.IsSupported(microversion); err != nil || !known || supported.MinMajor != 2 || supported.MinMinor != 1 {
 		t.Errorf("the microversions are %+v (%v)", supported, err)
 	}

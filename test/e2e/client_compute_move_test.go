@@ -204,18 +204,14 @@ func TestEmptyingAHost(t *testing.T) {
 
 	// Maintenance.
 	m.o.do(nil, "compute", "service", "set", "--disable", "--disable-reason", "new memory", "cn1", "nova-compute")
-	if diff := cmp.Diff(both, m.on("cn1")); diff != "" {
-		t.Errorf("servers on cn1 (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(both, m.on("cn1")), "servers on cn1")
 	m.o.do(nil, "server", "migrate", "--wait", one)
 	onCN1 := []string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"}
 	moved := []string{"one: VERIFY_RESIZE on cn2, power 1", "cn1: guest one, power 4", "cn1: held by a migration of one MIGRATION", "cn2: guest one, power 1", "cn2: held by one INSTANCE"}
 	m.is("one waits on cn2", slices.Concat(moved, onCN1)...)
 	m.tree("cn1", map[string]string{"MIGRATION": "not a guest", two: "two"})
 	m.tree("cn2", map[string]string{one: "one"})
-	if said := m.o.refused("server", "stop", one); !strings.Contains(said, "vm_state resized") {
-		t.Errorf("stopping a server that waits: %s", said)
-	}
+	testproc.Contains(t, m.o.refused("server", "stop", one), "vm_state resized", "stopping a server that waits: %s")
 	m.o.do(nil, "server", "migrate", "revert", one)
 	back := []string{"one: ACTIVE on cn1, power 1", "cn1: guest one, power 1", "cn1: held by one INSTANCE"}
 	m.is("one is back on cn1, which is disabled", slices.Concat(back, onCN1)...)
@@ -244,9 +240,7 @@ func TestEmptyingAHost(t *testing.T) {
 		t.Errorf("evacuating from a host that is not known to be down: %s", said)
 	}
 	m.o.do(nil, "compute", "service", "set", "--down", "cn2", "nova-compute")
-	if diff := cmp.Diff(both, m.on("cn2")); diff != "" {
-		t.Errorf("servers on cn2 (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(both, m.on("cn2")), "servers on cn2")
 	for _, id := range both {
 		m.evacuate(id)
 	}

@@ -106,8 +106,7 @@ func held(t *testing.T, allocations map[string]map[string]int64) parts {
 		case at == nil:
 			t.Errorf("an unknown provider: %s", provider)
 		case at[1] != "":
-			cell, err := strconv.Atoi(at[1])
-			check(t, err)
+			cell := testproc.Try(strconv.Atoi(at[1])).Or(t)
 			for class, n := range amounts {
 				p.add(cell, class, n)
 			}
@@ -203,17 +202,13 @@ func (d *domainXML) given(t *testing.T, mdevs string) parts {
 		cellOf[pin.VCPU] = cell
 		p.add(cell, what, 1)
 	}
-	if d.On.Mode != "strict" {
-		t.Errorf("the memory is bound as %q", d.On.Mode)
-	}
+	testproc.Equal(t, d.On.Mode, "strict", "the memory is bound as %q")
 	if len(d.Nodes) == 0 {
-		cell, err := strconv.Atoi(d.On.Cells)
-		check(t, err)
+		cell := testproc.Try(strconv.Atoi(d.On.Cells)).Or(t)
 		p.add(cell, "MEMORY_MB", d.Memory/1024)
 	}
 	for _, node := range d.Nodes {
-		cell, err := strconv.Atoi(node.Cells)
-		check(t, err)
+		cell := testproc.Try(strconv.Atoi(node.Cells)).Or(t)
 		for _, of := range d.Guest {
 			if of.Node != node.Node {
 				continue
@@ -415,8 +410,7 @@ func (r *residence) settled(c *cloud, h *hypervisor, said string, all []example)
 	list.Servers = nil
 	c.ask(http.MethodGet, "/servers/detail", nil, &list)
 	holding := r.look().Holding
-	mdevs, err := h.Virsh(t.Context(), "nodedev-list", "--cap", "mdev")
-	check(t, err)
+	mdevs := testproc.Try(h.Virsh(t.Context(), "nodedev-list", "--cap", "mdev")).Or(t)
 	out := map[string]parts{}
 	var missing []string
 	defer func() {
@@ -444,8 +438,7 @@ func (r *residence) settled(c *cloud, h *hypervisor, said string, all []example)
 			t.Errorf("%s is %s, and holds %s, not %s; its fault: %s", e.name, s.Status, out[e.name], e.want, s.Fault.Message)
 			continue
 		}
-		text, err := h.Virsh(t.Context(), "dumpxml", s.ID)
-		check(t, err)
+		text := testproc.Try(h.Virsh(t.Context(), "dumpxml", s.ID)).Or(t)
 		var d domainXML
 		check(t, xml.Unmarshal([]byte(text), &d))
 		if got := d.given(t, mdevs); got.String() != out[e.name].String() {

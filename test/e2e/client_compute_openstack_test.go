@@ -45,9 +45,7 @@ func TestOpenstackCompute(t *testing.T) {
 	same := func(what string, got, want []listed) {
 		t.Helper()
 		slices.SortFunc(want, byID)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 	}
 	all := []listed{{one, "one", "ACTIVE"}, {two, "two", "ACTIVE"}, {three, "three", "ACTIVE"}}
 
@@ -86,9 +84,7 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 	var hypervisors []hypervisor
 	o.do(&hypervisors, "hypervisor", "list")
-	if diff := cmp.Diff([]hypervisor{{"host1", "up"}, {"host2", "up"}}, hypervisors); diff != "" {
-		t.Errorf("hypervisor list (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]hypervisor{{"host1", "up"}, {"host2", "up"}}, hypervisors), "hypervisor list")
 	var node struct {
 		VCPUs   int `json:"vcpus"`
 		Used    int `json:"vcpus_used"`
@@ -163,9 +159,7 @@ func TestOpenstackCompute(t *testing.T) {
 	if said := o.refused("server", "show", one); !strings.Contains(said, "metadata") || strings.Contains(said, "HTTP 5") {
 		t.Errorf("the client was expected to stumble over what it does not find in a minimal record, 'metadata': %s", said)
 	}
-	if status := c.status(one); status != "UNKNOWN" {
-		t.Errorf("the same request in other hands: %s", status)
-	}
+	testproc.Equal(t, c.status(one), "UNKNOWN", "the same request in other hands: %s")
 	services = nil
 	o.do(&services, "compute", "service", "list")
 	if diff := cmp.Diff([]computeService{{"nova-compute", "host2", "nova", "enabled", "up"}, {Binary: "nova-compute", Host: "host1", Status: "UNKNOWN"}}, services); diff != "" {
@@ -178,12 +172,8 @@ func TestOpenstackCompute(t *testing.T) {
 		!strings.Contains(said, "Servers of the project are in a cell that does not answer") || !strings.Contains(said, "Try again later.") {
 		t.Errorf("a member's boot while a cell is down: %s", said)
 	}
-	if said := o.refused("server", "delete", one); !strings.Contains(said, "HTTP 500") {
-		t.Errorf("deleting a server whose cell is down: %s", said)
-	}
-	if status := c.status(one); status != "UNKNOWN" {
-		t.Errorf("after the deletion that failed the server is %s", status)
-	}
+	testproc.Contains(t, o.refused("server", "delete", one), "HTTP 500", "deleting a server whose cell is down: %s")
+	testproc.Equal(t, c.status(one), "UNKNOWN", "after the deletion that failed the server is %s")
 	o.do(nil, "server", "delete", two)
 	c.until("the deleted server is gone", func() bool { return c.status(two) == "gone" })
 }
@@ -284,9 +274,7 @@ func (c *cloud) limits(o *openstack, servers int) {
 		got[l.Name] = l.Value
 	}
 	for name, want := range map[string]int{"totalInstancesUsed": servers, "totalCoresUsed": servers, "totalRAMUsed": 512 * servers, "maxTotalInstances": 100} {
-		if got[name] != want {
-			c.t.Errorf("limits show: %s is %d, not %d", name, got[name], want)
-		}
+		testproc.Equal(c.t, got[name], want, "limits show: %s is %d", name)
 	}
 }
 
@@ -295,8 +283,7 @@ func (c *cloud) limits(o *openstack, servers int) {
 // requests are answered here, and the rest by the compute API.
 func (c *cloud) quota(t *testing.T) {
 	t.Helper()
-	compute, err := url.Parse(c.endpoint)
-	check(t, err)
+	compute := testproc.Try(url.Parse(c.endpoint)).Or(t)
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: compute.Scheme, Host: compute.Host})
 	var quotaSets atomic.Int64
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -75,9 +75,7 @@ func TestSDKCompute(t *testing.T) {
 		Shown: map[string]string{"name": "made", "status": "ACTIVE", "project": project}, Image: image,
 		Services: map[string]string{"host1": "enabled up", "host2": "enabled up"},
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("with all up (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, seen), "with all up")
 	c.until("the program's server is gone", func() bool { return c.status(seen.Made) == "gone" })
 
 	if empty := run("make", ""); empty.Image != "no-image" || empty.Shown["status"] != "ACTIVE" {
@@ -90,7 +88,5 @@ func TestSDKCompute(t *testing.T) {
 		Shown:   map[string]string{"name": "None", "status": "UNKNOWN", "project": project}, Image: image,
 		Services: map[string]string{"host1": "UNKNOWN None", "host2": "enabled up"},
 	}
-	if diff := cmp.Diff(want, run("look", one)); diff != "" {
-		t.Errorf("with cell1 down (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, run("look", one)), "with cell1 down")
 }

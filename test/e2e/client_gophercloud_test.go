@@ -62,9 +62,7 @@ func TestGophercloud(t *testing.T) {
 	}
 	renamed := extract[*resourceproviders.ResourceProvider](t)(resourceproviders.Update(ctx, c, device.UUID,
 		resourceproviders.UpdateOpts{Name: ptr("host_FPGA")}).Extract())
-	if renamed.Name != "host_FPGA" {
-		t.Errorf("the device was renamed to %q", renamed.Name)
-	}
+	testproc.Equal(t, renamed.Name, "host_FPGA", "the device was renamed to %q")
 	if _, err := resourceproviders.Create(ctx, c, resourceproviders.CreateOpts{Name: "host"}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("a second provider named host: %v", err)
 	}
@@ -107,9 +105,7 @@ func TestGophercloud(t *testing.T) {
 	have := extract[*resourceproviders.ResourceProviderTraits](t)(resourceproviders.UpdateTraits(ctx, c, numa0.UUID, resourceproviders.UpdateTraitsOpts{
 		ResourceProviderGeneration: numa0.Generation + 1, Traits: []string{"CUSTOM_NEAR"},
 	}).Extract())
-	if diff := cmp.Diff([]string{"CUSTOM_NEAR"}, have.Traits); diff != "" {
-		t.Errorf("traits (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NEAR"}, have.Traits), "traits")
 	associated := true
 	pages, err := traits.List(c, traits.ListOpts{Name: "startswith:CUSTOM_", Associated: &associated}).AllPages(ctx)
 	check(t, err)
@@ -120,9 +116,7 @@ func TestGophercloud(t *testing.T) {
 	grouped := extract[*resourceproviders.ResourceProviderAggregates](t)(resourceproviders.UpdateAggregates(ctx, c, host.UUID, resourceproviders.UpdateAggregatesOpts{
 		ResourceProviderGeneration: &host.Generation, Aggregates: []string{aggregate},
 	}).Extract())
-	if diff := cmp.Diff([]string{aggregate}, grouped.Aggregates); diff != "" {
-		t.Errorf("aggregates (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{aggregate}, grouped.Aggregates), "aggregates")
 	list, err := resourceproviders.List(c, resourceproviders.ListOpts139{MemberOf: []string{aggregate}, Resources: "VCPU:4"}).AllPages(ctx)
 	check(t, err)
 	if found := extract[[]resourceproviders.ResourceProvider](t)(resourceproviders.ExtractResourceProviders(list)); len(found) != 0 {
@@ -130,13 +124,12 @@ func TestGophercloud(t *testing.T) {
 	}
 
 	// What is available: CPU and device of the same NUMA node.
-	asked, err := allocationcandidates.List(c, allocationcandidates.ListOpts{
+	asked := testproc.Try(allocationcandidates.List(c, allocationcandidates.ListOpts{
 		MemberOf: []string{aggregate}, Resources: "MEMORY_MB:1024", GroupPolicy: "none", SameSubtree: []string{"_CPU,_DEV"}, Limit: 10,
 		ResourceGroups: map[string]allocationcandidates.ResourceGroup{
 			"_CPU": {Resources: "VCPU:2", Required: []string{"CUSTOM_NEAR"}}, "_DEV": {Resources: "CUSTOM_GATE:1"},
 		},
-	}).AllPages(ctx)
-	check(t, err)
+	}).AllPages(ctx)).Or(t)
 	candidates := extract[*allocationcandidates.AllocationCandidates](t)(allocationcandidates.ExtractAllocationCandidates(asked))
 	if len(candidates.AllocationRequests) != 2 || len(candidates.ProviderSummaries) != 4 {
 		t.Fatalf("%d candidates and %d summaries, not 2 (memory of either NUMA node) and 4", len(candidates.AllocationRequests), len(candidates.ProviderSummaries))
@@ -165,9 +158,7 @@ func TestGophercloud(t *testing.T) {
 	}
 	used := extract[*usages.Usages](t)(usages.Get(ctx, c, usages.GetOpts{ProjectID: "p", ConsumerType: "INSTANCE"}).Extract())
 	want := map[string]usages.ConsumerTypeUsage{"INSTANCE": {"consumer_count": 1, "VCPU": 2, "MEMORY_MB": 1024, "CUSTOM_GATE": 1}}
-	if diff := cmp.Diff(want, used.Usages); diff != "" {
-		t.Errorf("usages (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, used.Usages), "usages")
 	ofDevice := extract[*resourceproviders.ResourceProviderUsage](t)(resourceproviders.GetUsages(ctx, c, device.UUID).Extract())
 	if ofDevice.Usages["CUSTOM_GATE"] != 1 {
 		t.Errorf("usages of the device are %v", ofDevice.Usages)
@@ -233,9 +224,7 @@ func TestGophercloudOldMicroversion(t *testing.T) {
 			host.UUID: {Resources: map[string]allocationcandidates.ProviderSummaryResource{"VCPU": {Capacity: 4}}},
 		},
 	}
-	if diff := cmp.Diff(want, candidates); diff != "" {
-		t.Errorf("candidates at 1.10 (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, candidates), "candidates at 1.10")
 	used := extract[*usages.UsagesPre138](t)(usages.Get(ctx, old, usages.GetOpts{ProjectID: "p"}).ExtractPre138())
 	if len(used.Usages) != 0 {
 		t.Errorf("usages of an unknown project are %v", used.Usages)

@@ -113,9 +113,7 @@ func TestOpenstackWithAToken(t *testing.T) {
 	const token = "the operator's token"
 	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "admin"))
 	unknown := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
-	if said := unknown.refused("resource", "provider", "list"); !strings.Contains(said, "401") {
-		t.Errorf("with an unknown token it printed: %s", said)
-	}
+	testproc.Contains(t, unknown.refused("resource", "provider", "list"), "401", "with an unknown token it printed: %s")
 
 	o := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", token, "--os-placement-api-version", "1")
 	var provider struct {
@@ -136,12 +134,8 @@ func TestOpenstackWithAToken(t *testing.T) {
 	var ofProvider, ofProject []usage
 	o.do(&ofProvider, "resource", "provider", "usage", "show", provider.UUID)
 	o.do(&ofProject, "resource", "usage", "show", "p")
-	if diff := cmp.Diff(want, ofProvider); diff != "" {
-		t.Errorf("usages of the provider (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, ofProject); diff != "" {
-		t.Errorf("usages of the project (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(want, ofProvider), "usages of the provider")
+	testproc.Samef(t, cmp.Diff(want, ofProject), "usages of the project")
 	var shown struct {
 		Allocations map[string]struct {
 			Resources map[string]int `json:"resources"`

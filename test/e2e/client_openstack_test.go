@@ -97,10 +97,8 @@ func (s said) all() string { return s.Out + s.Err }
 // run runs a command to its end.
 func (o *openstack) run(words ...string) (s said) {
 	o.t.Helper()
-	socket, err := openstackServer()
-	check(o.t, err)
-	connection, err := (&net.Dialer{}).DialContext(o.t.Context(), "unix", socket)
-	check(o.t, err)
+	socket := testproc.Try(openstackServer()).Or(o.t)
+	connection := testproc.Try((&net.Dialer{}).DialContext(o.t.Context(), "unix", socket)).Or(o.t)
 	defer func() { _ = connection.Close() }()
 	check(o.t, json.NewEncoder(connection).Encode(map[string]any{"argv": append(append([]string{}, o.auth...), words...), "cwd": o.t.TempDir()}))
 	check(o.t, json.NewDecoder(connection).Decode(&s))
@@ -120,9 +118,7 @@ func (o *openstack) do(out any, words ...string) {
 	if out == nil {
 		return
 	}
-	if err := json.Unmarshal([]byte(s.Out), out); err != nil {
-		o.t.Fatalf("openstack %s printed %q: %v", strings.Join(words, " "), s.Out, err)
-	}
+	testproc.Checkf(o.t, json.Unmarshal([]byte(s.Out), out), "openstack %s printed %q", strings.Join(words, " "), s.Out)
 }
 
 // all runs commands in one process, as if they were typed, and returns what is printed. Whether

@@ -92,8 +92,6 @@ func (c contraction) run(t *testing.T, older, newer, database string) {
 	command("upgrade", 0, "up to date at "+after)
 	late := start(older)
 	late.await(0, "a newer program was here")
-	if code := late.exit(); code != 3 {
-		t.Errorf("an older one ends with %d", code)
-	}
+	testproc.Equal(t, late.exit(), 3, "an older one ends with %d")
 	third.stop()
 }

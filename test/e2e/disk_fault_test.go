@@ -126,17 +126,11 @@ func (w *world) breakDiskAt(k int, what diskFault, start before, want picture) {
 func (w *world) recover(start before, want picture) {
 	t := w.t
 	t.Helper()
-	if err := between(start.picture, w.look()); err != nil {
-		t.Errorf("after the fault: %v", err)
-	}
+	testproc.NoErrorf(t, between(start.picture, w.look()), "after the fault")
 	w.settle()
 	after := w.look()
-	if diff := cmp.Diff(want, after.timeless()); diff != "" {
-		t.Errorf("after the next start: %s", diff)
-	}
-	if n := w.settle(); n != 0 {
-		t.Errorf("%d writes at the start after that", n)
-	}
+	testproc.Samef(t, cmp.Diff(want, after.timeless()), "after the next start")
+	testproc.Equal(t, w.settle(), 0, "%d writes at the start after that")
 	w.checkJournal()
 }
 
@@ -177,15 +171,12 @@ func TestFirstStartUnderDiskFaults(t *testing.T) {
 			}
 			told := w.uuidOf(name)
 			w.settle()
-			id, err := os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))
-			check(t, err)
+			id := testproc.Try(os.ReadFile(filepath.Join(w.dir, "state", resourcetracker.IdentityFile))).Or(t)
 			now := w.uuidOf(name)
 			if now != strings.TrimSpace(string(id)) || told != "" && now != told {
 				t.Errorf("Placement got %q, and has %q; the identity is %q", told, now, id)
 			}
-			if n := w.settle(); n != 0 {
-				t.Errorf("%d writes at the start after that", n)
-			}
+			testproc.Equal(t, w.settle(), 0, "%d writes at the start after that")
 		})
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // This file lets a test stand between a process and its disk. A seccomp filter of the process makes
@@ -136,11 +138,9 @@ func watched(t *testing.T, w *diskWatch, name string, args ...string) *process {
 
 func socketPair(t *testing.T) (*net.UnixConn, *os.File) {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	check(t, err)
+	pair := testproc.Try(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)).Or(t)
 	ours := os.NewFile(uintptr(pair[0]), "ours")
-	conn, err := net.FileConn(ours)
-	check(t, err)
+	conn := testproc.Try(net.FileConn(ours)).Or(t)
 	check(t, ours.Close())
 	return conn.(*net.UnixConn), os.NewFile(uintptr(pair[1]), "theirs")
 }

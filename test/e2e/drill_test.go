@@ -301,9 +301,7 @@ func practise(t *testing.T, older *testproc.Binaries, database string) {
 		t.Helper()
 		s := d.b.servers[i]
 		s.signal(syscall.SIGTERM)
-		if code := s.exit(); code != 0 {
-			t.Errorf("server %d ended with %d", i, code)
-		}
+		testproc.Equal(t, s.exit(), 0, "server %d ended with %d", i)
 		serve(of, s)
 	}
 	replace(0, binaries)
@@ -331,11 +329,8 @@ func practise(t *testing.T, older *testproc.Binaries, database string) {
 	check(t, <-watched)
 	for _, h := range d.hosts {
 		h.quiet()
-		last, err := d.look(t.Context(), h)
-		check(t, err)
-		if last.Places["VGPU"] != 2 {
-			t.Errorf("the tree of %s has VGPU in %d places: it was not reshaped", h.name, last.Places["VGPU"])
-		}
+		last := testproc.Try(d.look(t.Context(), h)).Or(t)
+		testproc.Equal(t, last.Places["VGPU"], 2, "the tree of %s has VGPU in %d places: it was not reshaped", h.name)
 		h.agent.stop()
 	}
 	l.finish()

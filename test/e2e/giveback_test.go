@@ -38,9 +38,7 @@ func TestGiveBack(t *testing.T) {
 				}
 			}
 			p.write(sameAsNova, "")
-			if n := p.settle(); n != 0 {
-				t.Errorf("the adoption takes %d writes", n)
-			}
+			testproc.Equal(t, p.settle(), 0, "the adoption takes %d writes")
 			agent := p.run() // the fake driver does not know from one start to the next what it said
 			agent.awaitAny(passDone)
 			p.write(otherThanNova, "") // less traits and classes, and a GPU of its own
@@ -62,21 +60,15 @@ func TestGiveBack(t *testing.T) {
 
 			changed = p.look()
 			giveBack(0, "delete resource provider cn1_gpu", "--dry-run")
-			if diff := cmp.Diff(changed, p.look()); diff != "" {
-				t.Errorf("the dry run wrote: %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(changed, p.look()), "the dry run wrote")
 			giveBack(0, "Done:", "--yes")
 			after := p.look()
 			before.Generations, after.Generations = nil, nil // they only grow
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("the tree is not what it was (-Nova +given back): %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(before, after), "the tree is not what it was (-Nova +given back)")
 			giveBack(0, "Nothing to do for node", "--yes")
 
 			p.write(sameAsNova, "")
-			if n := p.settle(); n != 0 {
-				t.Errorf("adopting it again takes %d writes", n)
-			}
+			testproc.Equal(t, p.settle(), 0, "adopting it again takes %d writes")
 		})
 	}
 }

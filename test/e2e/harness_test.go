@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -85,17 +84,7 @@ var check = testproc.Check
 // get reads a resource of a Placement, as curl would.
 func get(t *testing.T, url string, out any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	check(t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement 1.37")
-	resp, err := http.DefaultClient.Do(req)
-	check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %s", url, resp.Status)
-	}
-	check(t, json.NewDecoder(resp.Body).Decode(out))
+	testproc.Send(t, nil, http.MethodGet, url, "placement 1.37", nil).Good(t).Into(t, out)
 }
 
 // command runs a short-lived command and returns its output and exit code.

@@ -6,9 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -49,10 +47,8 @@ func (a *authority) issue(id pki.Identity) {
 	a.t.Helper()
 	key, text, err := pki.NewKey()
 	check(a.t, err)
-	pem, err := pki.NewRequest(key, id.Name)
-	check(a.t, err)
-	request, err := pki.ParseRequest(pem)
-	check(a.t, err)
+	pem := testproc.Try(pki.NewRequest(key, id.Name)).Or(a.t)
+	request := testproc.Try(pki.ParseRequest(pem)).Or(a.t)
 	id.Names = append(id.Names, id.Name)
 	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
 	if id.Kind == pki.Service {
@@ -69,8 +65,7 @@ func (a *authority) as(name string) *http.Client {
 	pool.AddCert(a.ca.Certificate())
 	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
 	if name != "" {
-		pair, err := tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key"))
-		check(a.t, err)
+		pair := testproc.Try(tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key"))).Or(a.t)
 		c.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{TLSClientConfig: c}
@@ -94,8 +89,7 @@ func newHostsWorld(t *testing.T) (w *world, a *authority, address string) {
 		"COMPUTE_AGENT_PLACEMENT_TLS_HOST_CA_FILE=" + a.file("ca.pem"),
 	}, "compute-agent", "placement", "serve", "--listen", listen, "--state-dir", t.TempDir(), "--runtime-dir", testproc.SocketDir(t), "--auth", "token", "--token-file", tokens)
 	server.await(0, "Serving the Placement API.")
-	target, err := url.Parse("https://" + listen)
-	check(t, err)
+	target := testproc.Try(url.Parse("https://" + listen)).Or(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = a.as("").Transport
 	front := httptest.NewServer(proxy)
@@ -197,30 +191,14 @@ func TestHostsCertificate(t *testing.T) {
 	for _, path := range []string{"/resource_providers", "/usages?project_id=p", "/allocation_candidates?resources=VCPU:1"} {
 		refusedTo(t, thief, address, "GET", path, nil)
 	}
-	if diff := cmp.Diff(before, w.look()); diff != "" {
-		t.Errorf("another host's certificate changed something:\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(before, w.look()), "another host's certificate changed something")
 }
 
 // refusedTo sends a request as a host, and checks that the answer is a 403 that names a rule.
 func refusedTo(t *testing.T, client *http.Client, address, method, path string, body any) {
 	t.Helper()
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		check(t, err)
-		payload = strings.NewReader(string(b))
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, address+path, payload)
-	check(t, err)
-	req.Header.Set("OpenStack-API-Version", "placement 1.38")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	check(t, err)
-	if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(b), "placement:hosts:") {
-		t.Errorf("%s %s: %s: %s", method, path, resp.Status, b)
+	r := testproc.Send(t, client, method, address+path, "placement 1.38", body, "X-Auth-Token", "")
+	if r.Code != http.StatusForbidden || !strings.Contains(string(r.Body), "placement:hosts:") {
+		t.Error(r)
 	}
 }

@@ -130,13 +130,12 @@ func configured(t *testing.T, cfg string) *fake.Driver {
 func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *fake.Driver) member {
 	t.Helper()
 	l := &line{hour: h}
-	client, err := reportclient.New(reportclient.Config{
+	client := testproc.Try(reportclient.New(reportclient.Config{
 		Config: placementclient.Config{
 			URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout, Retries: cfg.PlacementClient.Retries, Logger: zerolog.Nop(),
 		},
 		RefreshInterval: cfg.Tracker.AssociationRefresh,
-	})
-	check(t, err)
+	})).Or(t)
 	return member{line: l, tracker: resourcetracker.New(resourcetracker.Config{
 		Name: "fake", Driver: inProcess{driver}, Placement: client, Identity: uuid, Logger: zerolog.Nop(), Timings: resourcetracker.Timings{
 			Interval: cfg.Tracker.UpdateResourcesInterval, PassDeadline: cfg.Tracker.PassDeadline,
@@ -151,8 +150,7 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 func TestAgentsSpreadTheirRequests(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
 	const n = hourAgents
-	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
-	check(t, err)
+	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})).Or(t)
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
@@ -176,9 +174,7 @@ func runHour(t *testing.T, cfg *config.Config, h *hour, n int, long time.Duratio
 	}
 	for _, m := range members {
 		running.Go(func() {
-			if err := m.tracker.Run(ctx); err != nil {
-				t.Errorf("%s: %v", m.tracker.Status().Driver, err)
-			}
+			testproc.NoErrorf(t, m.tracker.Run(ctx), "%s", m.tracker.Status().Driver)
 		})
 	}
 	for _, m := range members {
@@ -209,9 +205,7 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 			t.Errorf("agent %d made %d requests, want %d and then %d to %d looks", i, m.line.requests, cold, least, most)
 		}
 	}
-	if h.writes != 0 {
-		t.Errorf("%d writes in an hour without a change", h.writes)
-	}
+	testproc.Equal(t, h.writes, 0, "%d writes in an hour without a change")
 	first, _, _ := h.sum(0, time.Second)
 	if first != n*cold {
 		t.Errorf("%d requests at the start, want %d", first, n*cold)

@@ -75,9 +75,7 @@ func TestHealNovaGuests(t *testing.T) {
 			}
 			got, henry := p.look(), uuidFor("henry")
 			want := holding{henry: {"cn1": {"VCPU": 2, "MEMORY_MB": 64, "DISK_GB": 2}}} // 1 GiB and 100 MiB of swap
-			if diff := cmp.Diff(want, got.Holding); diff != "" {
-				t.Errorf("allocations (-want +got): %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, got.Holding), "allocations")
 			if owner := got.Owners[henry]; !strings.HasPrefix(owner, "0f1e2d3c4b5a69788796a5b4c3d2e1f0 a1d2f3b4c5e64f7a8b9c0d1e2f3a4b5c") {
 				t.Errorf("the owner is %q", owner)
 			}

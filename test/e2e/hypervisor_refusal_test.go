@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // unknownConsumers: two consumers hold virtual GPUs, and libvirt has no domains of them. Nothing
@@ -20,13 +22,9 @@ func unknownConsumers(r *residence, _ func() *residence) {
 	before := r.see()
 	r.configure(novasOptions, withVFs, withGPUs)
 	agent := r.run()
-	if code := agent.exit(); code != 3 {
-		r.t.Errorf("exit code %d, want 3", code)
-	}
+	testproc.Equal(r.t, agent.exit(), 3, "exit code %d")
 	r.checkRefusal(agent, map[string][]string{"ghost": {"VGPU"}, "migration": {"VGPU"}})
-	if diff := cmp.Diff(before, r.look()); diff != "" {
-		r.t.Errorf("something was written: %s", diff)
-	}
+	testproc.Samef(r.t, cmp.Diff(before, r.look()), "something was written")
 
 	r.configure(novasOptions, withVFs, withGPUs, `unplaced_consumers = "guess"`)
 	r.reshape(nil)
@@ -48,13 +46,9 @@ func unknownConsumers(r *residence, _ func() *residence) {
 	r.configure(novasOptions, withVFs, withGPUs, nested)
 	before = r.look()
 	agent = r.run()
-	if code := agent.exit(); code != 3 {
-		r.t.Errorf("to cells: exit code %d, want 3", code)
-	}
+	testproc.Equal(r.t, agent.exit(), 3, "to cells: exit code %d")
 	r.checkRefusal(agent, map[string][]string{"ghost": {"MEMORY_MB", "VCPU"}, "migration": {"MEMORY_MB", "VCPU"}})
-	if diff := cmp.Diff(before, r.look()); diff != "" {
-		r.t.Errorf("to cells: something was written: %s", diff)
-	}
+	testproc.Samef(r.t, cmp.Diff(before, r.look()), "to cells: something was written")
 	r.configure(novasOptions, withVFs, withGPUs, nested, `unplaced_consumers = "guess"`)
 	r.reshape(nil)
 	got = r.sketch()

@@ -98,9 +98,7 @@ var (
 // compare compares what Placement had last with what it must have.
 func (r *residence) compare(what string, want ...[]string) {
 	r.t.Helper()
-	if diff := cmp.Diff(r.host.possible(slices.Concat(want...)), r.sketch()); diff != "" {
-		r.t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	testproc.Samef(r.t, cmp.Diff(r.host.possible(slices.Concat(want...)), r.sketch()), "%s", what)
 }
 
 // reshape starts the agent, which must change the tree without changing what any consumer holds.
@@ -114,9 +112,7 @@ func (r *residence) reshape(renames map[string]string) {
 	if diff := cmp.Diff(r.byName(before.Holding.sums(renames)), r.byName(r.see().Holding.sums(renames))); diff != "" {
 		r.t.Errorf("what the guests hold in all: %s", diff)
 	}
-	if diff := cmp.Diff(before.Owners, r.seen.Owners); diff != "" {
-		r.t.Errorf("whose they are: %s", diff)
-	}
+	testproc.Samef(r.t, cmp.Diff(before.Owners, r.seen.Owners), "whose they are")
 	r.quiet("after a reshape")
 }
 
@@ -127,9 +123,7 @@ func (r *residence) quiet(when string) {
 	if n, want := r.settle(), r.vain(); n != want {
 		r.t.Errorf("%s: %d writes at the next start, want %d", when, n, want)
 	}
-	if diff := cmp.Diff(before, r.see()); diff != "" {
-		r.t.Errorf("%s: the next start changed something: %s", when, diff)
-	}
+	testproc.Samef(r.t, cmp.Diff(before, r.see()), "%s: the next start changed something", when)
 }
 
 // vain is how many writes of each start of the agent change nothing on this Placement. One with
@@ -155,9 +149,7 @@ func devicesThenCells(r *residence, _ func() *residence) {
 	r.configure(novasOptions, withVFs, withGPUs, nested)
 	r.reshape(nil)
 	r.compare("cells", nestedTree, nestedGuests)
-	if now := r.uuids["cn1_pci_0000_82_00_0"]; now != gpu {
-		r.t.Errorf("the GPU's provider was %s and is %s", gpu, now)
-	}
+	testproc.Equal(r.t, r.uuids["cn1_pci_0000_82_00_0"], gpu, "the GPU's provider was %s and is %s", gpu)
 	r.together()
 
 	r.undo()

@@ -22,19 +22,16 @@ func (h *hypervisor) encrypt(t *testing.T, cache string) bool {
 	t.Helper()
 	believes := func() bool {
 		t.Helper()
-		text, err := h.Virsh(t.Context(), "domcapabilities", "--arch", "x86_64")
-		check(t, err)
+		text := testproc.Try(h.Virsh(t.Context(), "domcapabilities", "--arch", "x86_64")).Or(t)
 		return strings.Contains(text, "<sev supported='yes'>")
 	}
 	if believes() {
 		return true
 	}
 	check(t, h.Stop(t.Context()))
-	notes, err := filepath.Glob(filepath.Join(cache, "qemu", "capabilities", "*.xml"))
-	check(t, err)
+	notes := testproc.Try(filepath.Glob(filepath.Join(cache, "qemu", "capabilities", "*.xml"))).Or(t)
 	for _, file := range notes {
-		text, err := os.ReadFile(file)
-		check(t, err)
+		text := testproc.Try(os.ReadFile(file)).Or(t)
 		noted := strings.Replace(string(text), "  <flag name=", "  <flag name='sev-guest'/>\n  <flag name=", 1)
 		noted = strings.Replace(noted, "</qemuCaps>",
 			"<sev><cbitpos>47</cbitpos><reducedPhysBits>1</reducedPhysBits><pdh>AA==</pdh><certChain>AA==</certChain><cpu0Id>AA==</cpu0Id></sev></qemuCaps>", 1)
@@ -81,9 +78,7 @@ func encryptionContexts(r *residence, _ func() *residence) {
 	agent := r.run()
 	agent.awaitAny(passDone)
 	node := r.status().Drivers[0].Report.Nodes[0]
-	if node.Shape != 2 {
-		r.t.Errorf("the status tells shape %d", node.Shape)
-	}
+	testproc.Equal(r.t, node.Shape, 2, "the status tells shape %d")
 	if kept := strings.Join(node.Kept, "\n"); strings.Contains(kept, trait) {
 		r.t.Errorf("the status tells that the trait of the root was kept: %q", kept)
 	}

@@ -131,9 +131,7 @@ func simulate(t *testing.T, host testhost.Host, o testhost.SimOptions) *hypervis
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Close(ctx))
 	})
 	return &hypervisor{Sim: s, instances: t.TempDir()}
 }

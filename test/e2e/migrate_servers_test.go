@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -84,20 +82,8 @@ func direct(t *testing.T, database string, use func(ask func(method, path string
 	check(t, err)
 	use(func(method, path string, body, into any) {
 		t.Helper()
-		text, err := json.Marshal(body)
-		check(t, err)
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://placement"+path, bytes.NewReader(text))
-		check(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("OpenStack-API-Version", "placement 1.39")
-		resp, err := opened.RoundTrip(req)
-		check(t, err)
-		if resp.StatusCode >= 300 {
-			t.Fatalf("%s %s: %s", method, path, resp.Status)
-		}
-		if into != nil {
-			check(t, json.NewDecoder(resp.Body).Decode(into))
-		}
+		client := &http.Client{Transport: opened}
+		testproc.Send(t, client, method, "http://placement"+path, "placement 1.39", body).Good(t).Into(t, into)
 	})
 	check(t, opened.Close())
 }
@@ -296,9 +282,7 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 			}
 			t.Logf("a run makes %d requests with %d COMMITs; after the kills the layouts were %v", requests, all, found)
 			for _, h := range []*offlineHost{first, second, third} {
-				if now := h.layout(database); now != "new" {
-					t.Errorf("%s: %s", h.name(), now)
-				}
+				testproc.Equal(t, h.layout(database), "new", "%s: %s", h.name())
 			}
 		})
 	}

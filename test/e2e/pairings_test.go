@@ -187,12 +187,8 @@ instances = {}
 		}
 		c.ask(http.MethodDelete, "/servers/"+id, nil, nil)
 		c.until(pairing+": the new server is gone", func() bool { return c.status(id) == "gone" && len(held(id)) == 0 })
-		if got := c.status(stays); got != "ACTIVE" {
-			t.Errorf("%s: the first server is %s", pairing, got)
-		}
-		if diff := cmp.Diff(want, held(stays)); diff != "" {
-			t.Errorf("%s: the first server (- before, + after):\n%s", pairing, diff)
-		}
+		testproc.Equal(t, c.status(stays), "ACTIVE", "%s: the first server is %s", pairing)
+		testproc.Samef(t, cmp.Diff(want, held(stays)), "%s: the first server (- before, + after)", pairing)
 		t.Log(pairing)
 	}
 	for _, p := range []*part{&agent, &api, &cell1, &cell0} {

@@ -258,9 +258,7 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 	}
 	switch {
 	case what.kill:
-		if code := agent.exit(); code != -1 {
-			t.Errorf("the agent ended with %d", code)
-		}
+		testproc.Equal(t, agent.exit(), -1, "the agent ended with %d")
 	default:
 		select {
 		case <-agent.Done():
@@ -279,8 +277,7 @@ func (w *world) breakAt(proxy *faulty, k int, what fault, start before, want pic
 // is left open.
 func (w *world) checkJournal() {
 	w.t.Helper()
-	entries, err := journal.Read(filepath.Join(w.dir, "state"))
-	check(w.t, err)
+	entries := testproc.Try(journal.Read(filepath.Join(w.dir, "state"))).Or(w.t)
 	happened := 0
 	for _, e := range entries {
 		switch e.Outcome {
@@ -291,9 +288,7 @@ func (w *world) checkJournal() {
 			w.t.Errorf("journal: reshape %d: outcome %q, %v", e.ID, e.Outcome, e.Err)
 		}
 	}
-	if happened != 1 {
-		w.t.Errorf("journal: %d reshapes happened", happened)
-	}
+	testproc.Equal(w.t, happened, 1, "journal: %d reshapes happened")
 }
 
 // between reports a picture that has neither the old layout nor the new one, or in which a consumer

@@ -89,9 +89,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 			if s.broken == nil {
 				s.compare(used)
 			}
-			if s.broken != nil {
-				t.Fatalf("round %d, to %s: %v", round, shapes[round%len(shapes)], s.broken)
-			}
+			testproc.Checkf(t, s.broken, "round %d, to %s", round, shapes[round%len(shapes)])
 		}
 		checkUsage(t, schedulers[0], used)
 	}
@@ -114,8 +112,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 	check(t, driver.Configure(t.Context(), json.RawMessage(`{"shape": "`+shape+`", "nodes": [{"name": "cn1", "inventories":
 		{"VCPU": {"total": 8}, "VGPU": {"total": 8}, "DISK_GB": {"total": 10}}}]}`), plugins.HostInfo{Name: "cn1"}))
 	reshapes := journal.New(state)
-	_, err := reshapes.Load()
-	check(t, err)
+	testproc.Try(reshapes.Load()).Or(t)
 	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: service, Logger: zerolog.Nop()}, ReshapeLog: reshapes})
 	check(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -126,9 +123,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
 		Rand:    func() float64 { return 0 },
 	})
-	if err := tracker.Run(ctx); err != nil {
-		t.Fatalf("to %s: %v", shape, err)
-	}
+	testproc.Checkf(t, tracker.Run(ctx), "to %s", shape)
 	return watched.tries
 }
 
@@ -182,8 +177,7 @@ func newScheduler(t *testing.T, service http.RoundTripper, number int, dice *ran
 	for class, names := range map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1"}, "VCPU": {"cn1_numa_0", "cn1_numa_1"}} {
 		s.places[class] = []string{nodeUUID}
 		for _, name := range names {
-			uuid, err := providertree.ChildUUID(nodeUUID, name)
-			check(t, err)
+			uuid := testproc.Try(providertree.ChildUUID(nodeUUID, name)).Or(t)
 			s.places[class] = append(s.places[class], uuid)
 		}
 	}

@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -160,24 +159,16 @@ func (w *world) goThrough(tc scenario, refused bool) {
 		if w.settle() == 0 {
 			t.Error("nothing was written")
 		}
-		if diff := cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)); diff != "" {
-			t.Errorf("sums: %s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(tc.claims.sums(renamed), w.look().Holding.sums(renamed)), "sums")
 	}
 	after := w.look()
 	if tc.want != nil {
-		if diff := cmp.Diff(tc.want, after.Holding); diff != "" {
-			t.Errorf("allocations: %s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(tc.want, after.Holding), "allocations")
 	}
 	w.checkShape(before, after, tc.inventory)
 
-	if n := w.settle(); n != 0 {
-		t.Errorf("%d writes at the next start", n)
-	}
-	if diff := cmp.Diff(after, w.look()); diff != "" {
-		t.Errorf("the next start changed something: %s", diff)
-	}
+	testproc.Equal(t, w.settle(), 0, "%d writes at the next start")
+	testproc.Samef(t, cmp.Diff(after, w.look()), "the next start changed something")
 }
 
 // checkShape checks that inventory is where it should be, and that the reshape left alone what does
@@ -191,23 +182,17 @@ func (w *world) checkShape(before, after picture, inventory map[string][]string)
 			for _, p := range want {
 				wanted = wanted || p == name
 			}
-			if has != wanted {
-				w.t.Errorf("%s on %s: %v, want %v", class, name, has, wanted)
-			}
+			testproc.Equal(w.t, has, wanted, "%s on %s: %v", class, name)
 		}
 	}
-	if diff := cmp.Diff(before.Owners, after.Owners); diff != "" {
-		w.t.Errorf("owners: %s", diff)
-	}
+	testproc.Samef(w.t, cmp.Diff(before.Owners, after.Owners), "owners")
 	for _, name := range []string{"cn1", "cn2", "nfs"} {
 		if diff := cmp.Diff([]any{before.Traits[name], before.Aggregates[name]}, []any{after.Traits[name], after.Aggregates[name]}); diff != "" {
 			w.t.Errorf("traits and aggregates of %s: %s", name, diff)
 		}
 	}
 	for _, name := range []string{"cn2", "nfs"} {
-		if diff := cmp.Diff(before.Inventories[name], after.Inventories[name]); diff != "" {
-			w.t.Errorf("inventory of %s: %s", name, diff)
-		}
+		testproc.Samef(w.t, cmp.Diff(before.Inventories[name], after.Inventories[name]), "inventory of %s", name)
 	}
 }
 
@@ -221,119 +206,6 @@ func (w *world) refusedAsTooOld(steps []string, before picture) {
 	}
 	w.write(steps[len(steps)-1], "")
 	agent := w.run()
-	if code := agent.exit(); code != 3 {
-		w.t.Errorf("exit code %d, want 3", code)
-	}
-	if diff := cmp.Diff(before.Holding, w.look().Holding); diff != "" {
-		w.t.Errorf("allocations: %s", diff)
-	}
-}
-
-// TestFaultyDrivers: a reshape that loses, invents or misplaces allocations is refused before any
-// write, and the error names the consumers.
-func TestFaultyDrivers(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	for kind, empty := range placements(t) {
-		w := newWorld(t, empty(t))
-		w.write(machine("flat"), "")
-		w.settle()
-		w.others()
-		w.claim(busy("VGPU"))
-		before := w.look()
-		for i, tc := range []struct {
-			fault string
-			says  []string // in the line that says why the agent ends
-		}{
-			{"again", []string{"asks for a reshape again"}},
-			{"fail", []string{guest, large, migration}},
-			{"lose", []string{guest, large, leaving, migration, "VGPU", "would be lost"}},
-			{"invent", []string{guest, large, leaving, migration, "VGPU", "would be added"}},
-			{"swap", []string{guest, large, "VGPU"}},
-			{"forget", []string{guest, large, leaving, migration, "would be lost"}},
-			{"crowd", []string{"VGPU", "capacity is 4"}},
-		} {
-			if !turn(kind, i) {
-				continue
-			}
-			t.Run(kind+"/"+tc.fault, func(t *testing.T) {
-				defer w.within(t)()
-				w.write(machine("vgpu-children", `faults.reshape = "`+tc.fault+`"`), "")
-				agent := w.run()
-				if code := agent.exit(); code != 3 {
-					t.Errorf("exit code %d, want 3", code)
-				}
-				if agent.Count(0, append(tc.says, "The reshape is refused: nothing was moved", `"hint":`)...) != 1 {
-					t.Errorf("it does not say %q:\n%s", tc.says, strings.Join(agent.Lines(), "\n"))
-				}
-				if diff := cmp.Diff(before, w.look()); diff != "" {
-					t.Errorf("something was written: %s", diff)
-				}
-			})
-		}
-		w.write(machine("vgpu-children"), "") // the driver is fixed
-		w.settle()
-		if diff := cmp.Diff(busy("VGPU").sums(nil), w.look().Holding.sums(nil)); diff != "" {
-			t.Errorf("%s: sums after the driver was fixed: %s", kind, diff)
-		}
-	}
-}
-
-// TestHold: with on_failure = "hold" the agent stays up, writes nothing, says so, and goes on when
-// the cause is removed.
-func TestHold(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	server := openPlacement(t, t.TempDir())
-	defer func() { check(t, server.Close()) }()
-	w := newWorld(t, serve(t, server.Handler()))
-	w.write(machine("flat"), "")
-	w.settle()
-	w.others()
-	w.claim(busy("VGPU"))
-	before := w.look()
-
-	const hold = "[reshape]\non_failure = \"hold\""
-	w.write(machine("vgpu-children", `faults.reshape = "lose"`), hold)
-	agent := w.run()
-	agent.await(0, `"level":"error"`, "eshape")
-	if st := w.status(); st.State != "degraded" || !strings.Contains(st.Summary, "eshape") {
-		t.Errorf("status: %s: %s", st.State, st.Summary)
-	}
-	if diff := cmp.Diff(before, w.look()); diff != "" {
-		t.Errorf("something was written: %s", diff)
-	}
-	w.write(machine("vgpu-children"), hold)
-	mark := agent.Mark()
-	agent.signal(syscall.SIGHUP)
-	agent.await(mark, passDone)
-	after := w.look()
-	if diff := cmp.Diff(before.Holding.sums(nil), after.Holding.sums(nil)); diff != "" {
-		t.Errorf("sums: %s", diff)
-	}
-	w.checkShape(before, after, map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}})
-	agent.stop()
-}
-
-// TestNoReshapeWhileRunning: a layout that changes under a running agent waits for the next start;
-// until then nothing is written, and the agent says what to do.
-func TestNoReshapeWhileRunning(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	server := openPlacement(t, t.TempDir())
-	defer func() { check(t, server.Close()) }()
-	w := newWorld(t, serve(t, server.Handler()))
-	w.write(machine("flat"), "")
-	agent := w.run()
-	agent.awaitAny(passDone)
-	w.others()
-	w.claim(busy("VGPU"))
-	before := w.look()
-	w.write(machine("numa"), "")
-	mark := agent.Mark()
-	agent.signal(syscall.SIGHUP)
-	agent.await(mark, "reshape needed")
-	agent.stop()
-	if diff := cmp.Diff(before, w.look()); diff != "" {
-		t.Errorf("something was written: %s", diff)
-	}
-	w.settle()
-	w.checkShape(before, w.look(), map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}})
+	testproc.Equal(w.t, agent.exit(), 3, "exit code %d")
+	testproc.Samef(w.t, cmp.Diff(before.Holding, w.look().Holding), "allocations")
 }

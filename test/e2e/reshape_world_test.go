@@ -3,11 +3,7 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -129,29 +125,13 @@ func (w *world) call(method, path string, body, answer any) int {
 
 func call(t *testing.T, method, url string, body, answer any) int {
 	t.Helper()
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		check(t, err)
-		payload = bytes.NewReader(b)
+	r := testproc.Send(t, nil, method, url, "placement 1.38", body, observer, "test")
+	if r.Code >= 400 {
+		t.Log(r)
+	} else {
+		r.Into(t, answer)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, payload)
-	check(t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("OpenStack-API-Version", "placement 1.38")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(observer, "test")
-	resp, err := http.DefaultClient.Do(req)
-	check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	check(t, err)
-	if resp.StatusCode >= 400 {
-		t.Logf("%s %s: %s: %s", method, url, resp.Status, b)
-	} else if answer != nil {
-		check(t, json.Unmarshal(b, answer))
-	}
-	return resp.StatusCode
+	return r.Code
 }
 
 // must is call for what has to succeed.

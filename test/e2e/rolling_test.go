@@ -40,9 +40,7 @@ const (
 // database and the database of a cell.
 func newerProgram(t *testing.T) string {
 	t.Helper()
-	program, err := builtNewer()
-	check(t, err)
-	return program
+	return testproc.Try(builtNewer()).Or(t)
 }
 
 var builtNewer = sync.OnceValues(func() (program string, err error) {
@@ -316,9 +314,7 @@ func (l *load) finish() {
 	close(l.stop)
 	var rounds, retried int64
 	for _, w := range l.writers {
-		if err := <-l.ended; err != nil {
-			l.t.Error(err)
-		}
+		testproc.NoError(l.t, <-l.ended)
 		rounds, retried = rounds+w.rounds.Load(), retried+w.retried.Load()
 	}
 	l.t.Logf("%d rounds, %d requests repeated after 503", rounds, retried)
@@ -380,9 +376,7 @@ func roll(t *testing.T, older, newer, database string) {
 		mark := s.Mark()
 		s.signal(syscall.SIGTERM)
 		s.await(mark, "Stopping: /readyz answers 503 now")
-		if code := s.exit(); code != 0 {
-			t.Errorf("server %d ended with %d", i, code)
-		}
+		testproc.Equal(t, s.exit(), 0, "server %d ended with %d", i)
 		s.process, s.program = serve(newer, s.address), newer
 		s.await(0, "Serving the Placement API.")
 		progress(fmt.Sprintf("server %d is new", i))

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // others carries out what other clients do, line by line.
@@ -21,8 +23,7 @@ func (p *play) others(lines []string) {
 		words := strings.Fields(line)
 		switch words[0] {
 		case "claim":
-			held, err := parseHolding(words[2:])
-			check(p.t, err)
+			held := testproc.Try(parseHolding(words[2:])).Or(p.t)
 			p.allocate(words[1], held)
 		case "free":
 			p.must("DELETE", "/allocations/"+uuidFor(words[1]), nil, nil)
@@ -30,8 +31,7 @@ func (p *play) others(lines []string) {
 			p.learn()
 			p.must("DELETE", "/resource_providers/"+p.uuids[words[1]], nil, nil)
 		default:
-			provider, err := parseProvider(line)
-			check(p.t, err)
+			provider := testproc.Try(parseProvider(line)).Or(p.t)
 			p.put(provider)
 		}
 	}

@@ -47,16 +47,14 @@ import (
 // they do, no consumer may hold more or less than before.
 func TestScenarios(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
-	files, err := filepath.Glob("testdata/scenarios/*.txt")
-	check(t, err)
+	files := testproc.Try(filepath.Glob("testdata/scenarios/*.txt")).Or(t)
 	if len(files) == 0 {
 		t.Fatal("there are no scenarios")
 	}
 	for kind, empty := range placements(t) {
 		for _, file := range files {
 			t.Run(kind+"/"+strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-				want, err := os.ReadFile(file)
-				check(t, err)
+				want := testproc.Try(os.ReadFile(file)).Or(t)
 				p := newPlay(t, empty(t))
 				got := p.perform(string(want))
 				golden.Text(t, file, got)
@@ -118,8 +116,7 @@ func (p *play) step(step string, body []string) (said []string, speaks bool) {
 	case "meanwhile":
 		p.meanwhile = body
 	case "driver", "driver careless":
-		d, err := dictate(body, step != "driver", p.driver)
-		check(p.t, err)
+		d := testproc.Try(dictate(body, step != "driver", p.driver)).Or(p.t)
 		p.driver = d
 		for _, provider := range d.providers {
 			p.nameFor(provider.aggregates...)
@@ -151,17 +148,15 @@ func (p *play) boot() {
 	p.t.Helper()
 	check(p.t, os.MkdirAll(p.state(), 0o700))
 	p.journal = journal.New(p.state())
-	_, err := p.journal.Load()
-	check(p.t, err)
+	testproc.Try(p.journal.Load()).Or(p.t)
 	p.wire = &observedWire{asks: make(chan chan struct{})}
 	begin := time.Now()
-	p.client, err = reportclient.New(reportclient.Config{
+	p.client = testproc.Try(reportclient.New(reportclient.Config{
 		Config: placementclient.Config{
 			URL: p.url, Transport: p.wire, Logger: zerolog.Nop(), Now: func() time.Time { return begin.Add(p.now) }, Authorize: asService,
 		},
 		RefreshInterval: time.Minute, ReshapeLog: p.journal, Jitter: func() float64 { return 0 },
-	})
-	check(p.t, err)
+	})).Or(p.t)
 }
 
 // pass is one pass of the agent: at start-up, or, running, later.
@@ -268,9 +263,7 @@ func (p *play) checkQuiet() {
 			p.t.Errorf("a start on a tree that is as it should be: %s", line)
 		}
 	}
-	if diff := cmp.Diff(before, p.look()); diff != "" {
-		p.t.Errorf("a start on a tree that is as it should be: %s", diff)
-	}
+	testproc.Samef(p.t, cmp.Diff(before, p.look()), "a start on a tree that is as it should be")
 }
 
 // erring keeps the last error.

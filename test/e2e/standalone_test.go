@@ -43,8 +43,7 @@ func TestStandalone(t *testing.T) {
 	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
 	check(t, err)
 	node := status.Drivers[0].Report.Nodes[0]
-	host, err := os.Hostname()
-	check(t, err)
+	host := testproc.Try(os.Hostname()).Or(t)
 	if node.Name != host {
 		t.Errorf("the node is %q, the host %q", node.Name, host)
 	}
@@ -87,9 +86,7 @@ func TestStandalone(t *testing.T) {
 
 	pids := append(processesNaming(t, dir), status.Drivers[0].Plugin.PID)
 	agent.signal(syscall.SIGINT)
-	if code := agent.exit(); code != 0 {
-		t.Errorf("Ctrl-C ended it with %d", code)
-	}
+	testproc.Equal(t, agent.exit(), 0, "Ctrl-C ended it with %d")
 	for _, pid := range pids {
 		awaitGone(t, pid)
 	}
@@ -116,15 +113,13 @@ func TestStandalone(t *testing.T) {
 func processesNaming(t *testing.T, dir string) []int {
 	t.Helper()
 	var out []int
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	check(t, err)
+	files := testproc.Try(filepath.Glob("/proc/[0-9]*/cmdline")).Or(t)
 	for _, f := range files {
 		cmdline, err := os.ReadFile(f)
 		if err != nil || !strings.Contains(string(cmdline), dir) {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		check(t, err)
+		pid := testproc.Try(strconv.Atoi(filepath.Base(filepath.Dir(f)))).Or(t)
 		if pid != os.Getpid() {
 			out = append(out, pid)
 		}
@@ -134,8 +129,7 @@ func processesNaming(t *testing.T, dir string) []int {
 
 func onlineCPUs(t *testing.T) int64 {
 	t.Helper()
-	content, err := os.ReadFile("/sys/devices/system/cpu/online")
-	check(t, err)
+	content := testproc.Try(os.ReadFile("/sys/devices/system/cpu/online")).Or(t)
 	var n int64
 	for r := range strings.SplitSeq(strings.TrimSpace(string(content)), ",") {
 		first, last, isRange := strings.Cut(r, "-")
@@ -153,12 +147,10 @@ func onlineCPUs(t *testing.T) int64 {
 
 func memTotalMB(t *testing.T) int64 {
 	t.Helper()
-	content, err := os.ReadFile("/proc/meminfo")
-	check(t, err)
+	content := testproc.Try(os.ReadFile("/proc/meminfo")).Or(t)
 	for line := range strings.Lines(string(content)) {
 		if rest, found := strings.CutPrefix(line, "MemTotal:"); found {
-			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			check(t, err)
+			kb := testproc.Try(strconv.ParseInt(strings.Fields(rest)[0], 10, 64)).Or(t)
 			return kb / 1024
 		}
 	}

@@ -3,13 +3,10 @@
 package e2e
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,10 +29,8 @@ type thief struct {
 // steal copies the identity of a host.
 func (e *enrolled) steal(s *site) *thief {
 	e.t.Helper()
-	copied, err := os.ReadFile(filepath.Join(s.dir, "state", "identity.pem"))
-	check(e.t, err)
-	pair, err := tls.X509KeyPair(copied, copied)
-	check(e.t, err)
+	copied := testproc.Try(os.ReadFile(filepath.Join(s.dir, "state", "identity.pem"))).Or(e.t)
+	pair := testproc.Try(tls.X509KeyPair(copied, copied)).Or(e.t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(e.ca.PEM())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}}
@@ -46,20 +41,8 @@ func (e *enrolled) steal(s *site) *thief {
 // ask sends a request, and returns the status and the answer.
 func (t *thief) ask(method, url string, body any) (int, string) {
 	t.t.Helper()
-	text, err := json.Marshal(body)
-	check(t.t, err)
-	r, err := http.NewRequestWithContext(t.t.Context(), method, url, bytes.NewReader(text))
-	check(t.t, err)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("OpenStack-API-Version", "placement 1.39")
-	answer, err := t.client.Do(r)
-	if err != nil {
-		t.t.Fatalf("%s %s: %v", method, url, err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	got, err := io.ReadAll(answer.Body)
-	check(t.t, err)
-	return answer.StatusCode, string(got)
+	r := testproc.Send(t.t, t.client, method, url, "placement 1.39", body, "X-Auth-Token", "")
+	return r.Code, string(r.Body)
 }
 
 // TestHypervisor417IsStolen is the exercise of docs/identity.md. A thief has a copy of the disk of
@@ -157,9 +140,7 @@ func TestHypervisor417IsStolen(t *testing.T) {
 	begun := time.Now()
 	out := e.manage("evict-host", "h417", "--reason", "stolen from rack 7")
 	for _, part := range []string{servers["h417"], "web-h417", "role"} {
-		if !strings.Contains(out, part) {
-			t.Errorf("evict-host does not print %q:\n%s", part, out)
-		}
+		testproc.Contains(t, out, part, "evict-host does not print %q:\n%s", part)
 	}
 	if strings.Contains(out, servers["h416"]) {
 		t.Errorf("evict-host prints the server of another host:\n%s", out)

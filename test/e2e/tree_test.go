@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -69,17 +68,5 @@ func TestTreeShowsWhatPlacementHas(t *testing.T) {
 // put writes a resource of a Placement, as curl would.
 func put(t *testing.T, url string, body any) {
 	t.Helper()
-	text, err := json.Marshal(body)
-	check(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, bytes.NewReader(text))
-	check(t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("OpenStack-API-Version", "placement 1.37")
-	resp, err := http.DefaultClient.Do(req)
-	check(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode > 299 {
-		t.Fatalf("PUT %s: %s", url, resp.Status)
-	}
+	testproc.Send(t, nil, http.MethodPut, url, "placement 1.37", body).Good(t)
 }

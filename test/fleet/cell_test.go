@@ -80,8 +80,7 @@ func startHosts(t *testing.T, n int, cfg cellclient.Config) (hosts []*cellHost, 
 	ctx, cancel := context.WithCancel(t.Context())
 	var polling, running sync.WaitGroup
 	for i := range n {
-		client, err := cellclient.New(cfg)
-		check(t, err)
+		client := testproc.Try(cellclient.New(cfg)).Or(t)
 		h := &cellHost{Cell: client, client: client, number: i, polling: polling.Done}
 		h.worker = worker.New(worker.Config{Host: fmt.Sprintf("host%06d", i), Version: "1", Cell: h, Guests: h, Allocations: h, Logger: zerolog.Nop()})
 		hosts = append(hosts, h)
@@ -154,10 +153,8 @@ func TestCell(t *testing.T) {
 	p.KilledBy(t)
 	p.Await(t, 0, "The cell is serving.")
 	measure := func() (cpu time.Duration, memory testproc.Memory) {
-		cpu, err := testproc.CPU(p.Pid())
-		check(t, err)
-		memory, err = testproc.MemoryOf(p.Pid())
-		check(t, err)
+		cpu = testproc.Try(testproc.CPU(p.Pid())).Or(t)
+		memory = testproc.Try(testproc.MemoryOf(p.Pid())).Or(t)
 		return cpu, memory
 	}
 	t.Log(testproc.Machine())
@@ -212,8 +209,7 @@ func buildServers(t *testing.T, cfg cellclient.Config, n int) {
 	if n == 0 {
 		return
 	}
-	client, err := cellclient.New(cfg)
-	check(t, err)
+	client := testproc.Try(cellclient.New(cfg)).Or(t)
 	defer client.CloseIdle()
 	ctx := cellwire.WithTerm(t.Context(), 1)
 	host := func(i int) string { return fmt.Sprintf("builds%06d", i/onAHost) }

@@ -95,8 +95,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 	if *configuration != "" {
 		options = config.Options{File: *configuration}
 	}
-	cfg, err := config.Load(options)
-	check(t, err)
+	cfg := testproc.Try(config.Load(options)).Or(t)
 	f := &fleet{
 		config: cfg, providers: *providerCount, balance: *balance, pace: *pace, workers: *workerCount,
 		timings: resourcetracker.Timings{

@@ -38,8 +38,7 @@ func (s *servers) processes(t *testing.T) (pids []int) {
 	if !s.started {
 		return s.pids
 	}
-	all, err := processes.All()
-	check(t, err)
+	all := testproc.Try(processes.All()).Or(t)
 	for _, p := range processes.Family(all, os.Getpid()) {
 		if p.PID != os.Getpid() && p.State != 'Z' {
 			pids = append(pids, p.PID)
@@ -58,12 +57,9 @@ type usage struct {
 func (f *fleet) usage(t *testing.T) usage {
 	t.Helper()
 	pids := f.servers.processes(t)
-	cpu, err := testproc.CPU(pids...)
-	check(t, err)
-	own, err := testproc.CPU(os.Getpid())
-	check(t, err)
-	memory, err := testproc.MemoryOf(pids...)
-	check(t, err)
+	cpu := testproc.Try(testproc.CPU(pids...)).Or(t)
+	own := testproc.Try(testproc.CPU(os.Getpid())).Or(t)
+	memory := testproc.Try(testproc.MemoryOf(pids...)).Or(t)
 	return usage{cpu: cpu, own: own, memory: memory, connections: f.connections.Load(), probes: f.probes.Load()}
 }
 
@@ -76,8 +72,7 @@ func given(t *testing.T) *servers {
 	}
 	for word := range strings.SplitSeq(*serverPIDs, ",") {
 		if word = strings.TrimSpace(word); word != "" {
-			pid, err := strconv.Atoi(word)
-			check(t, err)
+			pid := testproc.Try(strconv.Atoi(word)).Or(t)
 			s.pids = append(s.pids, pid)
 		}
 	}
@@ -86,8 +81,7 @@ func given(t *testing.T) *servers {
 
 func (s *servers) add(t *testing.T, address string) {
 	t.Helper()
-	at, err := url.Parse(address)
-	check(t, err)
+	at := testproc.Try(url.Parse(address)).Or(t)
 	s.urls, s.hosts = append(s.urls, address), append(s.hosts, at.Host)
 }
 
@@ -127,8 +121,7 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 		}); !ok {
 			t.Fatalf("server %d ended with %d before it served:\n%s", i, p.Code(), strings.Join(p.Lines(), "\n"))
 		}
-		memory, err := testproc.MemoryOf(p.Pid())
-		check(t, err)
+		memory := testproc.Try(testproc.MemoryOf(p.Pid())).Or(t)
 		t.Logf("server %d: started in %.2f s, RSS %d MiB", i, time.Since(begin).Seconds(), memory.RSS>>20)
 		s.add(t, "http://"+line.Address)
 	}

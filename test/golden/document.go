@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Command is a command in a document, with what the document shows of its output.
@@ -21,9 +23,7 @@ type Command struct {
 func Commands(t testing.TB, file string, prompts ...string) []Command {
 	t.Helper()
 	raw, err := os.ReadFile(file) //nolint:gosec // a document of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var out []Command
 	inside := false
 	for i, line := range strings.Split(string(raw), "\n") {
@@ -86,9 +86,7 @@ var beginsFile = regexp.MustCompile(`^# on ([^:]+): (/\S+)$`)
 func Files(t testing.TB, document string) []File {
 	t.Helper()
 	raw, err := os.ReadFile(document) //nolint:gosec // a document of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var out []File
 	lines, inside := strings.Split(string(raw), "\n"), false
 	for i, line := range lines {

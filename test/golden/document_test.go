@@ -5,7 +5,6 @@ package golden
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -16,16 +15,10 @@ func TestCommandsAndFilesOfADocument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	err := os.WriteFile(file, []byte("Text\n\n    a# first --flag\n    shown\n\n      more\n    b# second\n\n"+
 		"Text with # in it\n\n    not# a prompt\n\n```toml\n# on a, b: /etc/x\nk = 1\n# c\n```\n\n```toml\n# a comment\n```\n"), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	wanted := []Command{{3, "a#", "first --flag", "shown\n\n  more\n"}, {7, "b#", "second", "\n"}}
-	if got := Commands(t, file, "a#", "b#"); !slices.Equal(got, wanted) {
-		t.Errorf("commands: %+v, want %+v", got, wanted)
-	}
-	if got := Files(t, file); !slices.Equal(got, []File{{14, "a, b", "/etc/x", "k = 1\n# c\n"}}) {
-		t.Errorf("files: %+v", got)
-	}
+	testproc.EqualList(t, Commands(t, file, "a#", "b#"), wanted, "commands: %+v")
+	testproc.EqualList(t, Files(t, file), []File{{14, "a, b", "/etc/x", "k = 1\n# c\n"}}, "files: %+v")
 }
 
 // TestDiffers: the comparison that the document is held to finds differences.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -29,9 +31,7 @@ func Text(t testing.TB, file, got string) {
 		return
 	}
 	want, err := os.ReadFile(file) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s differs; if that is meant, run: go test %s -run '^%s$' -update (-want +got):\n%s", file, here(), t.Name(), diff)
 	}
@@ -56,9 +56,7 @@ func here() string {
 func Section(t testing.TB, file, begin, end, got string) {
 	t.Helper()
 	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	before, rest, found := strings.Cut(string(text), begin+"\n")
 	_, after, ended := strings.Cut(rest, end+"\n")
 	if !found || !ended {

@@ -22,9 +22,7 @@ func (r *recorder) Errorf(string, ...any) { r.failed = true }
 func TestFilesAreComparedOrRewritten(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(file, []byte("a\n<!-- b -->\nold\n<!-- e -->\nz\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte("a\n<!-- b -->\nold\n<!-- e -->\nz\n"), 0o600))
 	section := func(got string) bool {
 		r := &recorder{TB: t}
 		Section(r, file, "<!-- b -->", "<!-- e -->", got)
@@ -48,7 +46,5 @@ func TestFilesAreComparedOrRewritten(t *testing.T) {
 
 func TestTheMessageNamesTheCommand(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if got := here(); got != "./test/golden" {
-		t.Errorf("the directory of this test is %s", got)
-	}
+	testproc.Equal(t, here(), "./test/golden", "the directory of this test is %s")
 }

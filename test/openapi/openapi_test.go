@@ -39,15 +39,8 @@ func widgets(t *testing.T) *openapi.Document {
 			Answers: []apidoc.Answer{{Status: 200, Text: "Set.", Body: body}},
 		}},
 	}
-	document, err := a.OpenAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := openapi.Load(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	document := testproc.Try(a.OpenAPI()).Or(t)
+	return testproc.Try(openapi.Load(document)).Or(t)
 }
 
 func TestCheckFindsDifferences(t *testing.T) {
@@ -122,15 +115,8 @@ func switches(t *testing.T) *openapi.Document {
 			},
 		},
 	}
-	document, err := a.OpenAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := openapi.Load(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	document := testproc.Try(a.OpenAPI()).Or(t)
+	return testproc.Try(openapi.Load(document)).Or(t)
 }
 
 func TestCheckTellsActionsApart(t *testing.T) {

@@ -107,9 +107,7 @@ func TestCompare(t *testing.T) {
 		for _, d := range compare(c.real, c.ours, http.MethodGet) {
 			got = append(got, d.What)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "%s", name)
 	}
 }
 
@@ -130,15 +128,8 @@ func TestDifferencesAreFoundAndShrunk(t *testing.T) {
 	both := [2]*Ours{}
 	for i := range both {
 		database := dbservers.Fresh(t)
-		ours, err := NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := ours.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		ours := testproc.Try(NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })).Or(t)
+		t.Cleanup(func() { testproc.NoError(t, ours.Close()) })
 		both[i] = ours
 	}
 	// What is used of VCPU is shown as used of DISK_GB, in one of the views.
@@ -148,9 +139,7 @@ func TestDifferencesAreFoundAndShrunk(t *testing.T) {
 		}
 	}
 	result, err := Run(t.Context(), both[0], twisted{both[1], fault}, Plan{Seed: 1, Stride: 1, Profile: Plain, Requests: 5000, Findings: 1, ShrinkRequests: 3000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if len(result.Findings) != 1 {
 		t.Fatalf("%d differences were found in %d requests", len(result.Findings), result.Counts.Requests)
 	}

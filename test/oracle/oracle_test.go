@@ -36,15 +36,8 @@ func services(t *testing.T) (*oracle.Real, *oracle.Ours) {
 func newOurs(t *testing.T) *oracle.Ours {
 	t.Helper()
 	database := dbservers.Fresh(t)
-	ours, err := oracle.NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ours.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	ours := testproc.Try(oracle.NewOurs(t.Context(), database, func() { dbservers.Empty(t, database) })).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, ours.Close()) })
 	return ours
 }
 
@@ -55,15 +48,11 @@ func compare(t *testing.T, real *oracle.Real, ours *oracle.Ours, plan oracle.Pla
 		t.Errorf("The services differ:\n%s", f.Rendered)
 		if *out != "" {
 			path := filepath.Join(*out, fmt.Sprintf("difference-%s-%d-%d.txt", plan.Profile.Name, f.Seed, f.Step()))
-			if err := os.WriteFile(path, []byte(f.Rendered), 0o600); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, os.WriteFile(path, []byte(f.Rendered), 0o600))
 		}
 	}
 	result, err := oracle.Run(t.Context(), real, ours, plan)
-	if err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, err)
 	return result
 }
 

@@ -129,9 +129,7 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 		t.Helper()
 		after := agent.Guests()
 		for id, content := range before {
-			if after[id] != content {
-				t.Errorf("%s: the guest %s was\n%s\nand is\n%s", when, id, content, after[id])
-			}
+			testproc.Equal(t, after[id], content, "%s: the guest %s was\n%s\nand is\n%s", when, id, content)
 		}
 	}
 	mark := agent.Mark()

@@ -62,9 +62,7 @@ func TestOlderCellDatabase(t *testing.T) {
 	w.Revive()
 	round()
 	w.API.Await(t, 0, `"level":"error"`, "is an older copy", "cells manage accept cell1")
-	if q := w.queued(gone1); q != "true" {
-		t.Errorf("the deleted server is queued: %s", q)
-	}
+	testproc.Equal(t, w.queued(gone1), "true", "the deleted server is queued: %s")
 	if out, code := w.TryManage("list"); code != 0 || !testproc.ContainsAll(out, []string{"other database", "cells manage accept cell1"}) {
 		t.Errorf("the list of cells ended with %d:\n%s", code, out)
 	}
@@ -82,7 +80,5 @@ func TestOlderCellDatabase(t *testing.T) {
 		}
 		return nil
 	})
-	if q := w.queued(web1); q != "false" {
-		t.Errorf("the server that nothing happened to is queued: %s", q)
-	}
+	testproc.Equal(t, w.queued(web1), "false", "the server that nothing happened to is queued: %s")
 }

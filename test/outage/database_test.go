@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	_ "modernc.org/sqlite" // the databases of the processes
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // database is the file of the API database, cellDatabase that of a cell.
@@ -21,25 +23,22 @@ func (w deployment) cellDatabase(name string) string { return filepath.Join(w.Pa
 // may have done.
 func edit(t *testing.T, file, statement string, args ...any) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate")
-	check(t, err)
-	_, err = db.ExecContext(t.Context(), statement, args...)
+	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?_txlock=immediate")).Or(t)
+	_, err := db.ExecContext(t.Context(), statement, args...)
 	check(t, errors.Join(err, db.Close()))
 }
 
 // copied copies the rows of a table, or some of its columns, from one database file to another.
 func copied(t *testing.T, from, to, table string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+to)
-	check(t, err)
+	db := testproc.Try(sql.Open("sqlite", "file:"+to)).Or(t)
 	db.SetMaxOpenConns(1) // what is attached is so for a connection
-	_, err = db.ExecContext(t.Context(), "ATTACH ? AS source", "file:"+from+"?mode=ro")
-	check(t, err)
+	testproc.Try(db.ExecContext(t.Context(), "ATTACH ? AS source", "file:"+from+"?mode=ro")).Or(t)
 	name, columns, some := strings.Cut(table, " ")
 	if !some {
 		columns = "*"
 	}
-	_, err = db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+strings.Trim(columns, "()")+" FROM source."+name)
+	_, err := db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+strings.Trim(columns, "()")+" FROM source."+name)
 	check(t, errors.Join(err, db.Close()))
 }
 
@@ -49,10 +48,9 @@ func (w deployment) queued(server string) string {
 	w.T.Helper()
 	file := filepath.Join(w.T.TempDir(), "backup.db")
 	w.Manage("db", "backup", file)
-	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
-	check(w.T, err)
+	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?mode=ro")).Or(w.T)
 	var n int
-	err = db.QueryRowContext(w.T.Context(), "SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
+	err := db.QueryRowContext(w.T.Context(), "SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
 	check(w.T, errors.Join(err, db.Close()))
 	return []string{"false", "true", "null"}[n]
 }

@@ -128,9 +128,7 @@ func TestClients(t *testing.T) {
 		if token != "" {
 			header.Set("X-Auth-Token", token)
 		}
-		a, err := world.Exchange(t.Context(), client, method, url+path, header, nil)
-		check(t, err)
-		return a
+		return testproc.Try(world.Exchange(t.Context(), client, method, url+path, header, nil)).Or(t)
 	}
 	for _, token := range []string{"", "mallory's", "alice"} {
 		ask(token, "GET", "/servers").Is(t, 401)
@@ -161,16 +159,13 @@ type issuer struct {
 
 func newAuthority(t *testing.T) *issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	check(t, err)
-	certificate, err := x509.ParseCertificate(der)
-	check(t, err)
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
+	certificate := testproc.Try(x509.ParseCertificate(der)).Or(t)
 	dir := t.TempDir()
 	a := &issuer{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), dir, filepath.Join(dir, "ca.pem"), 1}
 	check(t, os.WriteFile(a.file, a.pem, 0o600))
@@ -181,18 +176,15 @@ func newAuthority(t *testing.T) *issuer {
 // and returns its files.
 func (a *issuer) issue(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a.serial++
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	check(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	check(t, err)
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)).Or(t)
+	secret := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
 	certFile, keyFile = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
 	check(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	check(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))

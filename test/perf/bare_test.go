@@ -32,18 +32,11 @@ func TestBareServer(t *testing.T) {
 	answers := newRecording(http.DefaultTransport)
 	c := NewClientOver(answers, recorded.URL)
 	for _, path := range []string{"/a/1/b", "/a/2/b", "/c?limit=1"} {
-		if _, err := c.Send(t.Context(), http.MethodGet, path, nil); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(c.Send(t.Context(), http.MethodGet, path, nil)).Or(t)
 	}
-	if _, err := c.Send(t.Context(), http.MethodPut, "/a/1/b", object{}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.Send(t.Context(), http.MethodPut, "/a/1/b", object{})).Or(t)
 
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testproc.Try(os.Create(filepath.Join(t.TempDir(), "log"))).Or(t)
 	t.Cleanup(func() { _ = log.Close() })
 	bare := httptest.NewServer(newBareServer(t.Context(), answers.answers, log))
 	defer bare.Close()
@@ -59,10 +52,7 @@ func TestBareServer(t *testing.T) {
 	if _, err := c.Send(t.Context(), http.MethodGet, "/d", nil); err == nil {
 		t.Error("a request without a recorded answer has one")
 	}
-	resp, err := http.Get(bare.URL + "/a/1/b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testproc.Try(http.Get(bare.URL + "/a/1/b")).Or(t)
 	if err := resp.Body.Close(); err != nil || resp.Header.Get("Openstack-Api-Version") != "placement 1.37" {
 		t.Errorf("the headers are %v, %v", resp.Header, err)
 	}
@@ -93,20 +83,13 @@ func TestRecordOperations(t *testing.T) {
 	c := NewClientOver(answers, "http://placement")
 	ops := data.optimumOperations()
 	for _, op := range ops {
-		if err := record(t.Context(), c, op); err != nil {
-			t.Fatalf("%s: %v", op.name, err)
-		}
+		testproc.Checkf(t, record(t.Context(), c, op), "%s", op.name)
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testproc.Try(os.Create(filepath.Join(t.TempDir(), "log"))).Or(t)
 	t.Cleanup(func() { _ = log.Close() })
 	bare := httptest.NewServer(newBareServer(t.Context(), answers.answers, log))
 	defer bare.Close()
 	for _, op := range ops {
-		if err := record(t.Context(), NewClient(bare.URL, 1), op); err != nil {
-			t.Errorf("%s: %v", op.name, err)
-		}
+		testproc.NoErrorf(t, record(t.Context(), NewClient(bare.URL, 1), op), "%s", op.name)
 	}
 }

@@ -12,25 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // inProcess is our service on an SQLite file, without a socket, with the nested data set.
 func inProcess(tb testing.TB, trees int) (*Client, *nestedData) {
 	tb.Helper()
 	service, err := placement.Direct(tb.Context(), placement.Config{StateDir: tb.TempDir(), Logger: zerolog.Nop()})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := service.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	testproc.Check(tb, err)
+	tb.Cleanup(func() { testproc.NoError(tb, service.Close()) })
 	c := NewClientOver(service, "http://placement")
 	data := newNested(rand.New(rand.NewPCG(1, 2)), trees)
-	if err := data.load(tb.Context(), c); err != nil {
-		tb.Fatal(err)
-	}
+	testproc.Check(tb, data.load(tb.Context(), c))
 	return c, data
 }
 
@@ -39,10 +32,7 @@ func inProcess(tb testing.TB, trees int) (*Client, *nestedData) {
 // changes less than the time that passes.
 func benchmark(b *testing.B, op func(*nestedData) operation) {
 	c, data := inProcess(b, 100)
-	st, err := op(data).begin(b.Context(), c, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	st := testproc.Try(op(data).begin(b.Context(), c, 0)).Or(b)
 	ctx := context.Background()
 	b.ReportAllocs()
 	var used time.Duration
@@ -50,15 +40,11 @@ func benchmark(b *testing.B, op func(*nestedData) operation) {
 	for b.Loop() {
 		if st.prepare != nil {
 			b.StopTimer()
-			if err := st.prepare(ctx); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, st.prepare(ctx))
 			b.StartTimer()
 		}
 		before := processorTime(b)
-		if _, err := st.do(ctx); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(st.do(ctx)).Or(b)
 		used += processorTime(b) - before
 	}
 }
@@ -66,9 +52,7 @@ func benchmark(b *testing.B, op func(*nestedData) operation) {
 // processorTime is what this process has used.
 func processorTime(b *testing.B) time.Duration {
 	var at unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &at); err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &at))
 	return time.Duration(at.Nano())
 }
 

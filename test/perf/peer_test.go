@@ -25,20 +25,12 @@ func TestCost(t *testing.T) {
 		t.Error("a peer without processes has used CPU time")
 	}
 	proc, err := p.start(t.Context(), "shell", nil, "/bin/sh", "-c", "sleep 600 & trap 'kill $!' TERM; : >ready; wait")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := p.await(t.Context(), proc, func(context.Context) error {
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, p.Close()) })
+	testproc.Check(t, p.await(t.Context(), proc, func(context.Context) error {
 		_, err := os.Stat(filepath.Join(p.dir, "ready"))
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	pids, err := p.pids()
 	if err != nil || len(pids) != 2 {
 		t.Errorf("the processes are %v, %v, not the shell and its child", pids, err)
@@ -56,26 +48,15 @@ func TestCost(t *testing.T) {
 // TestRowsAsSQL: rows go to another database as they are.
 func TestRowsAsSQL(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testproc.Try(sql.Open("sqlite", filepath.Join(t.TempDir(), "db"))).Or(t)
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.ExecContext(t.Context(), `CREATE TABLE things (created_at DATETIME, id INTEGER, name VARCHAR(255), ratio FLOAT);
-		INSERT INTO things VALUES ('2026-01-02 03:04:05', 0, 'it''s \a', 1.5), (NULL, 2, NULL, 16)`); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(db.ExecContext(t.Context(), `CREATE TABLE things (created_at DATETIME, id INTEGER, name VARCHAR(255), ratio FLOAT);
+		INSERT INTO things VALUES ('2026-01-02 03:04:05', 0, 'it''s \a', 1.5), (NULL, 2, NULL, 16)`)).Or(t)
 	var got strings.Builder
 	w := bufio.NewWriter(&got)
-	if err := writeRows(t.Context(), w, db, "things"); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, writeRows(t.Context(), w, db, "things"))
+	testproc.Check(t, w.Flush())
 	want := "INSERT INTO things (created_at,id,name,ratio) VALUES\n" +
 		`('2026-01-02 03:04:05',0,'it''s \\a',1.5),(NULL,2,NULL,16);` + "\n"
-	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got.String()))
 }

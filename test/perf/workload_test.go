@@ -21,21 +21,14 @@ func TestNestedData(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	before := c.Requests()
 	for range trees {
-		if err := NewTree(random, 2).Load(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, NewTree(random, 2).Load(t.Context(), c))
 	}
 	if sent := c.Requests() - before; sent != trees*RequestsPerTree {
 		t.Errorf("%d requests for %d trees, not %d each", sent, trees, RequestsPerTree)
 	}
-	count, err := CountCandidates(t.Context(), c, NestedQuery)
-	if err != nil {
-		t.Fatal(err)
-	}
+	count := testproc.Try(CountCandidates(t.Context(), c, NestedQuery)).Or(t)
 	count.Bytes = 0
-	if diff := cmp.Diff(Count{Candidates: 2 * trees, Summaries: 7 * trees}, count); diff != "" {
-		t.Errorf("candidates (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(Count{Candidates: 2 * trees, Summaries: 7 * trees}, count), "candidates")
 }
 
 // TestFlatData: each flat host is one candidate.
@@ -44,9 +37,7 @@ func TestFlatData(t *testing.T) {
 	c, _ := inProcess(t, 0)
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 4 {
-		if err := LoadFlat(t.Context(), c, NewUUID(random)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, LoadFlat(t.Context(), c, NewUUID(random)))
 	}
 	count, err := CountCandidates(t.Context(), c, FlatQuery)
 	if err != nil || count.Candidates != 4 || count.Summaries != 4 {
@@ -62,14 +53,10 @@ func TestOperations(t *testing.T) {
 	for _, op := range append(data.operations(), data.databaseOperations()...) {
 		for worker := range max(op.workers, 1) {
 			st, err := op.begin(t.Context(), c, worker)
-			if err != nil {
-				t.Fatalf("%s: %v", op.name, err)
-			}
+			testproc.Checkf(t, err, "%s", op.name)
 			for range 2 { // a reshape goes there and back
 				if st.prepare != nil {
-					if err := st.prepare(t.Context()); err != nil {
-						t.Fatalf("%s: %v", op.name, err)
-					}
+					testproc.Checkf(t, st.prepare(t.Context()), "%s", op.name)
 				}
 				if _, err := st.do(context.Background()); err != nil {
 					t.Errorf("%s: %v", op.name, err)
@@ -87,9 +74,7 @@ func TestContention(t *testing.T) {
 	const hosts = 32
 	random := rand.New(rand.NewPCG(3, 4))
 	for range hosts {
-		if err := LoadFlat(t.Context(), c, NewUUID(random)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, LoadFlat(t.Context(), c, NewUUID(random)))
 	}
 	for range 2 {
 		for _, limit := range contendedLimits {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // link is a link of Markdown to a file or an anchor.
@@ -24,10 +26,7 @@ func TestLinks(t *testing.T) {
 	pages := map[string]*page{}
 	read := func(name string) *page {
 		if pages[name] == nil {
-			content, err := os.ReadFile(filepath.Join(root, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
 			pages[name] = parsePage(string(content))
 		}
 		return pages[name]
@@ -62,10 +61,7 @@ func TestMentionedPagesExist(t *testing.T) {
 	pages := map[string]*page{}
 	found := 0
 	for _, name := range textFiles(t) {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
 		for _, to := range mention.FindAllString(string(content), -1) {
 			found++
 			file, anchor, _ := strings.Cut(to, "#")
@@ -155,8 +151,6 @@ func TestSlugs(t *testing.T) {
 		"root_member_of, group_policy":     "root_member_of-group_policy",
 		"PUT /allocations/{consumer_uuid}": "put-allocationsconsumer_uuid",
 	} {
-		if got := slugOf(heading); got != want {
-			t.Errorf("%s: %s, want %s", heading, got, want)
-		}
+		testproc.Equal(t, slugOf(heading), want, "%s: %s", heading)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const module = "github.com/compute-agent/compute-agent/"
@@ -177,14 +179,9 @@ func TestImports(t *testing.T) {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		for _, spec := range f.Imports {
-			imported, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			imported := testproc.Try(strconv.Unquote(spec.Path.Value)).Or(t)
 			other, ours := strings.CutPrefix(imported, module)
 			if !ours || within(other, layer) || slices.Contains(commons, other) {
 				continue
@@ -216,9 +213,7 @@ func TestDependencies(t *testing.T) {
 		cmd.Dir = root
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("go list -deps ./%s: %v", pkg, err)
-		}
+		testproc.Checkf(t, err, "go list -deps ./%s", pkg)
 		for dep := range strings.Lines(string(out)) {
 			dep = strings.TrimSpace(dep)
 			for bad, why := range banned {
@@ -235,10 +230,7 @@ func TestDependencies(t *testing.T) {
 func TestFiles(t *testing.T) {
 	const most = 600
 	for _, name := range goFiles(t) {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
 		if generated(name) {
 			continue
 		}
@@ -259,9 +251,7 @@ func TestPackageDocs(t *testing.T) {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.PackageClauseOnly|parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		docs[path.Dir(name)] += isDoc(f)
 	}
 	for pkg, n := range docs {
@@ -280,14 +270,8 @@ func isDoc(f *ast.File) int {
 
 // TestDependenciesAreExplained: docs/dependencies.md gives the reason of each direct dependency.
 func TestDependenciesAreExplained(t *testing.T) {
-	explained, err := os.ReadFile(filepath.Join(root, "docs/dependencies.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	explained := testproc.Try(os.ReadFile(filepath.Join(root, "docs/dependencies.md"))).Or(t)
+	mod := testproc.Try(os.ReadFile(filepath.Join(root, "go.mod"))).Or(t)
 	for line := range strings.Lines(string(mod)) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
 		if len(fields) == 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") && !strings.Contains(string(explained), "`"+fields[0]+"`") {
@@ -307,9 +291,7 @@ func TestShippedBinariesAreFreeOfTestCode(t *testing.T) {
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list -deps: %v", err)
-	}
+	testproc.Checkf(t, err, "go list -deps")
 	ours := 0
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var (
@@ -24,23 +26,14 @@ var (
 // all differences.
 func TestSpecificationsNameTests(t *testing.T) {
 	const page = "docs/specifications.md"
-	content, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testproc.Try(os.ReadFile(filepath.Join(root, page))).Or(t)
 	funcs := map[string]map[string]bool{}
 	exists := func(dir, name string) bool {
 		if funcs[dir] == nil {
 			funcs[dir] = map[string]bool{}
-			files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := testproc.Try(filepath.Glob(filepath.Join(root, dir, "*_test.go"))).Or(t)
 			for _, file := range files {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := testproc.Try(os.ReadFile(file)).Or(t)
 				for _, m := range testFunc.FindAllSubmatch(text, -1) {
 					funcs[dir][string(m[1])] = true
 				}
@@ -87,7 +80,5 @@ func TestSpecificationsNameTests(t *testing.T) {
 			t.Errorf("%s: %s: %s; in the list of differences: %t", page, id, verdict, listed)
 		}
 	}
-	if len(last) != 5 {
-		t.Errorf("%s is about %d specifications, want 5", page, len(last))
-	}
+	testproc.Equal(t, len(last), 5, "%s is about %d specifications", page)
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // realTime lists the functions of tests that wait by the clock of the machine, and why that is
@@ -129,10 +131,7 @@ func waitsOf(t *testing.T, names []string) []wait {
 	set := token.NewFileSet()
 	files := map[string]*ast.File{}
 	for _, name := range names {
-		f, err := parser.ParseFile(set, filepath.Join(root, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testproc.Try(parser.ParseFile(set, filepath.Join(root, name), nil, parser.SkipObjectResolution)).Or(t)
 		files[name] = f
 	}
 	for _, f := range files {

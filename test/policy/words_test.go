@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // maxComment is how many columns a comment line has at most. A tab counts as four.
@@ -216,10 +218,7 @@ func TestWords(t *testing.T) {
 	mask := strings.NewReplacer(replacements...)
 	dictionary := newDictionary(words)
 	for _, name := range textFiles(t) {
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
 		dictionary.search(mask.Replace(string(content)), func(line int, phrase string) {
 			t.Errorf("%s:%d: %q: write %q", name, line, phrase, words[phrase])
 		})
@@ -232,10 +231,7 @@ func TestCommentWidth(t *testing.T) {
 		if generated(name) {
 			continue
 		}
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
 		number := 0
 		for line := range strings.Lines(string(content)) {
 			number++
@@ -332,8 +328,6 @@ func TestDictionary(t *testing.T) {
 	} {
 		var got []string
 		d.search(text, func(line int, phrase string) { got = append(got, fmt.Sprintf("%d %s", line, phrase)) })
-		if got := strings.Join(got, ", "); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+		testproc.Equal(t, strings.Join(got, ", "), want, "%q: %q", text)
 	}
 }

@@ -37,8 +37,7 @@ func TestUser(t *testing.T) {
 	}
 	hosts := []string{}
 	for _, address := range []string{dbservers.MariaDB(t), dbservers.PostgreSQL(t), testproc.StartPlacement(t).URL} {
-		u, err := url.Parse(address)
-		testproc.Check(t, err)
+		u := testproc.Try(url.Parse(address)).Or(t)
 		hosts = append(hosts, u.Host)
 	}
 	fmt.Println("USER", os.Getenv(testproc.ServicesEnv), strings.Join(hosts, " "))
@@ -50,13 +49,11 @@ func TestUser(t *testing.T) {
 func TestRealServicesAreShared(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testproc.NeedPlacement(t)
-	self, err := os.Executable()
-	testproc.Check(t, err)
+	self := testproc.Try(os.Executable()).Or(t)
 	cmd := exec.Command(self, "sh", "-c", `"$0" -test.run '^TestUser$' & exec "$0" -test.run '^TestUser$'`, self)
 	cmd.Env = append(os.Environ(), commandEnv+"=1", testproc.ServicesEnv+"=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	testproc.Check(t, err)
+	stdin := testproc.Try(cmd.StdinPipe()).Or(t)
 	defer func() { _ = stdin.Close() }()
 	services := testproc.Start(t, "services", cmd)
 	defer func() { _ = syscall.Kill(-services.Pid(), syscall.SIGKILL) }()

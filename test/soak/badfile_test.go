@@ -49,8 +49,7 @@ func used(t *testing.T, dir string) *forest {
 	c := server.quietly(t)
 	state := plantAll(t, c, 1)[1]
 	o := op{kind: putInventories, tree: 1, subject: providerUUID(1, 0), offers: map[string]offer{providerUUID(1, 0): {0, amounts{"VCPU": 8}}}}
-	a, err := c.do(t.Context(), o)
-	check(t, err)
+	a := testproc.Try(c.do(t.Context(), o)).Or(t)
 	state, want := apply(state, o)
 	if a != want {
 		t.Fatalf("got %+v, want %+v", a, want)
@@ -70,10 +69,8 @@ func checkpoint(t *testing.T, dir string) {
 // overwrite changes bytes of a file.
 func overwrite(t *testing.T, path string, at int64, with []byte) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	check(t, err)
-	_, err = f.WriteAt(with, at)
-	check(t, err)
+	f := testproc.Try(os.OpenFile(path, os.O_WRONLY, 0)).Or(t)
+	testproc.Try(f.WriteAt(with, at)).Or(t)
 	check(t, f.Close())
 }
 
@@ -121,8 +118,7 @@ func TestBadFiles(t *testing.T) {
 		}, 1, []string{"the database is damaged", "restore a backup"}},
 		"half of it is missing": {func(t *testing.T, _, db string) {
 			checkpoint(t, filepath.Dir(db))
-			info, err := os.Stat(db)
-			check(t, err)
+			info := testproc.Try(os.Stat(db)).Or(t)
 			check(t, os.Truncate(db, info.Size()/2))
 		}, 1, []string{"the database is damaged", "restore a backup"}},
 		"all of it is missing": {func(t *testing.T, _, db string) {
@@ -132,8 +128,7 @@ func TestBadFiles(t *testing.T) {
 			check(t, os.Remove(db))
 		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
 		"all files are removed": {func(t *testing.T, _, db string) {
-			files, err := filepath.Glob(db + "*")
-			check(t, err)
+			files := testproc.Try(filepath.Glob(db + "*")).Or(t)
 			for _, file := range files {
 				check(t, os.Remove(file))
 			}
@@ -153,14 +148,10 @@ func TestBadFiles(t *testing.T) {
 			c.spoil(t, dir, db)
 			spoiled, _ := os.ReadFile(db) // none when it is no file
 			server := start(t, unprivileged, onStateDir(dir)...)
-			if code := server.Exit(t); code != c.code {
-				t.Errorf("it ended with %d, want %d", code, c.code)
-			}
+			testproc.Equal(t, server.Exit(t), c.code, "it ended with %d")
 			said := strings.Join(server.Lines(), "\n")
 			for _, words := range append(c.says, db) {
-				if !strings.Contains(said, words) {
-					t.Errorf("it does not say %q:\n%s", words, said)
-				}
+				testproc.Contains(t, said, words, "it does not say %q:\n%s", words)
 			}
 			if strings.Count(said, "\n") > 2 {
 				t.Errorf("it prints too much:\n%s", said)

@@ -40,8 +40,7 @@ func TestOneProcess(t *testing.T) {
 		t.Errorf("a second server ended with %d and printed: %s", code, said)
 	}
 	server.Stop(t)
-	d, err := direct(dir)
-	check(t, err)
+	d := testproc.Try(direct(dir)).Or(t)
 	server = start(t, nil, onStateDir(dir)...)
 	if code, said := server.Exit(t), strings.Join(server.Lines(), "\n"); code != 1 || !strings.Contains(said, "stop that one first") {
 		t.Errorf("a server beside it ended with %d and printed: %s", code, said)

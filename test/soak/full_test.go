@@ -99,8 +99,7 @@ func TestFailedWrites(t *testing.T) {
 	}
 	for n := range uint64(3) {
 		s.blow(t.Context(), chance+n, from, 4, 30, c)
-		info, err := os.Stat(filepath.Join(dir, "placement.db-wal"))
-		check(t, err)
+		info := testproc.Try(os.Stat(filepath.Join(dir, "placement.db-wal"))).Or(t)
 		limit(uint64(info.Size()) + 10000)
 		status, _, text := grow(t, c, fmt.Sprint("limited", n))
 		if status != http.StatusInternalServerError || !strings.Contains(text, "Read before you repeat the request") {

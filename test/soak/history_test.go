@@ -275,9 +275,7 @@ func soakTime(t testing.TB) time.Duration {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("SOAK is a duration such as 10m: %v", err)
-	}
+	testproc.Checkf(t, err, "SOAK is a duration such as 10m")
 	return d
 }
 

@@ -33,10 +33,9 @@ func serve(t *testing.T, wrap func(http.Handler) http.Handler) *client {
 // serveAll serves one Placement several times.
 func serveAll(t *testing.T, wraps ...func(http.Handler) http.Handler) (clients []*client) {
 	t.Helper()
-	server, err := placement.New(context.Background(), placement.Config{
+	server := testproc.Try(placement.New(context.Background(), placement.Config{
 		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-	})
-	check(t, err)
+	})).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
 	for _, wrap := range wraps {
 		h := httptest.NewServer(wrap(server.Handler()))

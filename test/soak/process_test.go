@@ -26,8 +26,7 @@ type process struct{ *testproc.Process }
 // sockets are made below it, that every user can reach.
 func place(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ca")
-	check(t, err)
+	dir := testproc.Try(os.MkdirTemp("", "ca")).Or(t)
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // it holds nothing but the state directory
 	return filepath.Join(dir, "state")
@@ -53,8 +52,7 @@ func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
 	cmd := binaries.Command("compute-agent", append([]string{"placement", "serve", "--listen", "127.0.0.1:0"}, args...)...)
 	// Each has sockets of its own, in a directory that it makes itself, as the user that it runs
 	// as.
-	sockets, err := os.MkdirTemp("", "cr")
-	check(t, err)
+	sockets := testproc.Try(os.MkdirTemp("", "cr")).Or(t)
 	t.Cleanup(func() { check(t, os.RemoveAll(sockets)) })
 	check(t, os.Chmod(sockets, 0o777)) //nolint:gosec // see above
 	cmd.Env = append(cmd.Env, "COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(sockets, "run"))

@@ -3,10 +3,8 @@
 package soak
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
 
@@ -23,33 +21,19 @@ type exchange struct {
 // tell sends a request and returns status and error code.
 func tell(t *testing.T, url string, e exchange) (string, int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), e.method, url+e.path, bytes.NewReader([]byte(e.body)))
-	check(t, err)
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("X-Roles", "admin,service")
-	req.Header.Set("OpenStack-API-Version", "placement "+e.version)
-	if e.body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	check(t, err)
-	text, err := io.ReadAll(resp.Body)
-	check(t, err)
-	check(t, resp.Body.Close())
-	if resp.StatusCode == http.StatusOK {
+	r := testproc.Send(t, nil, e.method, url+e.path, "placement "+e.version, e.body, "X-Roles", "admin,service")
+	if r.Code == http.StatusOK {
 		var body any
-		check(t, json.Unmarshal(text, &body))
-		canonical, err := json.Marshal(body)
-		check(t, err)
-		return "200 " + string(canonical), resp.StatusCode
+		r.Into(t, &body)
+		return "200 " + string(testproc.Try(json.Marshal(body)).Or(t)), r.Code
 	}
 	var e2 struct{ Errors []struct{ Code string } }
-	_ = json.Unmarshal(text, &e2) // a 204 has no body
+	_ = json.Unmarshal(r.Body, &e2) // a 204 has no body
 	code := ""
 	if len(e2.Errors) == 1 {
 		code = e2.Errors[0].Code
 	}
-	return fmt.Sprint(resp.StatusCode, " ", code), resp.StatusCode
+	return fmt.Sprint(r.Code, " ", code), r.Code
 }
 
 // TestAnswersAreThoseOfOpenStack sends OpenStack's own Placement and ours the same requests about

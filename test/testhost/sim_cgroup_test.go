@@ -69,9 +69,7 @@ func TestHierarchies(t *testing.T) {
 				}
 				got[h.At] = h.groupOf(c.groups)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(c.want, got))
 		})
 	}
 }
@@ -79,13 +77,9 @@ func TestHierarchies(t *testing.T) {
 func TestRemoveTree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "qemu-1-web.libvirt-qemu")
-	if err := os.MkdirAll(filepath.Join(dir, "vcpu0", "below"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(filepath.Join(dir, "vcpu0", "below"), 0o755))
 	for range 2 { // the second time it is not there
-		if err := removeTree(dir); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, removeTree(dir))
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("%s is still there", dir)
@@ -95,10 +89,7 @@ func TestRemoveTree(t *testing.T) {
 // groups are a simulation's own, as they are seen from outside.
 func (s *Sim) groups(t *testing.T) (dirs []string) {
 	t.Helper()
-	mounted, err := mountedHierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounted := testproc.Try(mountedHierarchies()).Or(t)
 	for _, h := range mounted {
 		dir := filepath.Join(h.At, groupPrefix+filepath.Base(s.dir))
 		if _, err := os.Stat(dir); err == nil {
@@ -112,10 +103,7 @@ func (s *Sim) groups(t *testing.T) (dirs []string) {
 func (s *Sim) guests(t *testing.T) (dirs []string) {
 	t.Helper()
 	for _, dir := range s.groups(t) {
-		found, err := filepath.Glob(filepath.Join(dir, "machine", "qemu-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := testproc.Try(filepath.Glob(filepath.Join(dir, "machine", "qemu-*"))).Or(t)
 		dirs = append(dirs, found...)
 	}
 	return dirs
@@ -135,9 +123,7 @@ func (s *Sim) boot(t *testing.T, names ...string) (pids []int) {
 		if err == nil {
 			_, err = fmt.Sscan(string(text), &pid)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -179,10 +165,7 @@ func TestRealSimulationsWithEqualGuests(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	before, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(os.ReadFile("/proc/self/cgroup")).Or(t)
 	for i, s := range sims {
 		s.needGroups(t)
 		now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", s.PID()))
@@ -190,18 +173,14 @@ func TestRealSimulationsWithEqualGuests(t *testing.T) {
 			t.Errorf("the daemon is in %s, and its parent in %s: limits are not kept (%v)", now, before, err)
 		}
 		// The names and numbers are libvirt's way to find a guest that runs already.
-		if err := s.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, s.Restart(t.Context()))
 		for _, ask := range [][]string{{"schedinfo", "guest"}, {"vcpuinfo", "guest"}} {
 			s.askUntilAnswered(t, ask...)
 		}
 		if _, err := s.Virsh(t.Context(), "schedinfo", "guest", "--set", fmt.Sprintf("cpu_shares=%d", 700+i)); err != nil {
 			t.Errorf("after the restart: %v", err)
 		}
-		if err := s.Destroy(t.Context(), "second"); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Destroy(t.Context(), "second"))
 		testproc.Eventually(t, testproc.Patience, "nothing is left of what ended in order", func() error {
 			for _, dir := range s.guests(t) { // the kernel removes them when all processes are gone
 				if strings.Contains(dir, "second") {
@@ -212,9 +191,7 @@ func TestRealSimulationsWithEqualGuests(t *testing.T) {
 		})
 	}
 	for i, s := range sims {
-		if err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Close(t.Context()))
 		if left := s.groups(t); left != nil {
 			t.Errorf("%q is left", left)
 		}
@@ -254,9 +231,7 @@ func TestRealKilledKeeper(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	for name, end := range map[string]func(*testing.T, *Sim){
 		"closed": func(t *testing.T, s *Sim) {
-			if err := s.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Errorf("%v, want that the keeper was killed", err)
-			}
+			testproc.ErrorHas(t, s.Close(t.Context()), "killed", "%v")
 		},
 		"followed by another": func(t *testing.T, _ *Sim) { SimForTest(t, SingleNode(), SimOptions{Emulators: true}) },
 	} {
@@ -301,10 +276,7 @@ func leftByKilled(t *testing.T) (s *Sim, pid int) {
 // abandoned are its groups of which Leftovers tells.
 func abandoned(t *testing.T, s *Sim) (dirs []string) {
 	t.Helper()
-	left, err := SimLeftovers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := testproc.Try(SimLeftovers()).Or(t)
 	for _, dir := range left {
 		if filepath.Base(dir) == groupPrefix+filepath.Base(s.dir) {
 			dirs = append(dirs, dir)
@@ -317,10 +289,7 @@ func abandoned(t *testing.T, s *Sim) (dirs []string) {
 func startToBeKilled(t *testing.T) *Sim {
 	t.Helper()
 	SimForTest(t, SingleNode(), SimOptions{}) // says what is missing
-	s, err := StartSim(t.Context(), SingleNode(), SimOptions{Emulators: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(StartSim(t.Context(), SingleNode(), SimOptions{Emulators: true})).Or(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
@@ -332,19 +301,11 @@ func startToBeKilled(t *testing.T) *Sim {
 // killed kills the keeper, and waits until it and the daemon have ended.
 func killed(t *testing.T, s *Sim) {
 	t.Helper()
-	daemon, err := unix.PidfdOpen(s.PID(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemon := testproc.Try(unix.PidfdOpen(s.PID(), 0)).Or(t)
 	defer func() { _ = unix.Close(daemon) }()
-	keeper, err := unix.PidfdOpen(s.keeper.Pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keeper := testproc.Try(unix.PidfdOpen(s.keeper.Pid, 0)).Or(t)
 	defer func() { _ = unix.Close(keeper) }()
-	if err := s.keeper.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.keeper.Kill())
 	for _, fd := range []int{keeper, daemon} {
 		for {
 			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
@@ -357,51 +318,31 @@ func killed(t *testing.T, s *Sim) {
 // Processes in a group are ended with it, wherever they are in it, and a group with an owner stays.
 func TestClearGroups(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	mounted, err := mountedHierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounted := testproc.Try(mountedHierarchies()).Or(t)
 	if os.Geteuid() != 0 || len(mounted) == 0 {
 		testproc.NotRun(t, "this needs root, and control groups that are mounted")
 	}
 	for _, h := range mounted {
-		lock, err := h.makeGroup(groupPrefix + filepath.Base(t.TempDir()) + fmt.Sprint(os.Getpid()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := testproc.Try(h.makeGroup(groupPrefix + filepath.Base(t.TempDir()) + fmt.Sprint(os.Getpid()))).Or(t)
 		dir := lock.Name()
 		below := filepath.Join(dir, "below")
-		if err := os.Mkdir(below, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Mkdir(below, 0o755))
 		sleeper := exec.CommandContext(t.Context(), "sleep", "1000")
-		if err := sleeper.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, sleeper.Start())
 		in := below
 		if len(h.Options) > 0 && strings.Contains(strings.Join(h.Options, " "), "cpuset") {
 			in = dir // what is below needs CPUs first
 		}
-		if err := os.WriteFile(filepath.Join(in, "cgroup.procs"), fmt.Append(nil, sleeper.Process.Pid), 0); err != nil {
-			t.Error(err)
-		}
-		if err := clearGroups([]string{dir}, time.Now().Add(clearing)); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, os.WriteFile(filepath.Join(in, "cgroup.procs"), fmt.Append(nil, sleeper.Process.Pid), 0))
+		testproc.NoError(t, clearGroups([]string{dir}, time.Now().Add(clearing)))
 		if gone(sleeper.Process.Pid) {
 			t.Errorf("%s has an owner, and was cleared", dir)
 		}
-		if err := lock.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := clearGroups([]string{dir}, time.Now().Add(clearing)); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, lock.Close())
+		testproc.NoError(t, clearGroups([]string{dir}, time.Now().Add(clearing)))
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s is left", dir)
 		}
-		if err := sleeper.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Errorf("%s: %v", dir, err)
-		}
+		testproc.ErrorHas(t, sleeper.Wait(), "killed", "%s: %v", dir)
 	}
 }

@@ -31,17 +31,10 @@ func TestRealGuestsInAContainer(t *testing.T) {
 		}
 		return
 	}
-	mounted, err := mountedHierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	mounted := testproc.Try(mountedHierarchies()).Or(t)
+	testproc.Check(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	for _, h := range mounted {
-		if err := unix.Mount("", h.At, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, unix.Mount("", h.At, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	}
 	s := SimForTest(t, SingleNode(), SimOptions{Emulators: true})
 	if pids := s.boot(t, "guest"); len(pids) != 1 || gone(pids[0]) {

@@ -36,9 +36,7 @@ func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	const gpu, nic, id = "0000:c1:00.0", "0000:84:01.0", "c0ffee00-0000-4000-8000-000000000001"
 	guest := Domain{
@@ -66,15 +64,11 @@ func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	text, err := s.Virsh(ctx, "dumpxml", "guest")
 	must(err)
 	for _, part := range []string{id, "<vcpupin vcpu='1' cpuset='228'/>", "<memnode cellid='0' mode='strict' nodeset='3'/>", "<alias name='hostdev1'/>"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("no %s in %s", part, text)
-		}
+		testproc.Contains(t, text, part, "no %s in %s", part)
 	}
 	other := Domain{Name: "other", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 1, MemoryMiB: 16, Mdevs: []string{id}}
 	must(s.Define(ctx, other.XML("qemu")))
-	if err := s.Boot(ctx, "other"); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second guest has the same virtual GPU: %v", err)
-	}
+	testproc.ErrorHas(t, s.Boot(ctx, "other"), "in use", "a second guest has the same virtual GPU: %v")
 	// Its own one libvirt makes by itself.
 	const own = "c0ffee00-0000-4000-8000-000000000002"
 	file := filepath.Join(t.TempDir(), "device.xml")
@@ -86,9 +80,7 @@ func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	must(s.Boot(ctx, "other"))
 	must(s.Destroy(ctx, "other"))
 	must(s.Restart(ctx))
-	if got := running(); got != "guest" {
-		t.Errorf("%q run after the daemon's restart", got)
-	}
+	testproc.Equal(t, running(), "guest", "%q run after the daemon's restart")
 	must(s.Destroy(ctx, "guest"))
 	must(s.Undefine(ctx, "guest"))
 	if text, err := s.Virsh(ctx, "list", "--all", "--name"); err != nil || strings.TrimSpace(text) != "other" {
@@ -100,37 +92,24 @@ func TestRealWhatDomainsNeed(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	s := SimForTest(t, SingleNode(), SimOptions{})
 	guest := Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
-	if err := s.Define(t.Context(), guest.XML("qemu")); !errors.Is(err, ErrRemotely) {
-		t.Errorf("defined without emulators: %v", err)
-	}
+	testproc.ErrorIs(t, s.Define(t.Context(), guest.XML("qemu")), ErrRemotely, "defined without emulators: %v")
 	if err := s.Boot(t.Context(), "guest"); !errors.Is(err, ErrRemotely) || !strings.Contains(err.Error(), "guest") {
 		t.Errorf("booted: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := s.Virsh(t.Context(), "list"); !errors.Is(err, libvirtd.ErrNoVirsh) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(s.Virsh(t.Context(), "list")).ErrorIs(t, libvirtd.ErrNoVirsh, "%v")
 }
 
 // The emulator in front passes all arguments on, without made-up devices, and reserves no memory.
 func TestEmulatorWrapper(t *testing.T) {
 	realDir, dir := t.TempDir(), filepath.Join(t.TempDir(), "front")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
-	if err := testproc.WriteExecutable(filepath.Join(realDir, "qemu-system-x86_64"), []byte(script)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(realDir, "qemu-system-x86_64"), []byte(script)))
 	t.Setenv("PATH", realDir)
-	if err := emulators(dir); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, emulators(dir))
 	front := filepath.Join(dir, "qemu-system-x86_64")
-	first, err := os.Stat(front)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := emulators(dir); err != nil {
-		t.Fatal(err)
-	}
+	first := testproc.Try(os.Stat(front)).Or(t)
+	testproc.Check(t, emulators(dir))
 	if again, err := os.Stat(front); err != nil || !again.ModTime().Equal(first.ModTime()) {
 		t.Errorf("it was rewritten, and libvirt would ask it everything again: %v", err)
 	}
@@ -139,17 +118,12 @@ func TestEmulatorWrapper(t *testing.T) {
 		"-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-device", "vfio-pci,host=0000:84:01.0", "-S",
 		"-object", `{"qom-type":"memory-backend-ram","id":"pc.ram","size":8589934592}`, "-device",
 	}
-	out, err := exec.CommandContext(t.Context(), front, given...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testproc.Try(exec.CommandContext(t.Context(), front, given...).Output()).Or(t)
 	want := []string{
 		"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-S",
 		"-object", `{"qom-type":"memory-backend-ram","id":"pc.ram","size":8589934592,"reserve":false}`, "-device", "",
 	}
-	if diff := cmp.Diff(want, strings.Split(string(out), "\n")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, strings.Split(string(out), "\n")))
 }
 
 // This machine's /dev is not to be found in what is removed at the end.
@@ -183,10 +157,7 @@ func TestRealMachineDevicesStayInNamespace(t *testing.T) {
 func TestRealNothingIsMountedInStaging(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{Passthrough: true})
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := testproc.Try(os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID()))).Or(t)
 	if !strings.Contains(string(mounts), " /dev/vfio") && !strings.Contains(string(mounts), " /dev ") {
 		t.Fatalf("no /dev was made, so this test shows nothing:\n%s", mounts)
 	}

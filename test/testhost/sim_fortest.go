@@ -23,15 +23,11 @@ func SimForTest(t testing.TB, h Host, o SimOptions) *Sim {
 	if errors.Is(err, ErrNotRoot) || errors.Is(err, libvirtd.ErrNotInstalled) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.Close(ctx))
 	})
 	return s
 }

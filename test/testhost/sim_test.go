@@ -36,45 +36,23 @@ func (s *Sim) probe(t *testing.T, limit time.Duration) error {
 func TestRealDaemonLifecycle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{})
-	if err := s.probe(t, time.Minute); err != nil {
-		t.Error(err)
-	}
-	if err := s.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.probe(t, 100*time.Millisecond); !errors.Is(err, libvirtd.ErrSilent) {
-		t.Errorf("frozen: %v, want silence", err)
-	}
-	if err := s.Thaw(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.probe(t, time.Minute); err != nil {
-		t.Error(err)
-	}
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.probe(t, time.Minute); !errors.Is(err, libvirtd.ErrNotRunning) {
-		t.Errorf("killed: %v", err)
-	}
+	testproc.NoError(t, s.probe(t, time.Minute))
+	testproc.Check(t, s.Freeze())
+	testproc.ErrorIs(t, s.probe(t, 100*time.Millisecond), libvirtd.ErrSilent, "frozen: %v")
+	testproc.Check(t, s.Thaw())
+	testproc.NoError(t, s.probe(t, time.Minute))
+	testproc.Check(t, s.Kill(t.Context()))
+	testproc.ErrorIs(t, s.probe(t, time.Minute), libvirtd.ErrNotRunning, "killed: %v")
 	if err := s.Kill(t.Context()); !errors.Is(err, ErrRemotely) || !strings.Contains(err.Error(), "no daemon runs") {
 		t.Errorf("killed twice: %v", err)
 	}
-	if err := s.Thaw(); !errors.Is(err, ErrRemotely) {
-		t.Errorf("a dead one was thawed: %v", err)
-	}
+	testproc.ErrorIs(t, s.Thaw(), ErrRemotely, "a dead one was thawed: %v")
 	if err := s.Uevent(t.Context(), Uevent{Action: "add", Path: "sys/devices/x", Subsystem: "pci"}); err != nil {
 		t.Errorf("an event without a listener fails: %v", err)
 	}
-	if err := s.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Launch(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
-		t.Errorf("launched twice: %v", err)
-	}
-	if err := s.probe(t, time.Minute); err != nil {
-		t.Error(err)
-	}
+	testproc.Check(t, s.Launch(t.Context()))
+	testproc.ErrorHas(t, s.Launch(t.Context()), "already", "launched twice: %v")
+	testproc.NoError(t, s.probe(t, time.Minute))
 }
 
 // Several hosts beside each other, and none of them this machine's.
@@ -85,9 +63,7 @@ func TestRealConcurrentSimulations(t *testing.T) {
 		t.Errorf("%d %d, %s %s", a.PID(), b.PID(), a.Root(), b.Root())
 	}
 	for _, s := range []*Sim{a, b} {
-		if err := s.probe(t, time.Minute); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, s.probe(t, time.Minute))
 	}
 	if _, err := os.Stat("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"); err != nil {
 		t.Errorf("this machine's own /sys: %v", err)
@@ -97,21 +73,15 @@ func TestRealConcurrentSimulations(t *testing.T) {
 func TestRealOrderTimeout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{})
-	if err := s.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Stop(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Launch(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v", err)
 	}
 	// Its answer would be taken for another's: the simulation is over, and says so.
-	if err := s.Stop(t.Context()); !errors.Is(err, ErrRemotely) {
-		t.Errorf("%v", err)
-	}
-	if err := s.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("closed: %v, want that the keeper was killed", err)
-	}
+	testproc.ErrorIs(t, s.Stop(t.Context()), ErrRemotely, "%v")
+	testproc.ErrorHas(t, s.Close(t.Context()), "killed", "closed: %v")
 }
 
 func TestEventFormat(t *testing.T) {
@@ -124,9 +94,7 @@ func TestEventFormat(t *testing.T) {
 		t.Errorf("the properties have %d bytes, the header says %d", len(m)-40, got)
 	}
 	want := []string{"ACTION=change", "DEVPATH=/devices/pci0000:80/0000:82:00.0", "SUBSYSTEM=pci", "SEQNUM=1", "PCI_CLASS=30200", ""}
-	if diff := cmp.Diff(want, strings.Split(string(m[40:]), "\x00")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, strings.Split(string(m[40:]), "\x00")))
 }
 
 // tried is mdevctl on a tree without daemon.
@@ -138,13 +106,8 @@ type tried struct {
 func tryOn(t *testing.T, h Host) tried {
 	t.Helper()
 	dir := t.TempDir()
-	tree, err := h.Sysfs(dir + "/host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := saveDefined(dir, inactive(h)); err != nil {
-		t.Fatal(err)
-	}
+	tree := testproc.Try(h.Sysfs(dir + "/host")).Or(t)
+	testproc.Check(t, saveDefined(dir, inactive(h)))
 	return tried{dir, tree}
 }
 
@@ -171,9 +134,7 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 	if code, _, errs := d.run("", "undefine", "--uuid", "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a"); code != 0 {
 		t.Error(errs)
 	}
-	if got := list(); got != "[]" {
-		t.Errorf("nothing is %s, want an empty list: libvirt's thread for events ends with anything else", got)
-	}
+	testproc.Equal(t, list(), "[]", "nothing is %s")
 	code, out, errs := d.run(`{"mdev_type":"nvidia-222","start":"manual"}`, "define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin")
 	uuid := strings.TrimSpace(out)
 	if code != 0 || len(uuid) != 36 {

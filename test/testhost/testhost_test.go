@@ -4,11 +4,9 @@ package testhost
 
 import (
 	"encoding/xml"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,12 +25,8 @@ func TestKernelNotations(t *testing.T) {
 		{[]int{0}, "0", "00000000,00000001"},
 		{[]int{0, 1, 2, 8, 40, 41}, "0-2,8,40-41", "00000300,00000107"},
 	} {
-		if got := list(tc.ids); got != tc.list {
-			t.Errorf("%v is %q, want %q", tc.ids, got, tc.list)
-		}
-		if got := mask(tc.ids, 63); got != tc.mask {
-			t.Errorf("%v is %q, want %q", tc.ids, got, tc.mask)
-		}
+		testproc.Equal(t, list(tc.ids), tc.list, "%v is %q", tc.ids)
+		testproc.Equal(t, mask(tc.ids, 63), tc.mask, "%v is %q", tc.ids)
 	}
 }
 
@@ -43,35 +37,22 @@ func TestGrid(t *testing.T) {
 	if len(h.CPUs) != 16 || len(h.Cells) != 4 {
 		t.Fatal(len(h.CPUs), len(h.Cells))
 	}
-	if diff := cmp.Diff([]int{10, 12, 21, 21}, h.Cells[0].Distances); diff != "" {
-		t.Error(diff)
-	}
-	if got := h.CellCPUs(1); !slices.Equal(got, []int{2, 3, 10, 11}) {
-		t.Errorf("cell 1 has %v", got)
-	}
-	if got := h.Siblings(h.CPUs[3]); !slices.Equal(got, []int{3, 11}) {
-		t.Errorf("siblings of CPU 3: %v", got)
-	}
+	testproc.Same(t, cmp.Diff([]int{10, 12, 21, 21}, h.Cells[0].Distances))
+	testproc.EqualList(t, h.CellCPUs(1), []int{2, 3, 10, 11}, "cell 1 has %v")
+	testproc.EqualList(t, h.Siblings(h.CPUs[3]), []int{3, 11}, "siblings of CPU 3: %v")
 	h.CPUs[11].Offline = true
-	if got := h.Siblings(h.CPUs[3]); !slices.Equal(got, []int{3}) {
-		t.Errorf("siblings of CPU 3 when 11 is offline: %v", got)
-	}
+	testproc.EqualList(t, h.Siblings(h.CPUs[3]), []int{3}, "siblings of CPU 3 when 11 is offline: %v")
 }
 
 // Links lead where they should: none dangles in a tree that is whole.
 func TestNoDanglingLinks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {
-		dir, err := Scratch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := testproc.Try(Scratch()).Or(t)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		if _, err := h.Sysfs(dir); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(h.Sysfs(dir)).Or(t)
 		links := 0
-		err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.Type()&fs.ModeSymlink == 0 {
 				return err
 			}
@@ -87,38 +68,25 @@ func TestNoDanglingLinks(t *testing.T) {
 
 func TestMediatedDevicesComeAndGo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	tree, err := Sample().Sysfs(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testproc.Try(Sample().Sysfs(t.TempDir())).Or(t)
 	const gpu, id = "0000:82:00.0", "c0ffee00-0000-4000-8000-000000000002"
 	available := func() string {
 		t.Helper()
 		text, err := tree.Read("sys/class/mdev_bus/" + gpu + "/mdev_supported_types/nvidia-222/available_instances")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		return strings.TrimSpace(text)
 	}
 	at, err := tree.AddMdev(gpu, "nvidia-222", id, 7)
 	if err != nil || at != "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/"+id || available() != "15" {
 		t.Errorf("%s, %v, %s", at, err, available())
 	}
-	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("made twice: %v", err)
-	}
+	testproc.Try(tree.AddMdev(gpu, "nvidia-222", id, 7)).ErrorIs(t, fs.ErrExist, "made twice: %v")
 	if removed, err := tree.RemoveMdev(id); err != nil || removed != at || available() != "16" {
 		t.Errorf("%s, %v, %s", removed, err, available())
 	}
-	if _, err := tree.RemoveMdev(id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("removed twice: %v", err)
-	}
-	if err := tree.Write("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tree.AddMdev(gpu, "nvidia-222", id, 7); !errors.Is(err, ErrNoInstance) {
-		t.Errorf("made without instance: %v", err)
-	}
+	testproc.Try(tree.RemoveMdev(id)).ErrorIs(t, fs.ErrNotExist, "removed twice: %v")
+	testproc.Check(t, tree.Write("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
+	testproc.Try(tree.AddMdev(gpu, "nvidia-222", id, 7)).ErrorIs(t, ErrNoInstance, "made without instance: %v")
 }
 
 func TestXMLIsWellFormed(t *testing.T) {
@@ -143,7 +111,5 @@ func TestCloneSharesNothing(t *testing.T) {
 	c.CPUs[0].Offline, c.Cells[0].HugePages[0].Total = true, 1
 	d := c.Device("0000:06:00.0")
 	d.VFs[0], c.Device("0000:05:00.0").Types[0].Available = "x", 99
-	if diff := cmp.Diff(Sample(), h); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(Sample(), h))
 }

@@ -91,9 +91,7 @@ func (a *Answer) Is(t testing.TB, code int) *Answer {
 // Into decodes the body.
 func (a *Answer) Into(t testing.TB, out any) *Answer {
 	t.Helper()
-	if err := json.Unmarshal(a.Raw, out); err != nil {
-		t.Fatalf("%s: %v", a, err)
-	}
+	testproc.Checkf(t, json.Unmarshal(a.Raw, out), "%s", a)
 	return a
 }
 

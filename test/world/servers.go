@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Post asks for a server, with more keys or with others.
@@ -109,9 +111,7 @@ func (w *World) BuiltOn(name, host string) {
 		w.T.Errorf("%s has allocations on %v, not on %s", name, held, host)
 	}
 	for _, h := range w.Hosts {
-		if runs := h.Guests()[id]; runs != (h.Name == host) {
-			w.T.Errorf("%s runs on %s: %v", name, h.Name, runs)
-		}
+		testproc.Equal(w.T, h.Guests()[id], h.Name == host, "%s runs on %s: %v", name, h.Name)
 	}
 }
 

@@ -294,8 +294,7 @@ func (w *World) Ask(who Caller, version, method, path string, body any) *Answer 
 // AskWith is Ask with other headers.
 func (w *World) AskWith(header http.Header, method, path string, body any) *Answer {
 	w.T.Helper()
-	a, err := Exchange(w.T.Context(), web, method, w.APIURL+"/v2.1"+path, header, body)
-	testproc.Check(w.T, err)
+	a := testproc.Try(Exchange(w.T.Context(), web, method, w.APIURL+"/v2.1"+path, header, body)).Or(w.T)
 	w.fits(a, method, "/v2.1"+path, body)
 	return a
 }
@@ -318,8 +317,7 @@ var document = sync.OnceValues(func() (*openapi.Document, error) {
 // fits compares an exchange with the OpenAPI document.
 func (w *World) fits(a *Answer, method, path string, body any) {
 	w.T.Helper()
-	d, err := document()
-	testproc.Check(w.T, err)
+	d := testproc.Try(document()).Or(w.T)
 	target, err := url.Parse(path)
 	testproc.Check(w.T, err)
 	var sent []byte
@@ -343,8 +341,7 @@ func (w *World) TryPlacement(method, path string, body any) (*Answer, error) {
 // AskPlacement asks it for what succeeds.
 func (w *World) AskPlacement(method, path string, body, out any) {
 	w.T.Helper()
-	a, err := w.TryPlacement(method, path, body)
-	testproc.Check(w.T, err)
+	a := testproc.Try(w.TryPlacement(method, path, body)).Or(w.T)
 	if a.Code/100 != 2 {
 		w.T.Fatal(a)
 	}

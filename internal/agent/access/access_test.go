@@ -39,8 +39,7 @@ func load(t *testing.T, dir, section string) config.PlacementClient {
 	t.Helper()
 	file := filepath.Join(dir, "compute-agent.toml")
 	ok(t, os.WriteFile(file, []byte("[agent]\nstate_dir = \"/s\"\nruntime_dir = \"/r\"\n[placement_client]\n"+strings.ReplaceAll(section, "DIR", dir)), 0o600))
-	cfg, err := config.Load(config.Options{File: file, Environ: []string{}})
-	ok(t, err)
+	cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 	return cfg.PlacementClient
 }
 
@@ -56,10 +55,8 @@ func endpoint(t *testing.T, a *access.Access) (string, error) {
 // ask makes one request as the agent would, and returns its status.
 func ask(t *testing.T, a *access.Access) (int, error) {
 	t.Helper()
-	base, err := endpoint(t, a)
-	ok(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", http.NoBody)
-	ok(t, err)
+	base := testproc.Try(endpoint(t, a)).Or(t)
+	req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", http.NoBody)).Or(t)
 	if a.Authorize != nil {
 		ok(t, a.Authorize(t.Context(), req.Header))
 	}
@@ -73,8 +70,7 @@ func ask(t *testing.T, a *access.Access) (int, error) {
 
 func made(t *testing.T, c config.PlacementClient) *access.Access {
 	t.Helper()
-	a, err := access.New(c, nil, zerolog.Nop())
-	ok(t, err)
+	a := testproc.Try(access.New(c, nil, zerolog.Nop())).Or(t)
 	t.Cleanup(a.CloseIdle)
 	return a
 }
@@ -88,32 +84,26 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ok(t, err)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	ok(t, err)
-	cert, err := x509.ParseCertificate(der)
-	ok(t, err)
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
+	cert := testproc.Try(x509.ParseCertificate(der)).Or(t)
 	return &authority{key: key, cert: cert, next: 2}
 }
 
 // issue writes the certificate and key of a name into two files.
 func (a *authority) issue(t *testing.T, name, certFile, keyFile string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ok(t, err)
+	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a.next++
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, a.cert, key.Public(), a.key)
-	ok(t, err)
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	ok(t, err)
+	}, a.cert, key.Public(), a.key)).Or(t)
+	raw := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
 	ok(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	ok(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
 }
@@ -127,8 +117,7 @@ func TestMutualTLS(t *testing.T) {
 	ok(t, os.WriteFile(dir+"/ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o600))
 	ca.issue(t, "placement", dir+"/server.pem", dir+"/server.key")
 	ca.issue(t, "agent-1", dir+"/client.pem", dir+"/client.key")
-	pair, err := tls.LoadX509KeyPair(dir+"/server.pem", dir+"/server.key")
-	ok(t, err)
+	pair := testproc.Try(tls.LoadX509KeyPair(dir+"/server.pem", dir+"/server.key")).Or(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	var who string
@@ -178,9 +167,7 @@ func TestMutualTLS(t *testing.T) {
 		"has no certificates in PEM":              section + "ca_file = \"DIR/empty.pem\"\n",
 		"placement_client.cert_file and key_file": section + "cert_file = \"DIR/client.pem\"\nkey_file = \"DIR/server.key\"\n",
 	} {
-		if _, err := access.New(load(t, dir, bad), nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("want %q: %v", says, err)
-		}
+		testproc.Try(access.New(load(t, dir, bad), nil, zerolog.Nop())).ErrorHas(t, says, "want %q: %v", says)
 	}
 }
 
@@ -197,9 +184,7 @@ func TestStaticToken(t *testing.T) {
 		ok(t, os.WriteFile(dir+"/token", []byte(token+"\n"), 0o600))
 		h := http.Header{}
 		ok(t, a.Authorize(t.Context(), h))
-		if got := h.Get("X-Auth-Token"); got != token {
-			t.Errorf("token %q, want %q", got, token)
-		}
+		testproc.Equal(t, h.Get("X-Auth-Token"), token, "token %q")
 	}
 	ok(t, os.Chmod(dir+"/token", 0o644))
 	err := a.Authorize(t.Context(), http.Header{})
@@ -254,8 +239,7 @@ func TestKeystone(t *testing.T) {
 	ca := newAuthority(t)
 	ok(t, os.WriteFile(dir+"/ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o600))
 	ca.issue(t, "controller", dir+"/server.pem", dir+"/server.key")
-	pair, err := tls.LoadX509KeyPair(dir+"/server.pem", dir+"/server.key")
-	ok(t, err)
+	pair := testproc.Try(tls.LoadX509KeyPair(dir+"/server.pem", dir+"/server.key")).Or(t)
 	var login, sent string
 	mux := http.NewServeMux()
 	server := httptest.NewUnstartedServer(mux)
@@ -315,8 +299,7 @@ func TestKeystone(t *testing.T) {
 // rarely needs one. Kept open, the connections of all hosts would wait in Placement's memory.
 func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	cfg, err := config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})
-	ok(t, err)
+	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})).Or(t)
 	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*http.Transport)
 	if idle := transport.IdleConnTimeout; idle <= 0 || idle >= cfg.Tracker.UpdateResourcesInterval {
 		t.Errorf("a connection without requests stays open for %v, and passes are %v apart", idle, cfg.Tracker.UpdateResourcesInterval)

@@ -71,18 +71,13 @@ func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (co
 func serve(t *testing.T, agent control.Agent) (path string, stop func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.sock")
-	l, err := control.Listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(control.Listen(t.Context(), path)).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- control.Serve(ctx, l, agent) }()
 	stop = func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, <-done)
 	}
 	return path, stop
 }
@@ -128,23 +123,14 @@ func TestNoAgentListens(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale.sock")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})).Or(t)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	for _, path := range []string{filepath.Join(dir, "none.sock"), stale} {
-		if _, err := control.NewClient(path).Status(t.Context()); !errors.Is(err, control.ErrNotRunning) {
-			t.Errorf("%s: %v", path, err)
-		}
+		testproc.Try(control.NewClient(path).Status(t.Context())).ErrorIs(t, control.ErrNotRunning, "%s: %v", path)
 	}
 	again, err := control.Listen(t.Context(), stale)
-	if err != nil {
-		t.Fatalf("the socket of a dead agent is in the way: %v", err)
-	}
+	testproc.Checkf(t, err, "the socket of a dead agent is in the way")
 	defer func() { _ = again.Close() }()
-	if _, err := control.Listen(t.Context(), stale); err == nil || !strings.Contains(err.Error(), "another agent") {
-		t.Errorf("two agents on one socket: %v", err)
-	}
+	testproc.Try(control.Listen(t.Context(), stale)).ErrorHas(t, "another agent", "two agents on one socket: %v")
 }

@@ -44,17 +44,13 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{})
 	client := control.NewClient(path)
-	if err := client.UndoReshape(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, client.UndoReshape(t.Context(), 1))
 	err := client.UndoReshape(t.Context(), 3)
 	if !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "another client has written since") {
 		t.Errorf("%v", err)
 	}
 	stop()
-	if err := client.UndoReshape(t.Context(), 1); !errors.Is(err, control.ErrNotRunning) {
-		t.Errorf("%v", err)
-	}
+	testproc.ErrorIs(t, client.UndoReshape(t.Context(), 1), control.ErrNotRunning, "%v")
 	path, stop = serve(t, fakeAgent{err: errors.New("placement is down")})
 	defer stop()
 	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "placement is down") {

@@ -17,9 +17,7 @@ var check = testproc.Check
 
 func open(t *testing.T, dir string) *disabled.Store {
 	t.Helper()
-	s, err := disabled.Open(dir)
-	check(t, err)
-	return s
+	return testproc.Try(disabled.Open(dir)).Or(t)
 }
 
 // TestReasonsBySource: each source takes back only its own, and a node is enabled when the last
@@ -41,16 +39,13 @@ func TestReasonsBySource(t *testing.T) {
 	check(t, s.Disable(disabled.Reason{Source: "plugin", Node: "cn1", Reason: "the driver is gone"}))
 	wants("cn1", "new memory; plugin: the driver is gone")
 	wants("cn2", "new memory")
-	if _, err := s.Enable(disabled.Operator, "cn1"); !errors.Is(err, disabled.ErrWhole) {
-		t.Errorf("one of all was enabled: %v", err)
-	}
+	testproc.Try(s.Enable(disabled.Operator, "cn1")).ErrorIs(t, disabled.ErrWhole, "one of all was enabled: %v")
 	since := s.Reasons("cn2")[0].Since
 	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "another user"}))
 	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
 		t.Errorf("the same reason again changed %+v", again)
 	}
-	left, err := s.Enable(disabled.Operator, "")
-	check(t, err)
+	left := testproc.Try(s.Enable(disabled.Operator, "")).Or(t)
 	if len(left) != 1 || left[0].Source != "plugin" {
 		t.Errorf("left: %+v", left)
 	}
@@ -63,8 +58,7 @@ func TestReasonsBySource(t *testing.T) {
 	if open(t, dir).EnablingAny() {
 		t.Error("the trait would be removed at every start")
 	}
-	_, err = s.Enable("plugin", "cn1")
-	check(t, err)
+	testproc.Try(s.Enable("plugin", "cn1")).Or(t)
 	wants("cn1", "")
 	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: "cn1", Reason: "again"}))
 	if s.EnablingAny() {
@@ -98,9 +92,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), disabled.FileName)
 			check(t, os.WriteFile(path, []byte(content), 0o600))
-			if _, err := disabled.Open(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%v", err)
-			}
+			testproc.Try(disabled.Open(filepath.Dir(path))).ErrorHas(t, path, "%v")
 			if after, _ := os.ReadFile(path); string(after) != content {
 				t.Errorf("it was changed to %q", after)
 			}

@@ -188,9 +188,7 @@ func TestReshapesCountByOutcome(t *testing.T) {
 			}
 			want = append(want, fmt.Sprintf(`compute_agent_reshapes_total{driver="libvirt",outcome=%q} %d`, outcome, n))
 		}
-		if d := cmp.Diff(want, s.samples("compute_agent_reshapes_total")); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		testproc.Samef(t, cmp.Diff(want, s.samples("compute_agent_reshapes_total")), "%s", name)
 	}
 }
 
@@ -203,9 +201,7 @@ func TestDriverCallOutsideOfPassCounts(t *testing.T) {
 		`compute_agent_driver_call_duration_seconds_sum{driver="libvirt",outcome="succeeded"} 1`,
 		`compute_agent_driver_call_duration_seconds_count{driver="libvirt",outcome="succeeded"} 1`,
 	}
-	if d := cmp.Diff(want, s.samples("compute_agent_driver", "compute_agent_pass")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, s.samples("compute_agent_driver", "compute_agent_pass")))
 }
 
 // TestNodeStartsAtZero: what has not happened to a node is there as 0.
@@ -219,9 +215,7 @@ func TestNodeStartsAtZero(t *testing.T) {
 		`compute_agent_node_writes_total{driver="libvirt",node="cn1"} 0`,
 		`compute_agent_passes_total{driver="libvirt",node="cn1",outcome="failed"} 0`, `compute_agent_passes_total{driver="libvirt",node="cn1",outcome="succeeded"} 1`,
 	}
-	if d := cmp.Diff(want, s.samples("compute_agent_passes_total", "compute_agent_conflicts", "compute_agent_drift", "compute_agent_node_writes")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testproc.Same(t, cmp.Diff(want, s.samples("compute_agent_passes_total", "compute_agent_conflicts", "compute_agent_drift", "compute_agent_node_writes")))
 }
 
 func TestNumberOfSeriesIsBounded(t *testing.T) {
@@ -270,9 +264,7 @@ func TestRetriesNeverDecrease(t *testing.T) {
 			s.Request(t.Context(), httptest.NewRequest(http.MethodGet, "http://placement/", nil), "/")
 		}
 		tries = c.tries
-		if d := cmp.Diff([]string{name + " " + c.want}, s.samples(name)); d != "" {
-			t.Errorf("%+v (-want +got):\n%s", c, d)
-		}
+		testproc.Samef(t, cmp.Diff([]string{name + " " + c.want}, s.samples(name)), "%+v", c)
 	}
 }
 

@@ -46,18 +46,17 @@ func start(t *testing.T, endpoint string, ratio float64) *telemetry.Telemetry {
 // pass runs one pass whose write is refused; server is Placement.
 func pass(t *testing.T, all *telemetry.Telemetry, server *httptest.Server) (traceparent string) {
 	t.Helper()
-	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{
+	client := testproc.Try(reportclient.New(reportclient.Config{Config: placementclient.Config{
 		URL: server.URL, Transport: server.Client().Transport, Observe: all.Request, RequestID: plugins.RequestID,
 		Authorize: func(_ context.Context, headers http.Header) error {
 			headers.Set("X-Auth-Token", secret)
 			return nil
 		},
-	}})
-	testproc.Check(t, err)
+	}})).Or(t)
 	tr := all.Observer()
 	ctx, end := tr.Begin(plugins.WithRequestID(t.Context(), passRequest), resourcetracker.StepPass, "libvirt", "cn1")
 	read, endRead := tr.Begin(ctx, resourcetracker.StepRead, "libvirt", "cn1")
-	_, err = client.Tree(read, "11111111-0000-4000-8000-000000000001", "cn1")
+	_, err := client.Tree(read, "11111111-0000-4000-8000-000000000001", "cn1")
 	endRead(err)
 	reshape, endReshape := tr.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
 	_, endGather := tr.Begin(reshape, resourcetracker.StepGather, "libvirt", "cn1")
@@ -96,9 +95,7 @@ func TestSpansOfAPass(t *testing.T) {
 		"pass", "pass > apply", "pass > read", "pass > read > GET /", "pass > reshape", "pass > reshape > driver",
 		"pass > reshape > driver > Driver/UpdateProviderTree", "pass > reshape > gather",
 	}
-	if d := cmp.Diff(want, r.Tree()); d != "" {
-		t.Errorf("spans (-want +got):\n%s", d)
-	}
+	testproc.Samef(t, cmp.Diff(want, r.Tree()), "spans")
 	for _, s := range r.Spans() {
 		if s.Trace != passTrace || s.Attributes[tracing.KeyRequestID] != passRequest || s.Host != "host-1" || s.Service != "compute-agent" {
 			t.Errorf("%+v is not of the pass", s)
@@ -127,9 +124,7 @@ func BenchmarkTracing(b *testing.B) {
 	for name, ratio := range map[string]float64{"sampled": 1, "not sampled": 0} {
 		b.Run(name, func(b *testing.B) {
 			all, err := tracing.New(b.Context(), tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
-			if err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, err)
 			defer all.Close(b.Context())
 			tr := telemetry.Spans{Tracing: all}
 			b.ReportAllocs()

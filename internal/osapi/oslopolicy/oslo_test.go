@@ -64,9 +64,7 @@ func TestRealOslo(t *testing.T) {
 	}
 	targets := []attributes{{"project_id": "p", "user_id": "u"}, {"project_id": "q"}, {}}
 	asked, err := json.Marshal(map[string]any{"base": base, "rules": rules, "callers": callers, "targets": targets})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	cmd := exec.Command(python, "-W", "ignore", "-c", decide)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(asked), &stderr

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestRules(t *testing.T) {
@@ -63,9 +64,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%q: %v", c.rule, err)
 			continue
 		}
-		if got := r.Pass("it", &c.caller, c.target); got != c.want {
-			t.Errorf("%q for %+v, %+v: %t", c.rule, c.caller, c.target, got)
-		}
+		testproc.Equal(t, r.Pass("it", &c.caller, c.target), c.want, "%q for %+v, %+v: %t", c.rule, c.caller, c.target)
 		if r.Pass("else", &c.caller, c.target) || r.Has("else") {
 			t.Error("a rule that does not exist lets a caller pass")
 		}
@@ -73,20 +72,15 @@ func TestRules(t *testing.T) {
 }
 
 func TestRulesThatReferToOthers(t *testing.T) {
-	r, err := Compile(map[string]string{
+	r := testproc.Try(Compile(map[string]string{
 		"a": "rule:b or rule:c", "b": "role:x and not rule:c", "c": "role:y",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).Or(t)
 	for roles, want := range map[string]bool{"x": true, "y": true, "x y": true, "z": false} {
 		if got := r.Pass("a", &osapi.Principal{Roles: strings.Fields(roles)}, Target{}); got != want {
 			t.Errorf("roles %q: %t", roles, got)
 		}
 	}
-	if diff := cmp.Diff([]string{"b", "c"}, References("rule:c or not (rule:b and rule:c)")); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"b", "c"}, References("rule:c or not (rule:b and rule:c)")))
 }
 
 func TestRulesThatCannotBeUsed(t *testing.T) {
@@ -195,9 +189,7 @@ func FuzzPolicy(f *testing.F) {
 			spaced[name] = strings.Join(tokenize(text), "\t ")
 		}
 		again, err := Compile(spaced)
-		if err != nil {
-			t.Fatalf("%q could be read, %q could not: %v", texts, spaced, err)
-		}
+		testproc.Checkf(t, err, "%q could be read, %q could not", texts, spaced)
 		for _, name := range slices.Sorted(maps.Keys(texts)) {
 			for _, c := range callers {
 				target := Target{Project: "p", User: "u"}
@@ -210,12 +202,9 @@ func FuzzPolicy(f *testing.F) {
 }
 
 func BenchmarkPass(b *testing.B) {
-	r, err := Compile(map[string]string{
+	r := testproc.Try(Compile(map[string]string{
 		"reader": "role:reader and project_id:%(project_id)s", "most": "role:admin or role:service", "usages": "rule:most or rule:reader",
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	})).Or(b)
 	c := osapi.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,6 +10,7 @@ import (
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // deviceTree is a root and n-1 providers below it in groups of a hundred, each with an inventory
@@ -20,10 +21,7 @@ func deviceTree(tb testing.TB, n int) *providertree.Tree {
 	providers := make([]providertree.Provider, 0, n)
 	group := ""
 	for i := range n {
-		uuid, err := providertree.ChildUUID(someUUID, fmt.Sprint(i))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		uuid := testproc.Try(providertree.ChildUUID(someUUID, fmt.Sprint(i))).Or(tb)
 		p := providertree.Provider{UUID: uuid, Name: fmt.Sprint("cn1_", i), Generation: int64(i)}
 		switch {
 		case i == 0:
@@ -36,9 +34,7 @@ func deviceTree(tb testing.TB, n int) *providertree.Tree {
 		}
 		providers = append(providers, p)
 	}
-	if err := tree.Populate(providers); err != nil {
-		tb.Fatal(err)
-	}
+	testproc.Check(tb, tree.Populate(providers))
 	return tree
 }
 
@@ -48,10 +44,7 @@ func guestAllocations(tb testing.TB, tree *providertree.Tree, n int) providertre
 	uuids := tree.UUIDs()
 	out := make(providertree.Allocations, n)
 	for i := range n {
-		uuid, err := providertree.ChildUUID(someUUID, fmt.Sprint("guest", i))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		uuid := testproc.Try(providertree.ChildUUID(someUUID, fmt.Sprint("guest", i))).Or(tb)
 		generation := int64(1)
 		out[uuid] = providertree.ConsumerAllocations{
 			Resources: providertree.ProviderResources{
@@ -69,10 +62,7 @@ func BenchmarkTree(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		tree := deviceTree(b, n)
 		msg := FromTree(tree)
-		raw, err := proto.Marshal(msg)
-		if err != nil {
-			b.Fatal(err)
-		}
+		raw := testproc.Try(proto.Marshal(msg)).Or(b)
 		b.Run(fmt.Sprint("FromTree/", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -83,26 +73,20 @@ func BenchmarkTree(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(raw)))
 			for b.Loop() {
-				if _, err := proto.Marshal(msg); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Try(proto.Marshal(msg)).Or(b)
 			}
 		})
 		b.Run(fmt.Sprint("Unmarshal/", n), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(raw)))
 			for b.Loop() {
-				if err := proto.Unmarshal(raw, &driverv1.ProviderTree{}); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Check(b, proto.Unmarshal(raw, &driverv1.ProviderTree{}))
 			}
 		})
 		b.Run(fmt.Sprint("ToTree/", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ToTree(msg); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Try(ToTree(msg)).Or(b)
 			}
 		})
 	}
@@ -114,10 +98,7 @@ func BenchmarkAllocations(b *testing.B) {
 	const n = 10_000
 	allocations := guestAllocations(b, tree, n)
 	msg := FromAllocations(allocations)
-	raw, err := proto.Marshal(msg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	raw := testproc.Try(proto.Marshal(msg)).Or(b)
 	b.Run(fmt.Sprint("FromAllocations/", n), func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -128,17 +109,13 @@ func BenchmarkAllocations(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(raw)))
 		for b.Loop() {
-			if err := proto.Unmarshal(raw, &driverv1.Allocations{}); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Check(b, proto.Unmarshal(raw, &driverv1.Allocations{}))
 		}
 	})
 	b.Run(fmt.Sprint("ToAllocations/", n), func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := ToAllocations(msg); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(ToAllocations(msg)).Or(b)
 		}
 	})
 }

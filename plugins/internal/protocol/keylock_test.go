@@ -11,16 +11,15 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestLocksEachKeyInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m KeyLocks
 		var order []int
-		unlock, err := m.Lock(context.Background(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		unlock := testproc.Try(m.Lock(context.Background(), "a")).Or(t)
 		for i := range 5 {
 			go func() {
 				unlock, err := m.Lock(context.Background(), "a")
@@ -50,20 +49,13 @@ func TestLocksEachKeyInOrder(t *testing.T) {
 
 func TestLockEndsWithContext(t *testing.T) {
 	var m KeyLocks
-	unlock, err := m.Lock(context.Background(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock := testproc.Try(m.Lock(context.Background(), "a")).Or(t)
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(gone)
-	if _, err := m.Lock(ctx, "a"); !errors.Is(err, gone) {
-		t.Errorf("got %v", err)
-	}
+	testproc.Try(m.Lock(ctx, "a")).ErrorIs(t, gone, "got %v")
 	unlock()
-	if m.Len() != 0 {
-		t.Errorf("%d keys left", m.Len())
-	}
+	testproc.Equal(t, m.Len(), 0, "%d keys left")
 }
 
 // TestNoKeyIsLockedTwiceOrForever, whatever the order of locks, unlocks and contexts that end.
@@ -93,9 +85,7 @@ func TestNoKeyIsLockedTwiceOrForever(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if m.Len() != 0 {
-			t.Errorf("%d keys left", m.Len())
-		}
+		testproc.Equal(t, m.Len(), 0, "%d keys left")
 	})
 }
 

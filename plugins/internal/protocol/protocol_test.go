@@ -27,41 +27,33 @@ func anyTree(t *rapid.T) *providertree.Tree {
 	uuid := rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	for i := range rapid.IntRange(0, 12).Draw(t, "providers") {
 		id, err := providertree.ChildUUID(someUUID, fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		name := fmt.Sprint(i, rapid.StringN(0, 20, -1).Draw(t, "name"))
 		if known := tree.UUIDs(); len(known) > 0 && rapid.Bool().Draw(t, "child") {
 			err = tree.AddChild(rapid.SampledFrom(known).Draw(t, "parent"), id, name)
 		} else {
 			err = tree.AddRoot(id, name)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if rapid.Bool().Draw(t, "known to Placement") {
 			must(t, tree.SetGeneration(id, rapid.Int64Range(0, 1<<40).Draw(t, "generation")))
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "classes") {
 			total := rapid.Int64Range(1, providertree.MaxUnit).Draw(t, "total")
-			_, err := tree.SetInventory(id, symbol.Draw(t, "class"), providertree.Inventory{
+			testproc.Try(tree.SetInventory(id, symbol.Draw(t, "class"), providertree.Inventory{
 				Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"),
 				MinUnit: rapid.Int64Range(0, 10).Draw(t, "min"), MaxUnit: rapid.Int64Range(0, 10).Draw(t, "max"),
 				StepSize: rapid.Int64Range(0, 10).Draw(t, "step"), AllocationRatio: rapid.Float64Range(0, 16).Draw(t, "ratio"),
-			})
-			must(t, err)
+			})).Or(t)
 		}
-		_, err = tree.SetTraits(id, rapid.SliceOfN(symbol, 0, 4).Draw(t, "traits"))
-		must(t, err)
-		_, err = tree.SetAggregates(id, rapid.SliceOfN(uuid, 0, 3).Draw(t, "aggregates"))
-		must(t, err)
+		testproc.Try(tree.SetTraits(id, rapid.SliceOfN(symbol, 0, 4).Draw(t, "traits"))).Or(t)
+		testproc.Try(tree.SetAggregates(id, rapid.SliceOfN(uuid, 0, 3).Draw(t, "aggregates"))).Or(t)
 		resources := map[string][]providertree.Resource{}
 		for range rapid.IntRange(0, 3).Draw(t, "named") {
 			class := symbol.Draw(t, "class of a named resource")
 			resources[class] = append(resources[class], providertree.Resource{Identifier: rapid.String().Draw(t, "id"), Metadata: rapid.String().Draw(t, "meta")})
 		}
-		_, err = tree.SetResources(id, resources)
-		must(t, err)
+		testproc.Try(tree.SetResources(id, resources)).Or(t)
 	}
 	return tree
 }
@@ -70,8 +62,7 @@ var must = testproc.Check
 
 // overTheWire encodes and decodes a message, as the connection does.
 func overTheWire[M proto.Message](t *rapid.T, in, out M) M {
-	raw, err := proto.Marshal(in)
-	must(t, err)
+	raw := testproc.Try(proto.Marshal(in)).Or(t)
 	must(t, proto.Unmarshal(raw, out))
 	return out
 }
@@ -79,8 +70,7 @@ func overTheWire[M proto.Message](t *rapid.T, in, out M) M {
 func TestTreeComesBackAsItWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := anyTree(t)
-		got, err := ToTree(overTheWire(t, FromTree(tree), &driverv1.ProviderTree{}))
-		must(t, err)
+		got := testproc.Try(ToTree(overTheWire(t, FromTree(tree), &driverv1.ProviderTree{}))).Or(t)
 		if diff := cmp.Diff(list(tree), list(got)); diff != "" { // in order, with generations
 			t.Fatal(diff)
 		}
@@ -130,8 +120,7 @@ func TestAllocationsComeBackAsTheyWere(t *testing.T) {
 			}
 			in[id] = c
 		}
-		got, err := ToAllocations(overTheWire(t, FromAllocations(in), &driverv1.Allocations{}))
-		must(t, err)
+		got := testproc.Try(ToAllocations(overTheWire(t, FromAllocations(in), &driverv1.Allocations{}))).Or(t)
 		if diff := cmp.Diff(in, got); diff != "" {
 			t.Fatal(diff)
 		}
@@ -176,9 +165,7 @@ func TestFailuresComeBackAsTheyWere(t *testing.T) {
 		{Kind: KindInstanceFault, UUID: someUUID, Words: "w", Message: "around: w"},
 		{Message: "only words"},
 	} {
-		if diff := cmp.Diff(f, FailureOf(f.Err())); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(f, FailureOf(f.Err())))
 	}
 	if got := FailureOf(errors.New("plain")); got.Kind != KindOther || got.Message != "plain" {
 		t.Errorf("a plain error: %+v", got)
@@ -213,10 +200,7 @@ func FuzzToTree(f *testing.F) {
 				Traits: []string{"T", "T"}, Aggregates: []string{someUUID}, Resources: []*driverv1.NamedResource{{ResourceClass: "X", Identifier: "i"}}},
 		}},
 	} {
-		raw, err := proto.Marshal(seed)
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := testproc.Try(proto.Marshal(seed)).Or(f)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

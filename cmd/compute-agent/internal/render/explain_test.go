@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestExplanation(t *testing.T) {
@@ -41,9 +42,7 @@ func TestExplanation(t *testing.T) {
 		}}, {Host: "cn0612", Verdict: "each group can be served, but not all at once"}},
 	}
 	var out bytes.Buffer
-	if err := render.Explanation(&out, e); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.Explanation(&out, e))
 	golden.Text(t, "testdata/explain.txt", out.String())
 	out.Reset()
 	if err := render.Explanation(&out, &candidates.Explanation{Verdict: "a\x1b[2Jb"}); err != nil || strings.Contains(out.String(), "\x1b") {

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // tested prints a report that is complete.
@@ -43,15 +44,11 @@ func TestPluginTest(t *testing.T) {
 		},
 	}
 	var b bytes.Buffer
-	if err := tested(&b, report, 0); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tested(&b, report, 0))
 	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
-	if err := tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80))
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
@@ -78,9 +75,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	}
 	var b bytes.Buffer
 	for _, width := range []int{80, 30} {
-		if err := tested(&b, report, width); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, tested(&b, report, width))
 	}
 	golden.Text(t, "testdata/plugin-test-terminal.txt", b.String())
 }
@@ -92,17 +87,13 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
 		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
 	}
-	if err := tested(&b, report, 0, "the trait X is not known\x1b"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tested(&b, report, 0, "the trait X is not known\x1b"))
 	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
 }
 
 func TestPluginChecks(t *testing.T) {
 	var b bytes.Buffer
-	if err := render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
 	if want := "a/b       does\na/longer  does too (if the driver has the capability \"watch\")\n"; b.String() != want {
 		t.Errorf("got %q", b.String())
 	}
@@ -113,9 +104,7 @@ func TestPluginInfo(t *testing.T) {
 	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
 	var b bytes.Buffer
 	for _, s := range []string{schema, "", "[1]"} {
-		if err := render.PluginInfo(&b, report, "00ff", []byte(s)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.PluginInfo(&b, report, "00ff", []byte(s)))
 	}
 	golden.Text(t, "testdata/plugin-info.txt", b.String())
 }
@@ -123,15 +112,9 @@ func TestPluginInfo(t *testing.T) {
 func TestPluginPass(t *testing.T) {
 	tree := &providertree.Tree{}
 	const root, child = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11", "32ca3b36-8f56-5fed-8b69-a90012786f2a"
-	if err := tree.AddRoot(root, "cn1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.AddChild(root, child, "cn1_gpu_0"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(root, "cn1"))
+	testproc.Check(t, tree.AddChild(root, child, "cn1_gpu_0"))
+	testproc.Try(tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4})).Or(t)
 	var b bytes.Buffer
 	for i, pass := range []host.Pass{
 		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
@@ -140,9 +123,7 @@ func TestPluginPass(t *testing.T) {
 		{Nodes: []host.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
 		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
-		if err := render.PluginPass(&b, pass, i+1); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.PluginPass(&b, pass, i+1))
 	}
 	golden.Text(t, "testdata/plugin-run.txt", b.String())
 }
@@ -159,24 +140,18 @@ func TestPluginLog(t *testing.T) {
 		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1\n","message":"the driver\npanicked"}`,
 		`no JSON`,
 	} {
-		if err := render.PluginLog(&b, []byte(line)); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.PluginLog(&b, []byte(line)))
 	}
 	golden.Text(t, "testdata/plugin-log.txt", b.String())
 }
 
 func TestPluginList(t *testing.T) {
 	var b bytes.Buffer
-	if err := render.PluginList(&b, []string{"/p"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.PluginList(&b, []string{"/p"}, nil))
 	entries := []render.PluginEntry{
 		{Name: "fake", Path: "/p/compute-driver-fake", State: "not configured"},
 		{Name: "libvirt", Path: "/p/compute-driver-libvirt", State: "enabled", Problem: "it is not installed"},
 	}
-	if err := render.PluginList(&b, []string{"/p"}, entries); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.PluginList(&b, []string{"/p"}, entries))
 	golden.Text(t, "testdata/plugin-list.txt", b.String())
 }

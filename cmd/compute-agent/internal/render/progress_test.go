@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestProgressIsShownOnceItTakesLong(t *testing.T) {
@@ -32,9 +34,7 @@ func TestProgressIsShownOnceItTakesLong(t *testing.T) {
 				if got := screen.String(); c.terminal != "" && got != c.terminal || c.takes < time.Second && got != "" {
 					t.Errorf("on a terminal: %q", got)
 				}
-				if got := file.String(); got != c.end {
-					t.Errorf("in a file: %q, want %q", got, c.end)
-				}
+				testproc.Equal(t, file.String(), c.end, "in a file: %q")
 			})
 		})
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func inventory(class string, total, reserved int64, ratio float64, used int64) control.Inventory {
@@ -58,9 +59,7 @@ func sample() control.Tree {
 func TestTree(t *testing.T) {
 	for name, opts := range map[string]render.TreeOptions{"tree.txt": {}, "tree-all-traits.txt": {AllTraits: true}} {
 		var b bytes.Buffer
-		if err := render.Tree(&b, sample(), opts); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.Tree(&b, sample(), opts))
 		golden.Text(t, "testdata/"+name, b.String())
 	}
 	var b bytes.Buffer
@@ -96,9 +95,7 @@ func TestTreeWithServers(t *testing.T) {
 	tree.Nodes[0].WithoutAllocations = []control.Consumer{{UUID: uuid(18), Kind: control.KindGuest, Guest: "new"}}
 	drawn := func(width int) string {
 		var b bytes.Buffer
-		if err := render.Tree(render.NewTerminal(&b, width, false), tree, render.TreeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.Tree(render.NewTerminal(&b, width, false), tree, render.TreeOptions{}))
 		return b.String()
 	}
 	whole := drawn(0)
@@ -111,9 +108,7 @@ func TestTreeWithServers(t *testing.T) {
 	}
 	for _, width := range []int{1, 40, 80, 100, 120, 200} {
 		text := drawn(width)
-		if diff := gocmp.Diff(words(whole), words(text)); diff != "" {
-			t.Errorf("on a terminal of %d columns (-piped +there)\n%s", width, diff)
-		}
+		testproc.Samef(t, gocmp.Diff(words(whole), words(text)), "on a terminal of %d columns (-piped +there)", width)
 		for line := range strings.Lines(text) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); width >= 80 && n > width {
 				t.Errorf("a line of %d columns on a terminal of %d: %s", n, width, line)
@@ -127,9 +122,7 @@ func TestTreeEscapesProductNames(t *testing.T) {
 	tree := sample()
 	tree.Nodes[0].Providers[0].ProductName = "evil\x1b[2J\ncn9"
 	var b bytes.Buffer
-	if err := render.Tree(&b, tree, render.TreeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.Tree(&b, tree, render.TreeOptions{}))
 	if first, _, _ := strings.Cut(b.String(), "\n"); !strings.HasSuffix(first, `  generation 12  evil\u001b[2J\ncn9`) {
 		t.Errorf("got %q", first)
 	}
@@ -142,9 +135,7 @@ func TestTreeWithoutPlacement(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	tree.Nodes[0].Stale, tree.Nodes[0].ReadAt = "connection refused", now.Add(-4*time.Minute)
 	var b bytes.Buffer
-	if err := render.Tree(&b, tree, render.TreeOptions{Now: now}); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.Tree(&b, tree, render.TreeOptions{Now: now}))
 	golden.Text(t, "testdata/tree-stale.txt", b.String())
 }
 
@@ -230,9 +221,7 @@ func TestStatus(t *testing.T) {
 	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
 	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
-		if err := render.Status(&b, s, now); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, render.Status(&b, s, now))
 		golden.Text(t, "testdata/"+name, b.String())
 	}
 }
@@ -248,13 +237,9 @@ func TestPlan(t *testing.T) {
 	var plan control.PlanView
 	err := json.Unmarshal([]byte(`{"nodes": [{"node": "cn1", "uuid": "u1", "operations": [{"operation": "create_provider", "text": "create it"}, {"text": "fill it"}]},
 		{"node": "cn2", "uuid": "u2", "operations": []}, {"node": "cn3", "uuid": "u3", "error": "no driver"}]}`), &plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var b bytes.Buffer
-	if err := render.Plan(&b, plan); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, render.Plan(&b, plan))
 	golden.Text(t, "testdata/plan.txt", b.String())
 }
 

@@ -20,14 +20,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func print(t *testing.T, name string, f func(io.Writer) error) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := f(&b); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, f(&b))
 	golden.Text(t, "testdata/"+name, b.String())
 }
 
@@ -56,14 +55,9 @@ func TestPlanOfAReshape(t *testing.T) {
 		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
 			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no capacity", Concerns: []string{"consumer a", "consumer b"}, Hint: "free capacity"}}, Violations: []string{"consumer a: no capacity", "consumer b: no capacity"}},
 	}}
-	raw, err := json.Marshal(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testproc.Try(json.Marshal(plan)).Or(t)
 	var view control.PlanView
-	if err := json.Unmarshal(raw, &view); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal(raw, &view))
 	print(t, "plan-reshape.txt", func(w io.Writer) error { return render.Plan(w, view) })
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func degraded() health.Status {
@@ -29,18 +30,14 @@ func degraded() health.Status {
 
 func TestColorsAreOnlyThoseOfThisPackage(t *testing.T) {
 	var colored, bare bytes.Buffer
-	if err := errors.Join(Status(NewTerminal(&colored, 0, true), degraded(), time.Time{}), Status(NewTerminal(&bare, 0, false), degraded(), time.Time{})); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(Status(NewTerminal(&colored, 0, true), degraded(), time.Time{}), Status(NewTerminal(&bare, 0, false), degraded(), time.Time{})))
 	for _, want := range []string{
 		"on \x1b[1mcn1\\u001b[32m\x1b[0m: \x1b[31mdegraded: \\u001b[2J\\u001b[31mfake\x1b[0m\n",
 		"\x1b[1;31mcritical\x1b[0m: \x1b[1mPlacement rejects the agent's credentials\x1b[0m\n",
 		"  \x1b[2mwhat to do\x1b[0m  check \\u001b]0;title\\u0007 the credentials\n",
 		"driver \x1b[1mfake\x1b[0m: \x1b[32mhealthy\x1b[0m since never\n",
 	} {
-		if !strings.Contains(colored.String(), want) {
-			t.Errorf("%q is not in %q", want, colored.String())
-		}
+		testproc.Contains(t, colored.String(), want, "%q is not in %q", want)
 	}
 	if diff := cmp.Diff(bare.String(), sequence.ReplaceAllString(colored.String(), "")); diff != "" {
 		t.Errorf("colours change the text (-without +with):\n%s", diff)
@@ -53,12 +50,8 @@ func TestColorsAreOnlyThoseOfThisPackage(t *testing.T) {
 // TestTerminalIsNotFoldedOrColoredElsewhere: files and pipes get what they always got.
 func TestTerminalIsNotFoldedOrColoredElsewhere(t *testing.T) {
 	var piped, wide bytes.Buffer
-	if err := errors.Join(Status(&piped, degraded(), time.Time{}), Status(NewTerminal(&wide, 10000, false), degraded(), time.Time{})); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(piped.String(), wide.String()); diff != "" {
-		t.Errorf("(-piped +wide terminal):\n%s", diff)
-	}
+	testproc.Check(t, errors.Join(Status(&piped, degraded(), time.Time{}), Status(NewTerminal(&wide, 10000, false), degraded(), time.Time{})))
+	testproc.Samef(t, cmp.Diff(piped.String(), wide.String()), "(-piped +wide terminal)")
 }
 
 func TestLinesAreFoldedAtTheWidthOfTheTerminal(t *testing.T) {
@@ -78,9 +71,7 @@ func TestLinesAreFoldedAtTheWidthOfTheTerminal(t *testing.T) {
 		if width(c.text) > 40 {
 			got = fold(c.text, 40)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", c.text, diff)
-		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "%q", c.text)
 	}
 }
 
@@ -96,12 +87,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"  a condition of many            1     2\n" +
 		"    words that is too wide\n" +
 		"  short                          3     4\n"
-	if diff := cmp.Diff(want, sequence.ReplaceAllString(b.String(), "")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if !strings.Contains(b.String(), "\x1b[2mtotal\x1b[0m") {
-		t.Errorf("the header is not dimmed: %q", b.String())
-	}
+	testproc.Same(t, cmp.Diff(want, sequence.ReplaceAllString(b.String(), "")))
+	testproc.Contains(t, b.String(), "\x1b[2mtotal\x1b[0m", "the header is not dimmed: %q")
 }
 
 // FuzzTerminal: whatever the text, no other escape sequences reach the terminal, and folding loses

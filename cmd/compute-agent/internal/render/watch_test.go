@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // answer is one run of the watched command: the JSON, the output, or a failure.
@@ -48,21 +50,16 @@ var errDown = errors.New("the agent is not running")
 func TestWatchWritesChangesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, problems bytes.Buffer
-		err := watched(t, &Watch{Out: &out, Problems: &problems},
+		testproc.Check(t, watched(t, &Watch{Out: &out, Problems: &problems},
 			answer{`{"state":"good","passes":1,"drivers":[{"usage":{"open_files":1}}]}`, "good, 1 s ago\n", nil},
 			answer{`{"state":"good","passes":2,"drivers":[{"usage":{"open_files":2}}]}`, "good, 3 s ago\n", nil},
 			answer{`{"state":"bad","passes":2,"drivers":[]}`, "bad\n", nil},
 			answer{"", "", errDown},
 			answer{"", "", errDown},
 			answer{`{"state":"bad","passes":9,"drivers":[]}`, "bad again\n", nil},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		))
 		want := "--- 2000-01-01T00:00:00Z\ngood, 1 s ago\n--- 2000-01-01T00:00:04Z\nbad\n--- 2000-01-01T00:00:10Z\nbad again\n"
-		if out.String() != want {
-			t.Errorf("got %q, want %q", out.String(), want)
-		}
+		testproc.Equal(t, out.String(), want, "got %q")
 		if want := "2000-01-01T00:00:06Z compute-agent: the agent is not running\n"; problems.String() != want {
 			t.Errorf("got %q, want %q", problems.String(), want)
 		}
@@ -72,11 +69,8 @@ func TestWatchWritesChangesOnly(t *testing.T) {
 func TestWatchWritesADocumentOnALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		err := watched(t, &Watch{Out: &out, Problems: io.Discard, Documents: true},
-			answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 1\n}\n", nil}, answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 2\n}\n", nil}, answer{`{"a":2}`, "{\n  \"a\": 2\n}\n", nil})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, watched(t, &Watch{Out: &out, Problems: io.Discard, Documents: true},
+			answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 1\n}\n", nil}, answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 2\n}\n", nil}, answer{`{"a":2}`, "{\n  \"a\": 2\n}\n", nil}))
 		if want := "{\"a\":1,\"passes\":1}\n{\"a\":2}\n"; out.String() != want {
 			t.Errorf("got %q, want %q", out.String(), want)
 		}
@@ -114,9 +108,7 @@ func TestWatchRedrawsATerminal(t *testing.T) {
 		w := &Watch{Out: &out, Size: func() (int, int) { return 42, 7 }}
 		long := strings.Repeat("line\n", 9)
 		err := watched(t, w, answer{`{}`, "all is well\n", nil}, answer{err: fmt.Errorf("down\x1b[2J %w", errDown)}, answer{`{}`, long, nil})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		text := out.String()
 		const begin, end = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 		if !strings.HasPrefix(text, begin) || !strings.HasSuffix(text, end) {

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func toYAML(t testing.TB, source string) string {
@@ -23,12 +24,8 @@ func toYAML(t testing.TB, source string) string {
 	var b bytes.Buffer
 	out := textutil.NewWriter(&b) // as commands have it
 	y := NewYAML(out)
-	if _, err := io.WriteString(y, source); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(y.Close(), out.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(y, source)).Or(t)
+	testproc.Check(t, errors.Join(y.Close(), out.Flush()))
 	return b.String()
 }
 
@@ -85,22 +82,16 @@ flags:
   - null
 "yes": key
 `
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func TestYAMLHasADocumentForEachValue(t *testing.T) {
 	source := "{\"a\":1}\n{\"a\":2}\n[]\n{\n  \"a\": {\n    \"b\": []\n  }\n}\n"
 	const want = "a: 1\n---\na: 2\n---\n[]\n---\na:\n  b: []\n"
-	if got := toYAML(t, source); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	testproc.Equal(t, toYAML(t, source), want, "got %q")
 	var b bytes.Buffer
 	y := NewYAML(&b)
-	if _, err := io.Copy(struct{ io.Writer }{y}, iotest.OneByteReader(strings.NewReader(source))); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.Copy(struct{ io.Writer }{y}, iotest.OneByteReader(strings.NewReader(source)))).Or(t)
 	if err := y.Close(); err != nil || b.String() != want {
 		t.Errorf("byte by byte: %q, %v", b.String(), err)
 	}
@@ -110,21 +101,15 @@ func TestYAMLHasADocumentForEachValue(t *testing.T) {
 func TestYAMLIsWrittenWhenAValueIsComplete(t *testing.T) {
 	var b bytes.Buffer
 	y := NewYAML(&b)
-	if _, err := io.WriteString(y, "{\"a\":1}\n{\"b\""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(y, ":2}\n"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(io.WriteString(y, "{\"a\":1}\n{\"b\"")).Or(t)
+	testproc.Try(io.WriteString(y, ":2}\n")).Or(t)
 	if want := "a: 1\n---\nb: 2\n"; b.String() != want {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }
 
 func TestYAMLLosesNothingThatIsNotJSON(t *testing.T) {
-	if got := toYAML(t, "{\"a\":1}\nno JSON\n"); got != "a: 1\n\nno JSON\n" {
-		t.Errorf("got %q", got)
-	}
+	testproc.Equal(t, toYAML(t, "{\"a\":1}\nno JSON\n"), "a: 1\n\nno JSON\n", "got %q")
 }
 
 // FuzzYAML: the document is the same as that of the JSON, after the sanitization of output.
@@ -139,15 +124,10 @@ func FuzzYAML(f *testing.F) {
 		if !utf8.ValidString(s) {
 			t.Skip("JSON has no such strings")
 		}
-		source, err := json.Marshal(map[string]any{"key": s, s: []any{s, 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := testproc.Try(json.Marshal(map[string]any{"key": s, s: []any{s, 1}})).Or(t)
 		text := toYAML(t, string(source)+"\n")
 		var want, got map[string]any
-		if err := json.Unmarshal(source, &want); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal(source, &want))
 		if err := yaml.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // repository is the checkout that the tests run in.
@@ -22,24 +23,12 @@ const repository = "../../../.."
 // but asks the network for the tests of others.
 func TestRequirements(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "driver")
-	files, err := Render(Params{Name: "acme", Replace: repository})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(dir, files); err != nil {
-		t.Fatal(err)
-	}
-	all, err := os.ReadFile(filepath.Join(repository, "go.sum"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "go.sum"), all, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(Render(Params{Name: "acme", Replace: repository})).Or(t)
+	testproc.Check(t, Write(dir, files))
+	all := testproc.Try(os.ReadFile(filepath.Join(repository, "go.sum"))).Or(t)
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.sum"), all, 0o644))
 	mod := bare(t, dir)
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), mod, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.mod"), mod, 0o644))
 	run(t, dir, "go", "list", "-mod=mod", "-deps", "-test", "./...")
 
 	wantRequires, required := requirements(t, dir)
@@ -51,10 +40,7 @@ func TestRequirements(t *testing.T) {
 // bare is the go.mod of a new module without what requires.txt says.
 func bare(t *testing.T, dir string) []byte {
 	t.Helper()
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod := testproc.Try(os.ReadFile(filepath.Join(dir, "go.mod"))).Or(t)
 	return []byte(strings.Join(slices.DeleteFunc(strings.SplitAfter(string(mod), "\n"), func(line string) bool {
 		return strings.Contains(line, "// indirect")
 	}), ""))
@@ -66,9 +52,7 @@ func requirements(t *testing.T, dir string) (string, map[string]bool) {
 	var mod struct {
 		Require []struct{ Path, Version string }
 	}
-	if err := json.Unmarshal([]byte(run(t, dir, "go", "mod", "edit", "-json")), &mod); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal([]byte(run(t, dir, "go", "mod", "edit", "-json")), &mod))
 	var lines strings.Builder
 	set := map[string]bool{}
 	for _, r := range mod.Require {

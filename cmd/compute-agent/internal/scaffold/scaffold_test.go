@@ -25,9 +25,7 @@ func TestNewModule(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
 	write(t, dir, p)
 	run(t, dir, "make", "lint", "build")
-	if out := run(t, dir, "go", "mod", "verify"); !strings.Contains(out, "all modules verified") {
-		t.Error(out)
-	}
+	testproc.Contains(t, run(t, dir, "go", "mod", "verify"), "all modules verified", "%v")
 
 	root := t.TempDir()
 	run(t, dir, "make", "install", "DESTDIR="+root)
@@ -61,34 +59,21 @@ func TestNamesOfAllLengths(t *testing.T) {
 func verifyUnit(t *testing.T, root string, p Params) {
 	t.Helper()
 	units := filepath.Join(root, "usr/lib/systemd/system")
-	service, err := os.ReadFile(filepath.Join(repository, "systemd/units/compute-agent.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := testproc.Try(os.ReadFile(filepath.Join(repository, "systemd/units/compute-agent.service"))).Or(t)
 	unit := filepath.Join(units, "compute-agent.service")
 	service = bytes.Replace(service, []byte("ExecStart=/usr/bin/compute-agent "), []byte("ExecStart=/bin/true "), 1)
-	if err := os.WriteFile(unit, service, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out := testproc.VerifyUnits(t, units, unit); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
+	testproc.Check(t, os.WriteFile(unit, service, 0o644))
+	testproc.Samef(t, testproc.VerifyUnits(t, units, unit), "systemd-analyze verify")
 	// It is read at all: a mistake in it is noticed.
 	dropIn := filepath.Join(unit+".d", p.Binary()+".conf")
-	if err := os.WriteFile(dropIn, []byte("[Service]\nNonsense=yes\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out := testproc.VerifyUnits(t, units, unit); !strings.Contains(out, "Nonsense") {
-		t.Errorf("systemd does not read %s: %s", dropIn, out)
-	}
+	testproc.Check(t, os.WriteFile(dropIn, []byte("[Service]\nNonsense=yes\n"), 0o644))
+	testproc.Contains(t, testproc.VerifyUnits(t, units, unit), "Nonsense", "systemd does not read %s: %s", dropIn)
 }
 
 // TestReleasedModule: a release requires itself, and nothing of the machine it was made on.
 func TestReleasedModule(t *testing.T) {
 	files, err := Render(Params{Name: "acme", Module: "git.example.org/drivers/acme", AgentVersion: "v1.2.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	var paths []string
 	for _, f := range files {
 		paths = append(paths, f.Path)
@@ -99,9 +84,7 @@ func TestReleasedModule(t *testing.T) {
 				t.Error(text)
 			}
 		case "main.go":
-			if !strings.Contains(text, `"git.example.org/drivers/acme/driver"`) {
-				t.Error(text)
-			}
+			testproc.Contains(t, text, `"git.example.org/drivers/acme/driver"`, "%v")
 		}
 		for _, bad := range []string{"<%", "%>", "<no value>", "replace " + agentModule, "example.com/compute-driver"} {
 			if strings.Contains(text, bad) {
@@ -121,16 +104,12 @@ func TestReleasedModule(t *testing.T) {
 		"driver/reshape_test.go", "driver/schema.json", "examples/acme.toml", "go.mod", "go.sum", "main.go",
 		"systemd/compute-driver-acme.conf",
 	}
-	if diff := cmp.Diff(want, paths); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, paths))
 }
 
 func TestParamsAreChecked(t *testing.T) {
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"), 0o644))
 	const long = "a234567890123456789012345678901234567890123456789012345678901234"
 	for _, c := range []struct {
 		p    Params
@@ -192,20 +171,14 @@ func TestParamsAreChecked(t *testing.T) {
 // A checkout may be anywhere.
 func TestUnusualCheckoutPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a "directory" (é)`)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+agentModule+" // it\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(dir, 0o755))
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+agentModule+" // it\n"), 0o644))
 	module := t.TempDir()
 	write(t, filepath.Join(module, "m"), Params{Name: "acme", Replace: dir})
 	var mod struct {
 		Replace []struct{ New struct{ Path string } }
 	}
-	if err := json.Unmarshal([]byte(run(t, filepath.Join(module, "m"), "go", "mod", "edit", "-json")), &mod); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal([]byte(run(t, filepath.Join(module, "m"), "go", "mod", "edit", "-json")), &mod))
 	if len(mod.Replace) != 1 || mod.Replace[0].New.Path != dir {
 		t.Errorf("%+v, want %s", mod, dir)
 	}
@@ -213,13 +186,8 @@ func TestUnusualCheckoutPath(t *testing.T) {
 
 func write(t *testing.T, dir string, p Params) {
 	t.Helper()
-	files, err := Render(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(dir, files); err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(Render(p)).Or(t)
+	testproc.Check(t, Write(dir, files))
 }
 
 var some = []File{{"a", []byte("a\n")}, {"b/c/d", []byte("d\n")}, {"b/e", []byte("e\n")}}
@@ -228,7 +196,7 @@ var some = []File{{"a", []byte("a\n")}, {"b/c/d", []byte("d\n")}, {"b/e", []byte
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	testproc.Check(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -246,10 +214,7 @@ func listing(t *testing.T, dir string) map[string]string {
 		content, err := os.ReadFile(name)
 		out[rel] = string(content)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return out
 }
 
@@ -267,19 +232,13 @@ func TestWriteAddsToADirectory(t *testing.T) {
 		{"directory", func(dir string) error { return os.MkdirAll(filepath.Join(dir, "b"), 0o755) }, nil},
 	} {
 		dir := filepath.Join(above, prepare.name)
-		if err := prepare.do(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := Write(dir, some); err != nil {
-			t.Errorf("%s: %v", prepare.name, err)
-		}
+		testproc.Check(t, prepare.do(dir))
+		testproc.NoErrorf(t, Write(dir, some), "%s", prepare.name)
 		want := map[string]string{"a": "a\n", "b/": "", "b/c/": "", "b/c/d": "d\n", "b/e": "e\n"}
 		for name, content := range prepare.more {
 			want[name] = content
 		}
-		if diff := cmp.Diff(want, listing(t, dir)); diff != "" {
-			t.Errorf("%s: %s", prepare.name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, listing(t, dir)), "%s", prepare.name)
 	}
 	for name := range listing(t, above) {
 		if strings.HasPrefix(name, ".") {
@@ -305,34 +264,24 @@ func TestWriteOverwritesNothing(t *testing.T) {
 		},
 	} {
 		dir := t.TempDir()
-		if err := prepare(dir); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, prepare(dir))
 		before := listing(t, dir)
 		if err := Write(dir, some); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if diff := cmp.Diff(before, listing(t, dir)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(before, listing(t, dir)), "%s", name)
 	}
 	if left := listing(t, outside); len(left) > 0 {
 		t.Errorf("outside is %v", left)
 	}
 	file := filepath.Join(outside, "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(file, some); err == nil || !strings.Contains(err.Error(), "no directory") {
-		t.Errorf("a file in place of the directory: %v", err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte("mine"), 0o644))
+	testproc.ErrorHas(t, Write(file, some), "no directory", "a file in place of the directory: %v")
 }
 
 func TestWriteNamesAllThatIsInTheWay(t *testing.T) {
 	dir := t.TempDir()
-	if err := Write(dir, some[:2]); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, Write(dir, some[:2]))
 	var there *ExistsError
 	if err := Write(dir, some); !errors.As(err, &there) || !cmp.Equal(there.Files, []string{"a", "b/c/d"}) || there.Dir != dir {
 		t.Errorf("got %v", err)

@@ -290,22 +290,15 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := assignment.Decide(r); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(assignment.Decide(r)).Or(b)
 	}
 }
 
 // writtenAndRead is the domain of a decision, from its XML, which says all of the decision.
 func writtenAndRead(t *rapid.T, r assignment.Request, d domain.Decision) domain.Domain {
 	text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := domain.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	parsed := testproc.Try(domain.Parse(text)).Or(t)
 	if back, _ := parsed.Decision(); cmp.Diff(d, back) != "" {
 		t.Fatal(cmp.Diff(d, back))
 	}

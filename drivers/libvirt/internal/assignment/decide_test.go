@@ -181,13 +181,8 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := nested()
 			r.Instance.Allocations, r.Instance.Flavor.VCPUs, r.Instance.Flavor.ExtraSpecs, r.Domains = c.allocations, c.vcpus, c.specs, c.domains
-			got, err := assignment.Decide(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			got := testproc.Try(assignment.Decide(r)).Or(t)
+			testproc.Same(t, cmp.Diff(c.want, got))
 		})
 	}
 }
@@ -198,10 +193,7 @@ func TestDecideAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := nested()
 	r.Instance.Allocations = allocations{"root": {"VCPU": 2, "MEMORY_MB": 1024}, "gpu0": {"VGPU": 3}}
-	first, err := assignment.Decide(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testproc.Try(assignment.Decide(r)).Or(t)
 	made := first.Mdevs[2]
 	if !made.Made {
 		t.Fatal(first)
@@ -210,12 +202,8 @@ func TestDecideAgain(t *testing.T) {
 	r.Machine.Parents[0].Types[0].Available = 0
 	r.Instance.Allocations["gpu0"]["VGPU"] = 1
 	again, err := assignment.Decide(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]domain.Mdev{made}, again.Mdevs); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Check(t, err)
+	testproc.Same(t, cmp.Diff([]domain.Mdev{made}, again.Mdevs))
 	r.Domains = []domain.Domain{{UUID: id(1), Mdevs: []string{made.UUID}}} // another domain took it meanwhile
 	r.Instance.Allocations["gpu0"]["VGPU"] = 3
 	r.Machine.Parents[0].Types[0].Available = 1
@@ -232,13 +220,8 @@ func TestDecideOnWhatIsOnline(t *testing.T) {
 	r.Machine.CPUs[8] = machine.CPU{ID: 8, Cell: -1, Package: -1, Core: -1}
 	for _, shared := range [][]int{nil, r.Shared} {
 		r.Shared = shared
-		d, err := assignment.Decide(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]int{0, 4, 12}, d.Emulator); diff != "" {
-			t.Error(diff)
-		}
+		d := testproc.Try(assignment.Decide(r)).Or(t)
+		testproc.Same(t, cmp.Diff([]int{0, 4, 12}, d.Emulator))
 	}
 }
 
@@ -345,8 +328,6 @@ func TestFaults(t *testing.T) {
 		if hostWords.MatchString(fault.Reason) {
 			t.Errorf("the owner's reason names the host: %s", fault.Reason)
 		}
-		if diff := cmp.Diff(domain.Decision{}, d); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(domain.Decision{}, d))
 	}
 }

@@ -59,9 +59,7 @@ func TestFacts(t *testing.T) {
 			d := bare
 			c.change(&d)
 			c.want.UUID = uuid
-			if diff := cmp.Diff(c.want, assignment.On(c.on).Facts(d), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(c.want, assignment.On(c.on).Facts(d), cmpopts.EquateEmpty()))
 		})
 	}
 }
@@ -101,9 +99,7 @@ func TestFactsOfGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.facts.Guest(c.amounts)
-			if diff := cmp.Diff(c.want, got.Fixed, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(c.want, got.Fixed, cmpopts.EquateEmpty()))
 		})
 	}
 }

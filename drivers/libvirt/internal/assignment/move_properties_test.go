@@ -182,9 +182,7 @@ func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 }
 
 func checkConserved(t *rapid.T, r assignment.MoveRequest, got assignment.MoveResult) {
-	if err := got.Renames.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, got.Renames.Validate())
 	if len(got.Allocations) != len(r.Allocations) {
 		t.Fatalf("%d consumers became %d", len(r.Allocations), len(got.Allocations))
 	}
@@ -260,19 +258,13 @@ func TestMoveThereAndBack(t *testing.T) {
 			h[vm(n+1)] = providertree.ProviderResources{moveRoot: own, otherHost: {"VCPU": 1}}
 		}
 		there.Allocations = h.allocations()
-		nested, err := assignment.Move(there)
-		if err != nil {
-			t.Fatal(err)
-		}
+		nested := testproc.Try(assignment.Move(there)).Or(t)
 		for consumer, c := range nested.Allocations {
 			if diff := gocmp.Diff(providertree.Resources{"DISK_GB": 1}, c.Resources[moveRoot]); diff != "" {
 				t.Fatalf("%s has something left on the root: %s", consumer, diff)
 			}
 		}
-		flat, err := assignment.Move(back(there, nested, capacity, capacity))
-		if err != nil {
-			t.Fatal(err)
-		}
+		flat := testproc.Try(assignment.Move(back(there, nested, capacity, capacity))).Or(t)
 		if diff := gocmp.Diff(there.Allocations, flat.Allocations); diff != "" || len(nested.Renames)+len(flat.Renames) > 0 {
 			t.Fatalf("%s, %v, %v", diff, nested.Renames, flat.Renames)
 		}

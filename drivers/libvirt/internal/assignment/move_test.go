@@ -82,12 +82,8 @@ func (s story) check(t *testing.T, r assignment.MoveRequest) {
 	if want == nil {
 		want = s.before
 	}
-	if diff := cmp.Diff(want.allocations(), got.Allocations); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(s.renames, got.Renames); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want.allocations(), got.Allocations))
+	testproc.Same(t, cmp.Diff(s.renames, got.Renames))
 	checkWords(t, "notes", s.notes, got.Notes)
 }
 
@@ -394,9 +390,7 @@ func TestCells(t *testing.T) {
 func TestTheRootIsMissing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, tree := range []*providertree.Tree{nil, {}} {
-		if _, err := assignment.Move(assignment.MoveRequest{Tree: tree, Root: moveRoot}); err == nil || !strings.Contains(err.Error(), moveRoot) {
-			t.Error(err)
-		}
+		testproc.Try(assignment.Move(assignment.MoveRequest{Tree: tree, Root: moveRoot})).ErrorHas(t, moveRoot, "%v")
 	}
 	empty, err := assignment.Move(assignment.MoveRequest{Tree: totals{}.tree(), Root: moveRoot, Machine: machine.Machine{}})
 	if err != nil || empty.Allocations != nil || empty.Moves != nil || empty.Renames != nil || empty.Notes != nil {

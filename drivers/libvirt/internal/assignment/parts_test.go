@@ -75,13 +75,8 @@ func TestGuestCells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := nested()
 			r.Instance.Allocations, r.Instance.Flavor.VCPUs, r.Instance.Flavor.ExtraSpecs = c.allocations, 4, c.specs
-			got, err := assignment.Decide(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(domain.Decision{VCPUs: c.vcpus, Emulator: c.emulator, Cells: c.cells}, got); diff != "" {
-				t.Error(diff)
-			}
+			got := testproc.Try(assignment.Decide(r)).Or(t)
+			testproc.Same(t, cmp.Diff(domain.Decision{VCPUs: c.vcpus, Emulator: c.emulator, Cells: c.cells}, got))
 		})
 	}
 }
@@ -116,9 +111,7 @@ func TestDeviceAffinity(t *testing.T) {
 	r := nested()
 	r.Instance.Allocations, r.Instance.Flavor.VCPUs = allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}}, 4
 	r.Instance.Flavor.ExtraSpecs = map[string]string{"hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1", "hw:numa_cpus.1": "2-3", "hw:numa_mem.0": "512", "hw:numa_mem.1": "512"}
-	if _, err := assignment.Decide(r); err == nil || !strings.Contains(err.Error(), "are not those of hw:numa_cpus and hw:numa_mem") {
-		t.Error(err)
-	}
+	testproc.Try(assignment.Decide(r)).ErrorHas(t, "are not those of hw:numa_cpus and hw:numa_mem", "%v")
 }
 
 // However a flavor divides a guest, and whichever cells Placement grants it: each of its cells has
@@ -179,9 +172,7 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 			specs[fmt.Sprint("hw:numa_cpus.", i)], specs[fmt.Sprint("hw:numa_mem.", i)] = strings.Join(cpus[i], ","), strconv.Itoa(int(memory[i]))
 		}
 		d, err := assignment.Decide(r)
-		if err != nil {
-			t.Fatalf("%v: %v", specs, err)
-		}
+		testproc.Checkf(t, err, "%v", specs)
 		got := map[int]map[string]int64{}
 		for i, share := range d.Cells {
 			var names []string

@@ -118,12 +118,8 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shares, violations := assignment.Place(c.guests, c.capacity, c.rule)
-			if diff := cmp.Diff(c.want, shares, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(c.violations, violations); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(c.want, shares, cmpopts.EquateEmpty()))
+			testproc.Same(t, cmp.Diff(c.violations, violations))
 		})
 	}
 }

@@ -137,13 +137,8 @@ func TestReshapeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := anyReshape(t)
 		plan := r.Plan()
-		after, err := plan.Moves.Apply(r.Allocations)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := plan.Renames.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		after := testproc.Try(plan.Moves.Apply(r.Allocations)).Or(t)
+		testproc.Check(t, plan.Renames.Validate())
 		moved += len(plan.Moves)
 		if len(plan.Moves) > 0 && len(plan.Violations) == 0 {
 			clean++

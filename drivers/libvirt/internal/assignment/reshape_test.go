@@ -40,18 +40,12 @@ func (s layout) tree(t interface {
 }) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	if err := tree.AddRoot(root, "cn1"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.AddRoot(root, "cn1"))
 	for uuid, inventories := range s {
 		if uuid != root {
-			if err := tree.AddChild(root, uuid, "cn1_"+uuid[34:]); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, tree.AddChild(root, uuid, "cn1_"+uuid[34:]))
 		}
-		if _, err := tree.SetInventories(uuid, inventories); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(tree.SetInventories(uuid, inventories)).Or(t)
 	}
 	return tree
 }
@@ -362,16 +356,9 @@ func TestReshape(t *testing.T) {
 				c.change(&r)
 			}
 			plan := r.Plan()
-			after, err := plan.Moves.Apply(r.Allocations)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.after.allocations(), after); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(c.renames, plan.Renames, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			after := testproc.Try(plan.Moves.Apply(r.Allocations)).Or(t)
+			testproc.Same(t, cmp.Diff(c.after.allocations(), after))
+			testproc.Same(t, cmp.Diff(c.renames, plan.Renames, cmpopts.EquateEmpty()))
 			if len(plan.Violations) != len(c.violations) {
 				t.Fatalf("%d violations: %q", len(plan.Violations), plan.Violations)
 			}

@@ -48,10 +48,7 @@ func (s serving) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s serving) write(method, path string, body any) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	text := testproc.Try(json.Marshal(body)).Or(s.t)
 	r := httptest.NewRequest(method, path, bytes.NewReader(text))
 	r.Header.Set("X-Auth-Token", "admin")
 	r.Header.Set("OpenStack-API-Version", "placement 1.38")
@@ -116,49 +113,27 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	made := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "scheduled-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Error(err)
-			}
-		}()
-		server, err := placement.New(context.Background(), placement.Config{
+		dir := testproc.Try(os.MkdirTemp("", "scheduled-")).Or(t)
+		defer func() { testproc.NoError(t, os.RemoveAll(dir)) }()
+		server := testproc.Try(placement.New(context.Background(), placement.Config{
 			Database: "sqlite://" + filepath.Join(dir, "p.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := server.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
+		})).Or(t)
+		defer func() { testproc.NoError(t, server.Close()) }()
 		s := serving{t, server.Handler()}
-		client, err := scheduler.NewPlacementClient(placementclient.Config{
+		client := testproc.Try(scheduler.NewPlacementClient(placementclient.Config{
 			Endpoint:  func(context.Context) (string, error) { return "http://placement/", nil },
 			Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
 			Transport: s,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})).Or(t)
 		r := scheduledHost(t, s)
 		for n := range rapid.IntRange(1, 8).Draw(t, "guests") {
 			flavor := anyFlavor(t)
 			request, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: flavor})
-			if err != nil {
-				t.Fatalf("%+v: %v", flavor, err)
-			}
+			testproc.Checkf(t, err, "%+v", flavor)
 			var found []scheduler.Candidate
 			for _, stage := range request.Stages(true) {
 				for _, one := range stage {
-					more, err := client.Candidates(context.Background(), one)
-					if err != nil {
-						t.Fatal(err)
-					}
+					more := testproc.Try(client.Candidates(context.Background(), one)).Or(t)
 					found = append(found, more...)
 				}
 				if len(found) > 0 {
@@ -170,25 +145,16 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 			}
 			c := rapid.SampledFrom(found).Draw(t, "candidate")
 			uuid := id(0x1000 + n)
-			if err := client.Claim(context.Background(), cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}, nil, c); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, client.Claim(context.Background(), cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}, nil, c))
 			r.Instance = plugins.InstanceSpec{UUID: uuid, Name: "a", Flavor: flavor, Allocations: allocations{}}
 			for provider, classes := range c.Allocations {
 				r.Instance.Allocations[provider] = map[string]int64(classes)
 			}
 			d, err := assignment.Decide(r)
-			if err != nil {
-				t.Fatalf("%+v granted %v: %v", flavor, c.Allocations, err)
-			}
+			testproc.Checkf(t, err, "%+v granted %v", flavor, c.Allocations)
 			text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			guest, err := domain.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
+			guest := testproc.Try(domain.Parse(text)).Or(t)
 			made[bound(t, r, guest, d)]++
 			r.Domains = append(r.Domains, guest)
 			for _, share := range d.Cells {

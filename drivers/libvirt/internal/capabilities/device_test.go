@@ -89,12 +89,8 @@ func TestParse(t *testing.T) {
 		"another device": {`<device><name>net_ens1</name><capability type='net'><interface>ens1</interface></capability></device>`, Device{Name: "net_ens1"}},
 	} {
 		got, err := ParseDevice(c.text)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		testproc.NoErrorf(t, err, "%s", name)
+		testproc.Samef(t, cmp.Diff(c.want, got), "%s", name)
 	}
 }
 

@@ -21,10 +21,7 @@ var testdata embed.FS
 
 func captured(t testing.TB, name string) string {
 	t.Helper()
-	text, err := testdata.ReadFile("testdata/" + name + ".xml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(testdata.ReadFile("testdata/" + name + ".xml")).Or(t)
 	return string(text)
 }
 
@@ -128,9 +125,7 @@ func TestParseDomainRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "libvirt's domain capabilities: ") {
 				t.Errorf("%v", err)
 			}
-			if diff := cmp.Diff(Domain{}, got); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(Domain{}, got))
 		})
 	}
 }
@@ -161,8 +156,6 @@ func BenchmarkParseDomain(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseDomain(text); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(ParseDomain(text)).Or(b)
 	}
 }

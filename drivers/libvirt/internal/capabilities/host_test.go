@@ -54,10 +54,7 @@ const real = `<capabilities>
 
 func TestParseOfARealHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h, err := ParseHost(real)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(ParseHost(real)).Or(t)
 	if !strings.HasPrefix(h.CPU, "<cpu>") || !strings.HasSuffix(h.CPU, "</cpu>") || !strings.Contains(h.CPU, "<topology sockets='1'") {
 		t.Errorf("the CPU is not passed on as it stands: %s", h.CPU)
 	}
@@ -69,9 +66,7 @@ func TestParseOfARealHost(t *testing.T) {
 			Pages: []Pages{{4, 1464885}, {2048, 16}}, Distances: map[int]int{0: 10, 1: 21},
 		}},
 	}
-	if diff := cmp.Diff(want, h, cmpopts.IgnoreUnexported(Host{})); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, h, cmpopts.IgnoreUnexported(Host{})))
 	if !h.Threaded() {
 		t.Error("CPUs 1 and 2 share a core")
 	}
@@ -81,10 +76,7 @@ func TestParseReadsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	model := testhost.Sample()
 	model.CPUs[1].Offline, model.CPUs[12].Offline = true, true
-	h, err := ParseHost(model.Capabilities("x86_64"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(ParseHost(model.Capabilities("x86_64"))).Or(t)
 	var memory uint64
 	cpus := 0
 	for _, c := range h.Cells {
@@ -125,9 +117,7 @@ func BenchmarkParseHost(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseHost(text); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(ParseHost(text)).Or(b)
 	}
 }
 

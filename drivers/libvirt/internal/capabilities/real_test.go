@@ -25,31 +25,22 @@ func TestRealDaemon(t *testing.T) {
 			testproc.NotRun(t, "no "+program+" (Debian package: "+debian+")")
 		}
 	}
-	run, err := os.MkdirTemp("", "dc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := testproc.Try(os.MkdirTemp("", "dc")).Or(t)
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	daemon, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))})
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
-		if err := daemon.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, daemon.Stop(ctx))
 	})
 	virsh := func(args ...string) string {
 		t.Helper()
 		text, err := exec.CommandContext(t.Context(), "virsh", append([]string{"--quiet", "-c", daemon.URI()}, args...)...).Output()
-		if err != nil {
-			t.Fatalf("virsh %v: %v", args, err)
-		}
+		testproc.Checkf(t, err, "virsh %v", args)
 		return string(text)
 	}
 	h, err := ParseHost(virsh("capabilities"))
@@ -59,12 +50,8 @@ func TestRealDaemon(t *testing.T) {
 	}
 	for _, k := range kinds {
 		got, err := ParseDomain(virsh("domcapabilities", "--emulatorbin", k.Emulator, "--arch", k.Arch, "--machine", k.Machine, "--virttype", k.Type))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(Kind{k.Emulator, k.Arch, k.Machine, k.Type}, Kind{got.Emulator, got.Arch, k.Machine, got.Type}); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Check(t, err)
+		testproc.Same(t, cmp.Diff(Kind{k.Emulator, k.Arch, k.Machine, k.Type}, Kind{got.Emulator, got.Arch, k.Machine, got.Type}))
 		if got.Machine == "" || got.MaxVCPUs < 1 || len(got.DiskBuses) == 0 || len(got.VideoModels) == 0 || len(got.Loader.Types) == 0 {
 			t.Errorf("%+v", got)
 		}

@@ -20,9 +20,7 @@ func tree(t *testing.T, files map[string]string) *Dir {
 	dir := t.TempDir()
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		var err error
 		switch target, link := strings.CutPrefix(text, "-> "); {
 		case link:
@@ -32,14 +30,9 @@ func tree(t *testing.T, files map[string]string) *Dir {
 		default:
 			err = os.WriteFile(file, []byte(text), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
-	d, err := OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := testproc.Try(OpenDir(dir)).Or(t)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -53,10 +46,7 @@ func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
 	if target, err := d.Target("sys/bus/pci/a"); err != nil || target != "sys/devices/a" {
 		t.Errorf("%q, %v", target, err)
 	}
-	sub, err := d.Sub("sys/bus/pci/a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testproc.Try(d.Sub("sys/bus/pci/a")).Or(t)
 	if base, err := sub.Base("driver"); err != nil || base != "nvidia" {
 		t.Errorf("%q, %v", base, err)
 	}
@@ -66,12 +56,8 @@ func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
 	if _, err := sub.Text("vendor"); err != nil {
 		t.Error(err)
 	}
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
-	if d.Files() != 3 {
-		t.Errorf("%d files, want 3: two texts and a listing", d.Files())
-	}
+	testproc.NoError(t, sub.Close())
+	testproc.Equal(t, d.Files(), 3, "%d files")
 }
 
 func TestWhatIsNotRead(t *testing.T) {
@@ -80,9 +66,7 @@ func TestWhatIsNotRead(t *testing.T) {
 		"dir/file": "x", "pipe": "pipe", "absolute": "-> /etc/passwd", "above": "-> ../../../../../../etc/passwd", "loop": "-> loop", "dangling": "-> nothing",
 		"huge": "x", "dir/up": "-> ../dir/file",
 	})
-	if err := os.Truncate(d.Path("huge"), maxFile+1); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Truncate(d.Path("huge"), maxFile+1))
 	for name, want := range map[string]error{
 		"none": fs.ErrNotExist, "dangling": fs.ErrNotExist, "dir": ErrNotRegular, "pipe": ErrNotRegular, "huge": ErrTooLarge, "loop": syscall.ELOOP, "dir/file/x": syscall.ENOTDIR,
 		"absolute": nil, "above": nil, "../etc/passwd": nil, // that they lead out has no error of its own in package os
@@ -96,13 +80,9 @@ func TestWhatIsNotRead(t *testing.T) {
 	if _, err := d.Names("pipe"); err == nil {
 		t.Error("a pipe was listed")
 	}
-	if _, err := d.Target("absolute"); err == nil || !strings.Contains(err.Error(), "/etc/passwd") {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(d.Target("absolute")).ErrorHas(t, "/etc/passwd", "%v")
 	if text, err := d.Text("dir/up"); err != nil || text != "x" {
 		t.Errorf("a link that goes up and stays inside: %q, %v", text, err)
 	}
-	if _, err := OpenDir(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(OpenDir(filepath.Join(t.TempDir(), "none"))).ErrorIs(t, fs.ErrNotExist, "%v")
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // The machines that ghw was taught with: real trees, though without the files that ghw does not
@@ -84,29 +85,20 @@ var snapshots = []struct {
 func unpack(t *testing.T, name string) testhost.Tree {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	root := scratch(t)
-	if err := snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
 	return testhost.Tree(root)
 }
 
 // complete adds the lists of CPUs, from the directories of those that have a topology.
 func complete(t *testing.T, tree testhost.Tree) {
 	t.Helper()
-	dirs, err := filepath.Glob(tree.Path(cpuDir + "/cpu[0-9]*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dirs := testproc.Try(filepath.Glob(tree.Path(cpuDir + "/cpu[0-9]*"))).Or(t)
 	var present, online []int
 	for _, d := range dirs {
 		var id int
-		if _, err := fmt.Sscanf(filepath.Base(d), "cpu%d", &id); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(fmt.Sscanf(filepath.Base(d), "cpu%d", &id)).Or(t)
 		present = append(present, id)
 		if _, err := os.Stat(d + "/topology/thread_siblings_list"); err == nil {
 			online = append(online, id)
@@ -116,9 +108,7 @@ func complete(t *testing.T, tree testhost.Tree) {
 		if _, err := os.Stat(tree.Path(cpuDir + "/" + name)); err == nil {
 			continue
 		}
-		if err := tree.Write(cpuDir+"/"+name, machine.FormatCPUs(set)+"\n"); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, tree.Write(cpuDir+"/"+name, machine.FormatCPUs(set)+"\n"))
 	}
 }
 
@@ -134,10 +124,7 @@ func short(tree testhost.Tree, err error) string {
 // summary is a host in three lines.
 func summary(t *testing.T, tree testhost.Tree) (cpus, cells, devices string) {
 	t.Helper()
-	r, err := Open(string(tree))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testproc.Try(Open(string(tree))).Or(t)
 	defer func() { _ = r.Close() }()
 	if top, err := r.Topology(); err != nil {
 		cpus = short(tree, err)
@@ -191,9 +178,7 @@ func TestRecordedMachines(t *testing.T) {
 			complete(t, tree)
 			cpus, cells, devices := summary(t, tree)
 			got := []string{asIs, cpus, cells, devices, strings.Join(compareWithGHW(t, tree), "; ")}
-			if diff := cmp.Diff([]string{s.asIs, s.cpus, s.cells, s.devices, s.gap}, got); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff([]string{s.asIs, s.cpus, s.cells, s.devices, s.gap}, got))
 		})
 	}
 }
@@ -209,9 +194,7 @@ func TestMadeUpMachinesForGHW(t *testing.T) {
 		"many cells": "cell 0 has 2 cores, not 4; cell 2 has 2 cores, not 4; 0 of 5 devices",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(want, strings.Join(compareWithGHW(t, render(t, presets[name](), scratch(t))), "; ")); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(want, strings.Join(compareWithGHW(t, render(t, presets[name](), scratch(t))), "; ")))
 		})
 	}
 }
@@ -221,17 +204,11 @@ func compareWithGHW(t *testing.T, tree testhost.Tree) (gaps []string) {
 	t.Helper()
 	t.Setenv("PCIDB_PATH", pciIDs(t))
 	options := []any{ghw.WithChroot(string(tree)), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler))}
-	r, err := Open(string(tree))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testproc.Try(Open(string(tree))).Or(t)
 	defer func() { _ = r.Close() }()
 	differ := func(format string, args ...any) { gaps = append(gaps, fmt.Sprintf(format, args...)) }
 	if top, err := r.Topology(); err == nil {
-		theirs, err := ghw.Topology(options...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := testproc.Try(ghw.Topology(options...)).Or(t)
 		if len(theirs.Nodes) != len(top.Cells) {
 			differ("%d of %d cells", len(theirs.Nodes), len(top.Cells))
 		}
@@ -289,8 +266,6 @@ func compareWithGHW(t *testing.T, tree testhost.Tree) (gaps []string) {
 func pciIDs(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pci.ids")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, nil, 0o600))
 	return file
 }

@@ -38,11 +38,7 @@ func TestMain(m *testing.M) {
 
 func connect(t testing.TB, s *testhost.Sim) *libvirt.Connect {
 	t.Helper()
-	c, err := libvirt.NewConnect(s.URI())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return testproc.Try(libvirt.NewConnect(s.URI())).Or(t)
 }
 
 // disconnect fails if something still refers to the connection.
@@ -64,14 +60,8 @@ type seen struct {
 // viaLibvirt asks the daemon.
 func viaLibvirt(t testing.TB, c *libvirt.Connect) seen {
 	t.Helper()
-	text, err := c.GetCapabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := c.ListAllNodeDevices(libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(c.GetCapabilities()).Or(t)
+	list := testproc.Try(c.ListAllNodeDevices(libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE)).Or(t)
 	return inXML(t, text, descriptions(t, list))
 }
 
@@ -79,9 +69,7 @@ func descriptions(t testing.TB, list []libvirt.NodeDevice) (texts []string) {
 	t.Helper()
 	for _, d := range list {
 		text, err := d.GetXMLDesc(0)
-		if err := errors.Join(err, d.Free()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, errors.Join(err, d.Free()))
 		texts = append(texts, text)
 	}
 	return texts
@@ -91,9 +79,7 @@ func descriptions(t testing.TB, list []libvirt.NodeDevice) (texts []string) {
 func inXML(t testing.TB, text string, devices []string) (s seen) {
 	t.Helper()
 	var caps libvirtxml.Caps
-	if err := caps.Unmarshal(text); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, caps.Unmarshal(text))
 	if caps.Host.NUMA == nil {
 		t.Fatalf("no topology in the capabilities: %.3000s", text)
 	}
@@ -128,9 +114,7 @@ func (s *seen) readDevices(t testing.TB, devices []string) {
 	var mdevs []libvirtxml.NodeDevice
 	for _, text := range devices {
 		var x libvirtxml.NodeDevice
-		if err := x.Unmarshal(text); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, x.Unmarshal(text))
 		switch {
 		case x.Capability.PCI != nil:
 			s.pci(t, x)
@@ -235,13 +219,8 @@ func TestRealLibvirtAndTheReaderAgree(t *testing.T) {
 			s := testhost.SimForTest(t, host(), testhost.SimOptions{})
 			c := connect(t, s)
 			defer disconnect(t, c)
-			h, err := Read(s.Root(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(common(h), viaLibvirt(t, c), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("- sysfs, + libvirt:\n%s", diff)
-			}
+			h := testproc.Try(Read(s.Root(), nil)).Or(t)
+			testproc.Samef(t, cmp.Diff(common(h), viaLibvirt(t, c), cmpopts.EquateEmpty()), "- sysfs, + libvirt")
 			var parents []string
 			for _, p := range h.Machine("x86_64").Parents {
 				parents = append(parents, p.Name)
@@ -262,14 +241,9 @@ func TestRealLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 			s := testhost.SimForTest(t, host, testhost.SimOptions{})
 			c := connect(t, s)
 			defer disconnect(t, c)
-			h, err := Read(s.Root(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := testproc.Try(Read(s.Root(), nil)).Or(t)
 			libvirt := viaLibvirt(t, c)
-			if diff := cmp.Diff(common(h), libvirt, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("- sysfs, + libvirt:\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(common(h), libvirt, cmpopts.EquateEmpty()), "- sysfs, + libvirt")
 			// What the model says libvirt says.
 			var devices []string
 			for _, d := range host.NodeDevices() {
@@ -281,9 +255,7 @@ func TestRealLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 			if host.NoNUMA { // as in common
 				made.Cells = nil
 			}
-			if diff := cmp.Diff(libvirt, made, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("- libvirt, + the model's XML:\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(libvirt, made, cmpopts.EquateEmpty()), "- libvirt, + the model's XML")
 		})
 	}
 }
@@ -299,24 +271,13 @@ func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
 	}
 	off := testhost.Domain{Name: "off", UUID: "00000000-0000-4000-8000-000000000002", Off: true, VCPUs: 1, MemoryMiB: 64}
 	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.NodeXML(domain, off)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := libvirt.NewConnect("test://" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(domain, off)), 0o600))
+	c := testproc.Try(libvirt.NewConnect("test://" + file)).Or(t)
 	defer disconnect(t, c)
-	list, err := c.ListAllNodeDevices(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testproc.Try(c.ListAllNodeDevices(0)).Or(t)
 	var got seen
 	got.readDevices(t, descriptions(t, list))
-	tree, err := Read(string(render(t, h, scratch(t))), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testproc.Try(Read(string(render(t, h, scratch(t))), nil)).Or(t)
 	want := common(tree)
 	want.Cells = nil
 	for i := range want.Devices {
@@ -333,12 +294,8 @@ func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
 		t.Fatal(running, err)
 	}
 	text, err := running[0].GetXMLDesc(0)
-	if err := errors.Join(err, running[0].Free()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(err, running[0].Free()))
 	for _, part := range []string{"guest &amp; co", "<vcpupin vcpu='1' cpuset='3,11'/>", "<emulatorpin cpuset='0'/>", "mode='strict' nodeset='1'", "<page size='2048'", domain.Mdevs[0], "bus='0x06' slot='0x01' function='0x0'"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("no %s in %s", part, text)
-		}
+		testproc.Contains(t, text, part, "no %s in %s", part)
 	}
 }

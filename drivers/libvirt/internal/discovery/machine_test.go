@@ -21,11 +21,7 @@ import (
 func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 	t.Helper()
 	at := func(text string) machine.Address {
-		a, err := machine.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return testproc.Try(machine.ParseAddress(text)).Or(t)
 	}
 	m := machine.Machine{Arch: h.Processor.Arch}
 	for _, c := range h.CPUs {
@@ -81,13 +77,8 @@ func TestTheMachineIsTheModel(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
-			got, err := Read(string(render(t, h, scratch(t))), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(machineTruth(t, h), got.Machine(h.Processor.Arch), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			got := testproc.Try(Read(string(render(t, h, scratch(t))), nil)).Or(t)
+			testproc.Same(t, cmp.Diff(machineTruth(t, h), got.Machine(h.Processor.Arch), cmpopts.EquateEmpty()))
 		})
 	}
 }
@@ -96,15 +87,9 @@ func TestAnyMachineIsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
-		dir, err := testhost.Scratch()
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := testproc.Try(testhost.Scratch()).Or(rt)
 		defer func() { _ = os.RemoveAll(dir) }()
-		got, err := Read(string(render(t, h, dir)), nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		got := testproc.Try(Read(string(render(t, h, dir)), nil)).Or(rt)
 		if diff := cmp.Diff(machineTruth(t, h), got.Machine(h.Processor.Arch), cmpopts.EquateEmpty()); diff != "" {
 			rt.Fatal(diff)
 		}
@@ -122,10 +107,7 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 			c.Die, c.Core = c.Core/2, c.Core%2
 		}
 	}
-	read, err := Read(string(render(t, h, scratch(t))), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	read := testproc.Try(Read(string(render(t, h, scratch(t))), nil)).Or(t)
 	type core struct{ pkg, number int }
 	cores := map[core][]int{}
 	for _, c := range read.Machine("x86_64").CPUs {
@@ -136,9 +118,7 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 		{0, 0}: {0, 8}, {0, 1}: {1, 9}, {0, 2}: {2, 10}, {0, 3}: {3, 11}, // as the kernel says
 		{1, 4}: {4, 12}, {1, 5}: {5, 13}, {1, 6}: {6, 14}, {1, 7}: {7, 15}, // by their first CPU
 	}
-	if diff := cmp.Diff(want, cores); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, cores))
 }
 
 // Without NUMA, memory and huge pages are the whole machine's; what is missing then is an error as
@@ -158,9 +138,7 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 	} {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, h, scratch(t))
-			if err := b.Apply(tree); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, b.Apply(tree))
 			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
@@ -174,10 +152,7 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Filter(func(h testhost.Host) bool { return len(h.Devices) > 0 }).Draw(rt, "host")
-		dir, err := testhost.Scratch()
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := testproc.Try(testhost.Scratch()).Or(rt)
 		defer func() { _ = os.RemoveAll(dir) }()
 		tree := render(t, h, dir)
 		same := func(when string) {
@@ -191,10 +166,7 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 		}
 		before := h.Clone()
 		out := rapid.SampledFrom(h.Devices).Draw(rt, "device").Address
-		changes, err := h.Unplug(tree, out)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		changes := testproc.Try(h.Unplug(tree, out)).Or(rt)
 		same("unplugged")
 		var back []testhost.Device
 		for _, d := range before.Devices { // a physical function comes before its virtual ones, a bridge before what is behind it
@@ -206,9 +178,7 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 		if last != len(changes)-1 {
 			rt.Fatalf("the device is not the last to go: %d of %v", last, changes)
 		}
-		if _, err := h.Plug(tree, back...); err != nil {
-			rt.Fatal(err)
-		}
+		testproc.Try(h.Plug(tree, back...)).Or(rt)
 		same("plugged")
 	})
 }

@@ -41,18 +41,10 @@ type tester interface {
 
 func checkPMEM(t tester, h testhost.Host) []machine.Namespace {
 	t.Helper()
-	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(testhost.Scratch()).Or(t)
 	defer func() { _ = os.RemoveAll(dir) }()
-	if _, err := h.Sysfs(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := discovery.ReadPMEM(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(h.Sysfs(dir)).Or(t)
+	got := testproc.Try(discovery.ReadPMEM(dir)).Or(t)
 	if diff := cmp.Diff(pmemTruth(h), got); diff != "" {
 		t.Fatal(diff)
 	}
@@ -67,10 +59,7 @@ func TestPMEMPresets(t *testing.T) {
 			t.Errorf("%s has %v", name, got)
 		}
 	}
-	labels, err := selection.ParsePMEM(selection.PMEMConfig{PMEMNamespaces: []string{"SMALL:ns0|ns1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	labels := testproc.Try(selection.ParsePMEM(selection.PMEMConfig{PMEMNamespaces: []string{"SMALL:ns0|ns1"}})).Or(t)
 	for _, class := range []bool{false, true} {
 		h := testhost.ManyCells()
 		h.DAXClass = class

@@ -18,34 +18,21 @@ import (
 func write(t testing.TB, dir, name, text string) {
 	t.Helper()
 	name = filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	testproc.Check(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // linkPMEM makes a relative link, as sysfs has them.
 func linkPMEM(t testing.TB, dir, name, target string) {
 	t.Helper()
-	relative, err := filepath.Rel(filepath.Dir(name), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(relative, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	relative := testproc.Try(filepath.Rel(filepath.Dir(name), target)).Or(t)
+	testproc.Check(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+	testproc.Check(t, os.Symlink(relative, filepath.Join(dir, name)))
 }
 
 func remove(t testing.TB, dir, name string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.RemoveAll(filepath.Join(dir, name)))
 }
 
 const ndbus = "sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0"
@@ -111,10 +98,7 @@ func TestReadPMEMMatchesTheFiles(t *testing.T) {
 	add(10, 2, machine.Namespace{Label: "größe", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1, Device: "yes", Driver: "kmem"})
 	add(10, 3, machine.Namespace{Label: "ns1", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1, Device: "yes"})
 	add(10, 11, machine.Namespace{Label: "ns2", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1})
-	got, err := ReadPMEM(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(ReadPMEM(dir)).Or(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("-want +got:\n%s", diff)
 	}
@@ -202,13 +186,8 @@ func TestOtherKernels(t *testing.T) {
 			sysfs(t, dir, one)
 			tc.change(t, dir)
 			tc.want(&want)
-			got, err := ReadPMEM(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff([]machine.Namespace{want}, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			got := testproc.Try(ReadPMEM(dir)).Or(t)
+			testproc.Same(t, cmp.Diff([]machine.Namespace{want}, got))
 		})
 	}
 }
@@ -262,9 +241,7 @@ func TestLinksOutOfTheRootAreRefused(t *testing.T) {
 	write(t, outside, "mode", "raw\n")
 	dir := t.TempDir()
 	write(t, dir, pmemDevices+"/region0/size", "0\n")
-	if err := os.Symlink(outside, filepath.Join(dir, pmemDevices, "namespace0.0")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Symlink(outside, filepath.Join(dir, pmemDevices, "namespace0.0")))
 	if list, err := ReadPMEM(dir); err == nil {
 		t.Errorf("read %v", list)
 	}

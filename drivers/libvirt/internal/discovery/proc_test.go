@@ -23,10 +23,7 @@ import (
 // scratchRoot is a directory for a made-up host.
 func scratchRoot(t testing.TB) string {
 	t.Helper()
-	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(testhost.Scratch()).Or(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -34,9 +31,7 @@ func scratchRoot(t testing.TB) string {
 func renderRoot(t *testing.T, h testhost.Host) Root {
 	t.Helper()
 	dir := scratchRoot(t)
-	if _, err := h.Sysfs(dir); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(h.Sysfs(dir)).Or(t)
 	return Root(dir)
 }
 
@@ -97,9 +92,7 @@ func TestDamagedFiles(t *testing.T) {
 			r := renderRoot(t, h)
 			file := filepath.Join(string(r), tc.file)
 			if tc.text == "-" {
-				if err := os.Remove(file); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Remove(file))
 			} else if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -117,21 +110,15 @@ func TestFilesystem(t *testing.T) {
 	if err != nil || fs.Bytes == 0 || fs.Path != dir {
 		t.Errorf("%+v, %v", fs, err)
 	}
-	if _, err := StatFilesystem(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("%v", err)
-	}
-	if got := NearestDir(filepath.Join(dir, "a", "b")); got != dir {
-		t.Errorf("nearest to a missing directory is %s, want %s", got, dir)
-	}
+	testproc.Try(StatFilesystem(filepath.Join(dir, "none"))).ErrorHas(t, "none", "%v")
+	testproc.Equal(t, NearestDir(filepath.Join(dir, "a", "b")), dir, "nearest to a missing directory is %s")
 }
 
 // The machines that ghw was taught with: what traits their flags stand for.
 func TestFlagsOfRealMachines(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	for name, tc := range map[string]struct{ arch, want string }{
 		"linux-amd64-8581cf3a529e5d8b97ea876eade2f60d": {"x86_64", "AESNI CLMUL INTEL_VMX MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
 		"linux-amd64-61797caf7c0b6bca1725ad7975ed4773": {"x86_64", "ABM AESNI AMD_SVM AVX AVX2 BMI BMI2 CLMUL F16C FMA3 MMX SHA SSE SSE2 SSE41 SSE42 SSE4A SSSE3 SVM"},
@@ -141,13 +128,8 @@ func TestFlagsOfRealMachines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratchRoot(t)
-			if err := snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root); err != nil {
-				t.Fatal(err)
-			}
-			flags, err := Root(root).CPUFlags()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
+			flags := testproc.Try(Root(root).CPUFlags()).Or(t)
 			h := inventory.HostTraits{Arch: tc.arch, Features: inventory.FeaturesOfFlags(tc.arch, flags)}
 			var got []string
 			verdicts := h.Verdicts()
@@ -161,9 +143,7 @@ func TestFlagsOfRealMachines(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(tc.want, strings.Join(got, " ")))
 		})
 	}
 }
@@ -174,14 +154,10 @@ func BenchmarkCPUFlags(b *testing.B) {
 			h := testhost.Sample()
 			h.CPUs, h.Cells = testhost.Grid{Packages: 2, CoresPerDie: cpus / 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
 			dir := scratchRoot(b)
-			if _, err := h.Sysfs(dir); err != nil {
-				b.Fatal(err)
-			}
+			testproc.Try(h.Sysfs(dir)).Or(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := Root(dir).CPUFlags(); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Try(Root(dir).CPUFlags()).Or(b)
 			}
 		})
 	}

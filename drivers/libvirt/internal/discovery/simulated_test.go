@@ -6,7 +6,6 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -41,13 +40,9 @@ func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()
 	life, err := c.NodeDeviceEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice, e *libvirt.NodeDeviceEventLifecycle) {
 		tell(map[libvirt.NodeDeviceEventLifecycleType]string{libvirt.NODE_DEVICE_EVENT_CREATED: "created", libvirt.NODE_DEVICE_EVENT_DELETED: "deleted"}[e.Event], d)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	update, err := c.NodeDeviceEventUpdateRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice) { tell("updated", d) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	return received, func() {
 		_ = c.NodeDeviceEventDeregister(life) // an error on a dead connection; the reference is dropped anyway
 		_ = c.NodeDeviceEventDeregister(update)
@@ -76,9 +71,7 @@ func await(t *testing.T, eventLog <-chan string, want string) {
 func closed(t *testing.T, c *libvirt.Connect) {
 	t.Helper()
 	turn := make(chan struct{})
-	if _, err := libvirt.EventAddTimeout(0, func(timer int) { _ = libvirt.EventRemoveTimeout(timer); close(turn) }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(libvirt.EventAddTimeout(0, func(timer int) { _ = libvirt.EventRemoveTimeout(timer); close(turn) })).Or(t)
 	<-turn
 	disconnect(t, c)
 }
@@ -86,19 +79,11 @@ func closed(t *testing.T, c *libvirt.Connect) {
 // nodeDevices are the names of devices, sorted.
 func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllNodeDeviceFlags) (names []string) {
 	t.Helper()
-	list, err := c.ListAllNodeDevices(flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testproc.Try(c.ListAllNodeDevices(flags)).Or(t)
 	for _, d := range list {
-		name, err := d.GetName()
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := testproc.Try(d.GetName()).Or(t)
 		names = append(names, name)
-		if err := d.Free(); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, d.Free())
 	}
 	slices.Sort(names)
 	return names
@@ -107,10 +92,7 @@ func nodeDevices(t *testing.T, c *libvirt.Connect, flags libvirt.ConnectListAllN
 // available is what the reader says of the first type of the idle GPU.
 func available(t *testing.T, s *testhost.Sim) int {
 	t.Helper()
-	h, err := Read(s.Root(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(Read(s.Root(), nil)).Or(t)
 	for _, p := range h.Parents {
 		if p.Name == idleGPU {
 			return p.Types[0].Available
@@ -128,15 +110,11 @@ func TestRealReadWhileDevicesComeAndGo(t *testing.T) {
 	name := testhost.MdevName(newUUID, idleGPU)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 	}
 	must(s.AddMdev(t.Context(), idleGPU, "nvidia-222", newUUID, 900))
 	await(t, eventLog, "created "+name)
-	if got := available(t, s); got != 15 {
-		t.Errorf("%d available, want 15", got)
-	}
+	testproc.Equal(t, available(t, s), 15, "%d available")
 	must(s.RemoveMdev(t.Context(), newUUID))
 	await(t, eventLog, "deleted "+name)
 	must(s.PCI(t.Context(), "change", idleGPU))
@@ -146,15 +124,11 @@ func TestRealReadWhileDevicesComeAndGo(t *testing.T) {
 	device, err := c.DeviceCreateXML(fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(idleGPU), newUUID), 0)
 	must(err)
 	await(t, eventLog, "created "+name)
-	if got := available(t, s); got != 15 {
-		t.Errorf("%d available, want 15", got)
-	}
+	testproc.Equal(t, available(t, s), 15, "%d available")
 	must(device.Destroy())
 	must(device.Free())
 	await(t, eventLog, "deleted "+name)
-	if got := available(t, s); got != 16 {
-		t.Errorf("%d available, want 16", got)
-	}
+	testproc.Equal(t, available(t, s), 16, "%d available")
 	end()
 	closed(t, c)
 }
@@ -169,31 +143,20 @@ func TestRealDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	eventLog, end := watch(t, c)
 	agree := func(devices int) {
 		t.Helper()
-		read, err := Read(s.Root(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := testproc.Try(Read(s.Root(), nil)).Or(t)
 		if len(read.Devices) != devices {
 			t.Errorf("%d devices, want %d", len(read.Devices), devices)
 		}
-		if diff := cmp.Diff(common(read), viaLibvirt(t, c), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("- sysfs, + libvirt:\n%s", diff)
-		}
+		testproc.Samef(t, cmp.Diff(common(read), viaLibvirt(t, c), cmpopts.EquateEmpty()), "- sysfs, + libvirt")
 	}
-	if err := s.Unplug(t.Context(), "0000:06:00.0"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Unplug(t.Context(), "0000:06:00.0"))
 	await(t, eventLog, "deleted pci_0000_06_00_0")
 	agree(len(h.Devices) - 5)
 	card := slices.DeleteFunc(slices.Clone(h.Devices), func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
-	if err := s.Plug(t.Context(), card...); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Plug(t.Context(), card...))
 	await(t, eventLog, "created pci_0000_06_01_3")
 	agree(len(h.Devices))
-	if err := s.Plug(t.Context(), card[0]); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("plugged in twice: %v", err)
-	}
+	testproc.ErrorIs(t, s.Plug(t.Context(), card[0]), fs.ErrExist, "plugged in twice: %v")
 	end()
 	closed(t, c)
 }
@@ -209,12 +172,8 @@ func TestRealInactiveDevices(t *testing.T) {
 	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
 	active, inactive := nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE), nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
 	want := []string{testhost.MdevName("b7c7d4b0-0c1e-4a3d-8a3e-000000000001", "0000:05:00.0")}
-	if diff := cmp.Diff(want, active); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{testhost.MdevName(newUUID, idleGPU)}, inactive); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, active))
+	testproc.Same(t, cmp.Diff([]string{testhost.MdevName(newUUID, idleGPU)}, inactive))
 }
 
 // The daemon hangs, dies and comes back; what it says then is what it said before.
@@ -224,23 +183,13 @@ func TestRealSimulatedDaemonRestarts(t *testing.T) {
 	c := connect(t, s)
 	before := viaLibvirt(t, c)
 	_, end := watch(t, c)
-	if err := s.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Freeze())
 	answered := make(chan error, 1)
 	go func() { _, err := c.GetCapabilities(); answered <- err }()
-	if err := s.Thaw(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err != nil {
-		t.Errorf("after it went on: %v", err)
-	}
-	if err := s.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if pid := s.PID(); pid != 0 {
-		t.Errorf("pid %d of a dead daemon", pid)
-	}
+	testproc.Check(t, s.Thaw())
+	testproc.NoErrorf(t, <-answered, "after it went on")
+	testproc.Check(t, s.Kill(t.Context()))
+	testproc.Equal(t, s.PID(), 0, "pid %d of a dead daemon")
 	if _, err := c.GetCapabilities(); err == nil {
 		t.Error("a dead daemon answers")
 	}
@@ -249,17 +198,11 @@ func TestRealSimulatedDaemonRestarts(t *testing.T) {
 	if _, err := libvirt.NewConnect(s.URI()); err == nil {
 		t.Error("connected to a dead daemon")
 	}
-	if err := s.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Launch(t.Context()))
+	testproc.Check(t, s.Restart(t.Context()))
 	c = connect(t, s)
 	defer disconnect(t, c)
-	if diff := cmp.Diff(before, viaLibvirt(t, c)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(before, viaLibvirt(t, c)))
 }
 
 // The tree is edited under the daemon: the next answer is another.
@@ -268,13 +211,8 @@ func TestRealTheTreeChanges(t *testing.T) {
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	c := connect(t, s)
 	defer disconnect(t, c)
-	at, err := s.Tree().DevicePath("0000:06:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Tree().Remove(at + "/virtfn3"); err != nil {
-		t.Fatal(err)
-	}
+	at := testproc.Try(s.Tree().DevicePath("0000:06:00.0")).Or(t)
+	testproc.Check(t, s.Tree().Remove(at+"/virtfn3"))
 	if _, err := Read(s.Root(), nil); err == nil || !strings.Contains(err.Error(), filepath.Join(at, "sriov_numvfs")) {
 		t.Errorf("the reader does not see that a function is missing: %v", err)
 	}
@@ -291,12 +229,8 @@ func TestRealClosedSimulationLeavesNoFiles(t *testing.T) {
 	pid := s.PID()
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
-	if err := s.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(ctx); err != nil {
-		t.Errorf("closed twice: %v", err)
-	}
+	testproc.Check(t, s.Close(ctx))
+	testproc.NoErrorf(t, s.Close(ctx), "closed twice")
 	if err := s.Launch(ctx); err == nil {
 		t.Error("launched after it was closed")
 	}
@@ -320,22 +254,14 @@ func TestRealGuestsRun(t *testing.T) {
 	c := connect(t, s)
 	defer disconnect(t, c)
 	guest := testhost.Domain{Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 1, MemoryMiB: 16}
-	running, err := c.DomainDefineXML(guest.XML("qemu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := testproc.Try(c.DomainDefineXML(guest.XML("qemu"))).Or(t)
 	defer func() { _ = running.Free() }()
-	if err := running.Create(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, running.Create())
 	stored := testhost.Domain{
 		Name: "stored", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 2, MemoryMiB: 64, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{12}}},
 		Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}}, PCI: []string{"0000:06:01.0"}, Mdevs: []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
 	}
-	defined, err := c.DomainDefineXML(stored.XML("qemu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	defined := testproc.Try(c.DomainDefineXML(stored.XML("qemu"))).Or(t)
 	defer func() { _ = defined.Free() }()
 	for d, want := range map[*libvirt.Domain]bool{running: true, defined: false} {
 		if active, err := d.IsActive(); err != nil || active != want {

@@ -26,19 +26,12 @@ var presets = map[string]func() testhost.Host{
 
 func render(t testing.TB, h testhost.Host, dir string) testhost.Tree {
 	t.Helper()
-	tree, err := h.Sysfs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tree
+	return testproc.Try(h.Sysfs(dir)).Or(t)
 }
 
 func scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(testhost.Scratch()).Or(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -48,13 +41,8 @@ func TestTheReaderSeesTheHost(t *testing.T) {
 	for name, host := range presets {
 		t.Run(name, func(t *testing.T) {
 			h := host()
-			got, err := Read(string(render(t, h, scratch(t))), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(truth(t, h), got, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			got := testproc.Try(Read(string(render(t, h, scratch(t))), nil)).Or(t)
+			testproc.Same(t, cmp.Diff(truth(t, h), got, cmpopts.EquateEmpty()))
 		})
 	}
 }
@@ -63,15 +51,9 @@ func TestTheReaderSeesAnyHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := testhost.Random().Draw(rt, "host")
-		dir, err := testhost.Scratch()
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := testproc.Try(testhost.Scratch()).Or(rt)
 		defer func() { _ = os.RemoveAll(dir) }()
-		got, err := Read(string(render(t, h, dir)), nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		got := testproc.Try(Read(string(render(t, h, dir)), nil)).Or(rt)
 		if diff := cmp.Diff(truth(t, h), got, cmpopts.EquateEmpty()); diff != "" {
 			rt.Fatal(diff)
 		}
@@ -84,16 +66,12 @@ func TestBrokenHosts(t *testing.T) {
 	for _, b := range testhost.Breakages() {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, testhost.Sample(), scratch(t))
-			if err := b.Apply(tree); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, b.Apply(tree))
 			h, err := Read(string(tree), nil)
 			if err == nil || !strings.Contains(err.Error(), b.File) || !strings.Contains(err.Error(), string(tree)) {
 				t.Fatalf("%v, want an error that names %s", err, b.File)
 			}
-			if diff := cmp.Diff(Host{}, h); diff != "" {
-				t.Errorf("a host beside an error: %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(Host{}, h), "a host beside an error")
 			var known *HostError
 			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Hint()) || !strings.Contains(known.Hint(), "If it persists") {
 				t.Errorf("%v does not say what to do", err)
@@ -121,9 +99,7 @@ func TestBrokenEncryption(t *testing.T) {
 	} {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, testhost.GPUHost(), scratch(t))
-			if err := b.Apply(tree); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, b.Apply(tree))
 			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
@@ -137,13 +113,9 @@ func TestAnUnreadableFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := scratch(t)
 	tree := render(t, testhost.Sample(), dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.Chmod(dir, 0o755))
 	const file = "sys/devices/system/node/node1/meminfo"
-	if err := testhost.Unreadable("", file).Apply(tree); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, testhost.Unreadable("", file).Apply(tree))
 	if err := unprivileged(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
 		t.Errorf("%v, want one that names %s", err, file)
 	}
@@ -151,25 +123,16 @@ func TestAnUnreadableFile(t *testing.T) {
 
 func TestReadWithoutSys(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if _, err := Read(filepath.Join(t.TempDir(), "none"), nil); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("%v", err)
-	}
-	if _, err := Read(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "sys/devices/system/cpu") {
-		t.Errorf("%v", err)
-	}
+	testproc.Try(Read(filepath.Join(t.TempDir(), "none"), nil)).ErrorHas(t, "none", "%v")
+	testproc.Try(Read(t.TempDir(), nil)).ErrorHas(t, "sys/devices/system/cpu", "%v")
 }
 
 // Only types that a caller asks for are read.
 func TestOnlyWantedTypesAreRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := render(t, testhost.Sample(), scratch(t))
-	if err := tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(string(tree))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"))
+	r := testproc.Try(Open(string(tree))).Or(t)
 	defer func() { _ = r.Close() }()
 	before := r.Files()
 	h, err := r.Read(func(id string) bool { return id == "nvidia-222" })
@@ -195,13 +158,8 @@ func TestDescriptions(t *testing.T) {
 	h := testhost.Sample()
 	tree := render(t, h, scratch(t))
 	const types = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/"
-	if err := errors.Join(tree.Remove(types+"nvidia-222/description"), tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")); err != nil {
-		t.Fatal(err)
-	}
-	read, err := Read(string(tree), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(tree.Remove(types+"nvidia-222/description"), tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")))
+	read := testproc.Try(Read(string(tree), nil)).Or(t)
 	var got []string
 	for _, p := range read.Machine("x86_64").Parents {
 		for _, kind := range p.Types {
@@ -209,15 +167,9 @@ func TestDescriptions(t *testing.T) {
 		}
 	}
 	said := h.Device("0000:82:00.0").Types
-	if diff := cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got); diff != "" {
-		t.Error(diff)
-	}
-	if err := testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", maxFile+1)).Apply(tree); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), types+"nvidia-231/description") {
-		t.Errorf("endless: %v", err)
-	}
+	testproc.Same(t, cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got))
+	testproc.Check(t, testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", maxFile+1)).Apply(tree))
+	testproc.Try(Read(string(tree), nil)).ErrorHas(t, types+"nvidia-231/description", "endless: %v")
 }
 
 // The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
@@ -225,38 +177,24 @@ func TestFilesRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]int{"sample": 120, "GPU host": 861, "single node": 25, "many cells": 108} {
 		tree := render(t, presets[name](), scratch(t))
-		r, err := Open(string(tree))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Read(nil); err != nil {
-			t.Fatal(err)
-		}
+		r := testproc.Try(Open(string(tree))).Or(t)
+		testproc.Try(r.Read(nil)).Or(t)
 		if got := r.Files(); got != want {
 			t.Errorf("%s: %d files, want %d", name, got, want)
 		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Close())
 	}
 }
 
 func TestNothingStaysOpen(t *testing.T) { // not in parallel: it counts what this process has open
 	open := func() int {
-		names, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := testproc.Try(os.ReadDir("/proc/self/fd")).Or(t)
 		return len(names)
 	}
 	tree := render(t, testhost.Sample(), scratch(t))
 	before := open()
-	if _, err := Read(string(tree), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.Write("sys/devices/system/node/node1/meminfo", "x"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(Read(string(tree), nil)).Or(t)
+	testproc.Check(t, tree.Write("sys/devices/system/node/node1/meminfo", "x"))
 	if _, err := Read(string(tree), nil); err == nil {
 		t.Fatal("no error")
 	}
@@ -268,10 +206,7 @@ func TestNothingStaysOpen(t *testing.T) { // not in parallel: it counts what thi
 // This machine, whatever it is, can be read, and says what the kernel says elsewhere.
 func TestThisMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h, err := Read("/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(Read("/", nil)).Or(t)
 	online := 0
 	for _, c := range h.CPUs {
 		if c.Online {
@@ -305,13 +240,8 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportAllocs()
 			files := 0
 			for b.Loop() {
-				r, err := Open(string(tree))
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := r.Read(nil); err != nil {
-					b.Fatal(err)
-				}
+				r := testproc.Try(Open(string(tree))).Or(b)
+				testproc.Try(r.Read(nil)).Or(b)
 				files = r.Files()
 				_ = r.Close()
 			}
@@ -324,9 +254,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkParse(b *testing.B) {
 	text := "Node 1 MemTotal:       16777216 kB\n" + strings.Repeat("Node 1 Other: 5 kB\n", 30)
 	for b.Loop() {
-		if _, err := memTotal(text, "Node 1 MemTotal:"); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(memTotal(text, "Node 1 MemTotal:")).Or(b)
 	}
 }
 

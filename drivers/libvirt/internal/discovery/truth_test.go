@@ -9,17 +9,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // truth is what the reader should say of a made-up host.
 func truth(t testing.TB, h testhost.Host) Host {
 	t.Helper()
 	at := func(text string) machine.Address {
-		a, err := machine.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return testproc.Try(machine.ParseAddress(text)).Or(t)
 	}
 	maybe := func(text string) *machine.Address {
 		if text == "" {

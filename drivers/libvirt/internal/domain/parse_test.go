@@ -107,10 +107,7 @@ func novaXML(vcpus int) string {
 
 func TestADomainOfNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got, err := domain.Parse([]byte(novaXML(4)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testproc.Try(domain.Parse([]byte(novaXML(4)))).Or(t)
 	want := domain.Domain{
 		Type: "kvm", UUID: uuid, Name: "instance-0000002a",
 		Nova: &domain.Nova{
@@ -129,9 +126,7 @@ func TestADomainOfNova(t *testing.T) {
 		Security: domain.SEVES,
 		Disks:    []domain.AttachedDisk{{Type: "file", Source: "/var/lib/nova/instances/x/disk", Target: "vda"}, {Type: "nvme"}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 	if project, user := got.Owner(); project != "p-1" || user != "u-1" || !got.Isolated() {
 		t.Error(project, user, got.Isolated())
 	}
@@ -191,13 +186,8 @@ func TestParseReadsDomains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := base
 			c.want(&want)
-			got, err := domain.Parse([]byte(c.text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
-			}
+			got := testproc.Try(domain.Parse([]byte(c.text))).Or(t)
+			testproc.Same(t, cmp.Diff(want, got))
 		})
 	}
 }
@@ -247,10 +237,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(minimal("<cputune><vcpupin vcpu='1' cpuset='3-9'/></cputune>")))
 	f.Add([]byte(minimal("<cpu><numa><cell cpus='0' memory='1'/></numa></cpu><launchSecurity type='sev'><policy>7</policy></launchSecurity>")))
 	for _, s := range specs() {
-		text, err := domain.Write(s)
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := testproc.Try(domain.Write(s)).Or(f)
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

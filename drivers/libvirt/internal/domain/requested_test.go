@@ -17,9 +17,7 @@ import (
 func TestRequested(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	raw, err := os.ReadFile("testdata/nova26.xml") // the metadata are as Nova 26.2.2's own code writes them
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	const (
 		fileDisk   = `<disk type="file"`
 		rootDisk   = `<source file="/var/lib/nova/instances/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11/disk"/>`
@@ -73,10 +71,7 @@ func TestRequested(t *testing.T) {
 			if tc.edit != nil {
 				xml = tc.edit(xml)
 			}
-			d, err := domain.Parse([]byte(xml))
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := testproc.Try(domain.Parse([]byte(xml))).Or(t)
 			got, reason := d.Requested(tc.shared)
 			if diff := cmp.Diff(tc.want, got); diff != "" || !strings.Contains(reason, tc.reason) || (reason == "") != (tc.reason == "") {
 				t.Errorf("%q, want %q; (-want +got): %s", reason, tc.reason, diff)

@@ -105,18 +105,13 @@ func TestRealSchema(t *testing.T) {
 	}
 	define := func(text []byte) (string, error) {
 		name := filepath.Join(t.TempDir(), "domain.xml")
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(name, text, 0o600))
 		// The test driver takes a definition of any machine type and device, once it is valid.
 		out, err := exec.CommandContext(t.Context(), virsh, "-c", "test:///default", "define", "--validate", name).CombinedOutput()
 		return string(out), err
 	}
 	for name, spec := range specs() {
-		text, err := domain.Write(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(domain.Write(spec)).Or(t)
 		if out, err := define(text); err != nil {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
@@ -200,10 +195,7 @@ func TestWrittenIsRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		s := anySpec(t)
-		text, err := domain.Write(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(domain.Write(s)).Or(t)
 		d, err := domain.Parse(text)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -235,10 +227,7 @@ func FuzzTextsAddNothing(f *testing.F) {
 		s := specs()["pinned"]
 		s.Instance.Name, s.Instance.ProjectID, s.Instance.UserID, s.Instance.Flavor.Name = owner, owner, owner, owner
 		s.Instance.Metadata = map[string]string{owner: owner}
-		text, err := domain.Write(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(domain.Write(s)).Or(t)
 		var x libvirtxml.Domain
 		if err := x.Unmarshal(string(text)); err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -251,10 +240,7 @@ func FuzzTextsAddNothing(f *testing.F) {
 		mark := *d.Mark
 		mark.Name, mark.ProjectID, mark.UserID, mark.Flavor = "", "", "", ""
 		x.Metadata = nil
-		out, err := x.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testproc.Try(x.Marshal()).Or(t)
 		return out + cmp.Diff(domain.Mark{}, mark)
 	}
 	f.Fuzz(func(t *testing.T, owner string) {
@@ -380,14 +366,8 @@ func TestHostDecides(t *testing.T) {
 // ignored.
 func TestChangedDecisionIsIgnored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	text, err := domain.Write(specs()["pinned"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := domain.Parse([]byte(strings.Replace(string(text), `cellid="1"`, `cellid="7"`, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(domain.Write(specs()["pinned"])).Or(t)
+	d := testproc.Try(domain.Parse([]byte(strings.Replace(string(text), `cellid="1"`, `cellid="7"`, 1)))).Or(t)
 	if _, known := d.Decision(); known || d.Mark == nil {
 		t.Error(known, d.Mark)
 	}
@@ -397,9 +377,7 @@ func BenchmarkParse(b *testing.B) {
 	text := []byte(novaXML(4))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := domain.Parse(text); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(domain.Parse(text)).Or(b)
 	}
 }
 
@@ -407,8 +385,6 @@ func BenchmarkWrite(b *testing.B) {
 	spec := specs()["pinned"]
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := domain.Write(spec); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(domain.Write(spec)).Or(b)
 	}
 }

@@ -4,7 +4,6 @@ package hypervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -17,11 +16,7 @@ import (
 
 func next(t *testing.T, w *Watcher) Changes {
 	t.Helper()
-	c, err := w.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return testproc.Try(w.Next(t.Context())).Or(t)
 }
 
 func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
@@ -43,9 +38,7 @@ func TestBurstOfEventsIsDeliveredOnce(t *testing.T) {
 		for {
 			c, err := w.Next(ctx)
 			if err != nil {
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
+				testproc.ErrorIs(t, err, context.DeadlineExceeded, "%v")
 				break
 			}
 			received = append(received, c)
@@ -67,18 +60,12 @@ func TestTooManyEventsBecomeAll(t *testing.T) {
 	if len(w.domains) > maxPending {
 		t.Errorf("%d domains are remembered", len(w.domains))
 	}
-	if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
 	n.add(Event{Domain: "one"})
-	if diff := cmp.Diff(Changes{Domains: []string{"one"}}, next(t, w)); diff != "" {
-		t.Errorf("after that:\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(Changes{Domains: []string{"one"}}, next(t, w)), "after that")
 	n.lost()
 	n.add(Event{Domain: "two"})
-	if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
-		t.Errorf("a connection was made:\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(Changes{All: true}, next(t, w)), "a connection was made")
 	w.Close()
 	if n.add(Event{Domain: "x"}); len(n.watchers) != 0 || len(w.domains) != 0 {
 		t.Error("it still watches")
@@ -91,9 +78,7 @@ func TestAllWatchersReceiveEvents(t *testing.T) {
 	a, b := n.Watch(0, 0), n.Watch(0, 0)
 	n.add(Event{Device: "d"})
 	for _, w := range []*Watcher{a, b} {
-		if diff := cmp.Diff(Changes{Devices: true}, next(t, w)); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(Changes{Devices: true}, next(t, w)))
 	}
 }
 
@@ -104,12 +89,8 @@ func TestWatcherResyncsWithoutEvents(t *testing.T) {
 		defer w.Close()
 		for range 3 {
 			began := time.Now()
-			if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
-				t.Error(diff)
-			}
-			if took := time.Since(began); took != time.Hour {
-				t.Errorf("after %s", took)
-			}
+			testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
+			testproc.Equal(t, time.Since(began), time.Hour, "after %s")
 		}
 	})
 }
@@ -169,7 +150,5 @@ func TestEventsAboutDevicesAreCounted(t *testing.T) {
 	n.add(Event{Domain: "d"})
 	n.lost()
 	n.add(Event{Device: "pci_0000_00_00_0"})
-	if got := n.Devices(); got != 2 {
-		t.Errorf("%d, want 2", got)
-	}
+	testproc.Equal(t, n.Devices(), 2, "%d")
 }

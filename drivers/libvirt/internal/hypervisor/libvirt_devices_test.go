@@ -28,10 +28,7 @@ func mdevXML(uuid string) string {
 // names are those of the devices of some kinds, with a mark at those that are only defined.
 func names(t *testing.T, c Conn, kinds ...DeviceKind) (list []string) {
 	t.Helper()
-	devices, err := c.NodeDevices(nil, kinds...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := testproc.Try(c.NodeDevices(nil, kinds...)).Or(t)
 	for _, d := range devices {
 		if !d.Active {
 			d.Name += " (defined)"
@@ -58,9 +55,7 @@ func TestRealDevicesOfTheTestDriver(t *testing.T) {
 	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil || !strings.Contains(text, "<type id='nvidia-222'>") {
 		t.Errorf("%s, %v", text, err)
 	}
-	if _, err := c.NodeDeviceXML("pci_ffff_00_00_0"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a device that is not there: %v", err)
-	}
+	testproc.Try(c.NodeDeviceXML("pci_ffff_00_00_0")).ErrorIs(t, ErrNotFound, "a device that is not there: %v")
 }
 
 func TestRealCallsForAListOfDevices(t *testing.T) {
@@ -73,9 +68,7 @@ func TestRealCallsForAListOfDevices(t *testing.T) {
 	if list := names(t, c, PCIDevices, Mdevs); len(list) <= len(h.Devices) {
 		t.Errorf("%v", list)
 	}
-	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2}, counter.since()); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(map[uint32]int{procListNodeDevices: 2}, counter.since()), "calls")
 	parents, err := c.NodeDevices(func(NodeDevice) bool { return true }, MdevParents)
 	if err != nil || len(parents) == 0 {
 		t.Fatal(parents, err)
@@ -106,47 +99,26 @@ func TestRealLifeOfAMediatedDevice(t *testing.T) {
 	if _, err := c.CreateDevice(mdevXML(mdevUUID)); err == nil {
 		t.Error("made twice")
 	}
-	if diff := cmp.Diff(append([]string{made}, before...), names(t, c, Mdevs), asSets); diff != "" {
-		t.Errorf("made (-want +got):\n%s", diff)
-	}
-	if err := c.DestroyDevice(made); err != nil {
-		t.Error(err)
-	}
-	if err := c.DestroyDevice(made); !errors.Is(err, ErrNotFound) {
-		t.Errorf("ended twice: %v", err)
-	}
+	testproc.Samef(t, cmp.Diff(append([]string{made}, before...), names(t, c, Mdevs), asSets), "made")
+	testproc.NoError(t, c.DestroyDevice(made))
+	testproc.ErrorIs(t, c.DestroyDevice(made), ErrNotFound, "ended twice: %v")
 
-	defined, err := c.DefineDevice(mdevXML(uuid(5)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	defined := testproc.Try(c.DefineDevice(mdevXML(uuid(5)))).Or(t)
 	if diff := cmp.Diff(append([]string{defined + " (defined)"}, before...), names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("defined (-want +got):\n%s", diff)
 	}
-	if err := errors.Join(c.SetDeviceAutostart(defined, true), c.StartDevice(defined)); err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff(append([]string{defined}, before...), names(t, c, Mdevs), asSets); diff != "" {
-		t.Errorf("started (-want +got):\n%s", diff)
-	}
-	if err := errors.Join(c.DestroyDevice(defined), c.UndefineDevice(defined)); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, errors.Join(c.SetDeviceAutostart(defined, true), c.StartDevice(defined)))
+	testproc.Samef(t, cmp.Diff(append([]string{defined}, before...), names(t, c, Mdevs), asSets), "started")
+	testproc.NoError(t, errors.Join(c.DestroyDevice(defined), c.UndefineDevice(defined)))
 	if _, err := c.CreateDevice(strings.Replace(mdevXML(uuid(6)), "nvidia-222", "nonsense", 1)); err == nil {
 		t.Error("a device of a type that is not there was made")
 	}
-	if _, err := c.CreateDevice("<device>"); !errors.Is(err, ErrRefused) {
-		t.Errorf("nonsense: %v", err)
-	}
+	testproc.Try(c.CreateDevice("<device>")).ErrorIs(t, ErrRefused, "nonsense: %v")
 	// A daemon takes a definition out of its list when it sees mdevctl's files change; here they
 	// are elsewhere, and read when it starts.
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.Restart(t.Context()))
 	c = connect(t, Request{URI: s.URI()})
-	if diff := cmp.Diff(before, names(t, c, Mdevs), asSets); diff != "" {
-		t.Errorf("in the end (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(before, names(t, c, Mdevs), asSets), "in the end")
 }
 
 // Devices that another process creates and removes are reported as well.
@@ -155,16 +127,12 @@ func TestRealEventsOfDevices(t *testing.T) {
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Event: func(e Event) { events <- e }})
-	if err := s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77))
 	name := testhost.MdevName(mdevUUID, gpu)
 	for e := await(t, events); e.Device != name; e = await(t, events) {
 		t.Logf("another event: %+v", e)
 	}
-	if err := s.PCI(t.Context(), "change", gpu); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, s.PCI(t.Context(), "change", gpu))
 	for e := await(t, events); e.Device != testhost.NodeDeviceName(gpu); e = await(t, events) {
 		t.Logf("another event: %+v", e)
 	}

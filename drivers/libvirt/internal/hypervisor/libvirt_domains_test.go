@@ -38,10 +38,7 @@ func TestRealCallsForAListOfDomains(t *testing.T) {
 		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1}, counter.since()); diff != "" {
 			t.Errorf("%d domains: calls (-want +got):\n%s", n, diff)
 		}
-		list, err = c.Domains(func(d Domain) bool { return d.State == Running })
-		if err != nil {
-			t.Fatal(err)
-		}
+		list = testproc.Try(c.Domains(func(d Domain) bool { return d.State == Running })).Or(t)
 		running := 0
 		for i, d := range list {
 			want := Domain{UUID: uuid(i), Name: fmt.Sprintf("instance-%08x", i), State: Running}
@@ -69,10 +66,7 @@ const blank = `<domain type='test'><name>new</name><uuid>%s</uuid><memory unit='
 // state is what the list says of one domain.
 func state(t *testing.T, c Conn, uuid string) State {
 	t.Helper()
-	list, err := c.Domains(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testproc.Try(c.Domains(nil)).Or(t)
 	for _, d := range list {
 		if d.UUID == uuid {
 			return d.State
@@ -115,14 +109,10 @@ func TestRealLifeOfADomain(t *testing.T) {
 		if err := step.do(); !errors.Is(err, step.err) || (step.err == nil) != (err == nil) {
 			t.Errorf("%s: %v, want %v", step.name, err, step.err)
 		}
-		if got := state(t, c, id); got != step.state {
-			t.Errorf("%s: state %d, want %d", step.name, got, step.state)
-		}
+		testproc.Equal(t, state(t, c, id), step.state, "%s: state %d", step.name)
 	}
 	for range 6 { // defined, started, stopped, started, stopped, undefined at least
-		if e := await(t, events); e != (Event{Domain: id}) {
-			t.Errorf("event %+v", e)
-		}
+		testproc.Equal(t, await(t, events), Event{Domain: id}, "event %+v")
 	}
 }
 
@@ -160,13 +150,9 @@ func TestRealReadOnlyConnectionChangesNothing(t *testing.T) {
 		"UndefineDevice":     func() error { return c.UndefineDevice(device) },
 		"SetDeviceAutostart": func() error { return c.SetDeviceAutostart(device, true) },
 	} {
-		if err := do(); !errors.Is(err, ErrReadOnly) {
-			t.Errorf("%s: %v, want ErrReadOnly", name, err)
-		}
+		testproc.ErrorIs(t, do(), ErrReadOnly, "%s: %v", name)
 	}
-	if got := state(t, c, id); got != Running {
-		t.Errorf("state %d", got)
-	}
+	testproc.Equal(t, state(t, c, id), Running, "state %d")
 	if text, err := c.DomainXML(id); err != nil || !strings.Contains(text, id) {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -185,20 +171,14 @@ func TestRealCallsThatNeedWriteAccess(t *testing.T) {
 	// The socket decides: on this one everybody only looks.
 	c := connect(t, Request{URI: d.URI() + "-ro"})
 	for i, err := range questions(c) {
-		if !errors.Is(err, ErrReadOnly) {
-			t.Errorf("question %d: %v, want ErrReadOnly", i, err)
-		}
+		testproc.ErrorIs(t, err, ErrReadOnly, "question %d: %v", i)
 	}
 	// Here write access is granted; there are no emulators to report.
 	c = connect(t, Request{URI: d.URI()})
 	for i, err := range questions(c) {
-		if !errors.Is(err, ErrUnsupported) {
-			t.Errorf("question %d: %v, want ErrUnsupported", i, err)
-		}
+		testproc.ErrorIs(t, err, ErrUnsupported, "question %d: %v", i)
 	}
-	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
 	for i, err := range questions(c) {
 		if err == nil || errors.Is(err, ErrReadOnly) || errors.Is(err, ErrUnsupported) {
@@ -229,69 +209,41 @@ func TestRealLifeOfAGuest(t *testing.T) {
 	}
 	id := guestUUID
 	text := testhost.Domain{Name: "one", UUID: id, VCPUs: 1, MemoryMiB: 16}.XML("qemu")
-	if _, err := c.DefineDomain(text); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartDomain(id); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(c.DefineDomain(text)).Or(t)
+	testproc.Check(t, c.StartDomain(id))
 	list, err := looking.Domains(func(Domain) bool { return true })
 	if err != nil || len(list) != 1 || list[0].State != Running || !strings.Contains(list[0].XML, "<domain type='qemu' id='") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	emulator := process(t, id)
-	if err := emulator.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, emulator.Signal(syscall.SIGSTOP))
 	hung, err := looking.Domains(func(Domain) bool { return true })
 	if diff := cmp.Diff(list, hung); err != nil || diff != "" {
 		t.Errorf("a guest that hangs holds the list up, or changes it: %v\n%s", err, diff)
 	}
-	if err := emulator.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartDomain(id); !errors.Is(err, ErrState) {
-		t.Errorf("started twice: %v", err)
-	}
-	if err := c.ResumeDomain(id); !errors.Is(err, ErrState) {
-		t.Errorf("resumed, and never paused: %v", err)
-	}
-	if err := errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id), c.DestroyDomain(id), c.UndefineDomain(id)); err != nil {
-		t.Error(err)
-	}
-	if got := state(t, c, id); got != NoState {
-		t.Errorf("state %d", got)
-	}
+	testproc.Check(t, emulator.Signal(syscall.SIGCONT))
+	testproc.ErrorIs(t, c.StartDomain(id), ErrState, "started twice: %v")
+	testproc.ErrorIs(t, c.ResumeDomain(id), ErrState, "resumed, and never paused: %v")
+	testproc.NoError(t, errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id), c.DestroyDomain(id), c.UndefineDomain(id)))
+	testproc.Equal(t, state(t, c, id), NoState, "state %d")
 	if e := await(t, events); e.Domain != id {
 		t.Errorf("event %+v", e)
 	}
 	_, err = c.DefineDomain(strings.Replace(text, "hvm", "hvm2", 1))
-	if !errors.Is(err, ErrRefused) {
-		t.Errorf("a guest that cannot be: %v", err)
-	}
+	testproc.ErrorIs(t, err, ErrRefused, "a guest that cannot be: %v")
 }
 
 // process is the one that has a guest's uuid on its command line.
 func process(t *testing.T, uuid string) *os.Process {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob("/proc/[0-9]*/cmdline")).Or(t)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), "-uuid\x00"+uuid) {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := os.FindProcess(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		pid := testproc.Try(strconv.Atoi(filepath.Base(filepath.Dir(file)))).Or(t)
+		return testproc.Try(os.FindProcess(pid)).Or(t)
 	}
 	t.Fatalf("no process with the uuid %s", uuid)
 	return nil

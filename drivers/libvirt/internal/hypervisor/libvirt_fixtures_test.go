@@ -18,15 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // nodeFile is a URI of libvirt's test driver for a host with domains.
 func nodeFile(t testing.TB, h testhost.Host, domains ...testhost.Domain) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	if err := os.WriteFile(file, []byte(h.NodeXML(domains...)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(domains...)), 0o600))
 	return "test://" + file
 }
 
@@ -64,15 +63,9 @@ const (
 // count starts a counter in front of a daemon.
 func count(t testing.TB, to string) *counter {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cn")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testproc.Try(os.MkdirTemp("", "cn")).Or(t)
 	c := &counter{socket: filepath.Join(dir, "sock"), calls: map[uint32]int{}}
-	l, err := net.Listen("unix", c.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testproc.Try(net.Listen("unix", c.socket)).Or(t)
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		_ = l.Close()

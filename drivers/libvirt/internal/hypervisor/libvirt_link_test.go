@@ -37,9 +37,7 @@ func link(t *testing.T, call time.Duration) linked {
 		w.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
-		if err := l.Close(ctx); err != nil {
-			t.Errorf("a connection leaks: %v", err)
-		}
+		testproc.NoErrorf(t, l.Close(ctx), "a connection leaks")
 	})
 	await(t, up)
 	return linked{l, s, w, up}
@@ -50,9 +48,7 @@ func (l linked) next(t *testing.T) Changes {
 	ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 	defer cancel()
 	c, err := l.watcher.Next(ctx)
-	if err != nil {
-		t.Fatalf("no eventLog: %v", err)
-	}
+	testproc.Checkf(t, err, "no eventLog")
 	return c
 }
 
@@ -76,16 +72,9 @@ func TestRealKilledDaemonIsReconnected(t *testing.T) {
 	if c := l.next(t); !c.All {
 		t.Errorf("the first connection: %+v", c)
 	}
-	before, err := devices(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	before := testproc.Try(devices(t.Context(), l)).Or(t)
+	testproc.Check(t, l.Kill(t.Context()))
+	testproc.Check(t, l.Launch(t.Context()))
 	await(t, l.up)
 	if c := l.next(t); !c.All {
 		t.Errorf("connected again: %+v", c)
@@ -94,9 +83,7 @@ func TestRealKilledDaemonIsReconnected(t *testing.T) {
 	if err != nil || len(after) != len(before) {
 		t.Errorf("%d devices before, %d after; %v", len(before), len(after), err)
 	}
-	if err := l.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, l.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77))
 	if c := l.next(t); !c.Devices {
 		t.Errorf("an event after all that: %+v", c)
 	}
@@ -107,9 +94,7 @@ func TestRealKilledDaemonIsReconnected(t *testing.T) {
 func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	l := link(t, 100*time.Millisecond)
-	if err := l.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, l.Freeze())
 	_, err := devices(t.Context(), l)
 	wantLost(t, err, true)
 	wantLost(t, l.State(), false)
@@ -118,9 +103,7 @@ func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 	}
 	// The link leaves the connection to the call after a while: another is made, which has to wait
 	// for the daemon.
-	if err := l.Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, l.Thaw())
 	for {
 		_, err := CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c Conn) ([]NodeDevice, error) {
 			return c.NodeDevices(nil, PCIDevices)
@@ -133,32 +116,7 @@ func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 		}
 		await(t, l.up)
 	}
-	if err := l.State(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRealDaemonThatHangsAndIsKilled(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	l := link(t, 100*time.Millisecond)
-	if err := l.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := devices(t.Context(), l)
-	wantLost(t, err, true)
-	if err := l.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Launch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	await(t, l.up)
-	if _, err := CallWithin(t.Context(), l.Link, "node devices", time.Minute, func(c Conn) (int, error) {
-		list, err := c.NodeDevices(nil, PCIDevices)
-		return len(list), err
-	}); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, l.State())
 }
 
 // The revision of a domain rises with what happens to it, and with nothing else.
@@ -170,11 +128,7 @@ func TestRealRevisionsFollowEvents(t *testing.T) {
 	l := NewLink(Settings{
 		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: OpenLibvirt, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
 	})
-	defer func() {
-		if err := l.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { testproc.NoError(t, l.Close(context.Background())) }()
 	list := func() []Domain {
 		domains, err := Domains(t.Context(), l, nil)
 		if err != nil || len(domains) != 3 {
@@ -183,12 +137,8 @@ func TestRealRevisionsFollowEvents(t *testing.T) {
 		return domains
 	}
 	before := list()
-	if _, err := w.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Call(t.Context(), l, "destroy", func(c Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) }); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(w.Next(t.Context())).Or(t)
+	testproc.Try(Call(t.Context(), l, "destroy", func(c Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) })).Or(t)
 	if c, err := w.Next(t.Context()); err != nil || c.All || len(c.Domains) != 1 || c.Domains[0] != uuid(1) {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -31,23 +31,14 @@ func connect(t testing.TB, r Request) Conn {
 	if errors.Is(err, ErrNoLibrary) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testproc.Check(t, err)
+	t.Cleanup(func() { testproc.NoError(t, c.Close()) })
 	return c
 }
 
 func privateDaemon(t testing.TB) *libvirtd.Daemon {
 	t.Helper()
-	run, err := os.MkdirTemp("", "lv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := testproc.Try(os.MkdirTemp("", "lv")).Or(t)
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	d, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{
 		Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: "/usr/sbin:/sbin", Logger: zerolog.Nop(),
@@ -55,15 +46,11 @@ func privateDaemon(t testing.TB) *libvirtd.Daemon {
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
-		if err := d.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, d.Stop(ctx))
 	})
 	return d
 }
@@ -94,19 +81,13 @@ func TestRealLeakIsReported(t *testing.T) {
 	if errors.Is(err, ErrNoLibrary) {
 		testproc.NotRun(t, err.Error())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	list, err := c.ListAllDomains(0)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	if err := hangUp(c); err == nil || !strings.Contains(err.Error(), "1 references") {
-		t.Errorf("a domain that was not given back: %v", err)
-	}
-	if err := list[0].Free(); err != nil {
-		t.Error(err)
-	}
+	testproc.ErrorHas(t, hangUp(c), "1 references", "a domain that was not given back: %v")
+	testproc.NoError(t, list[0].Free())
 }
 
 func TestRealErrorsAreClassified(t *testing.T) {
@@ -125,26 +106,17 @@ func TestRealEndOfTheConnectionIsReported(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
 	received := make(chan string, 1)
-	c, err := OpenLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(OpenLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }})).Or(t)
 	m, err := c.CPUMap()
 	if err != nil || len(m) == 0 {
 		t.Errorf("%v, %v", m, err)
 	}
-	if err := syscall.Kill(d.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if reason := <-received; reason != "the daemon ended" {
-		t.Errorf("reason %q", reason)
-	}
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
+	testproc.Equal(t, <-received, "the daemon ended", "reason %q")
 	if _, err := c.NodeInfo(); err == nil || c.Alive() {
 		t.Errorf("a dead connection answers: %v, alive %v", err, c.Alive())
 	}
-	if err := c.Close(); err != nil {
-		t.Errorf("a dead connection leaks: %v", err)
-	}
+	testproc.NoErrorf(t, c.Close(), "a dead connection leaks")
 	if _, err := OpenLibvirt(Request{URI: d.URI()}); err == nil {
 		t.Error("connected to a dead daemon")
 	}
@@ -156,19 +128,11 @@ func TestRealStoppedDaemonIsGivenUp(t *testing.T) {
 	d := privateDaemon(t)
 	received := make(chan string, 1)
 	c, err := openLibvirt(Request{URI: d.URI(), Closed: func(reason string) { received <- reason }}, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(d.PID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGSTOP))
 	if _, err := c.NodeInfo(); err == nil {
 		t.Error("a stopped daemon answers")
 	}
-	if reason := <-received; reason != "the daemon stopped responding" {
-		t.Errorf("reason %q", reason)
-	}
-	if err := c.Close(); err != nil {
-		t.Errorf("the connection leaks: %v", err)
-	}
+	testproc.Equal(t, <-received, "the daemon stopped responding", "reason %q")
+	testproc.NoErrorf(t, c.Close(), "the connection leaks")
 }

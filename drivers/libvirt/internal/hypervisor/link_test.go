@@ -94,9 +94,7 @@ func wantUnavailable(t *testing.T, err error, says string) {
 
 func shut(t *testing.T, l *Link) {
 	t.Helper()
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, l.Close(t.Context()))
 }
 
 func TestLinkServesCalls(t *testing.T) {
@@ -107,13 +105,9 @@ func TestLinkServesCalls(t *testing.T) {
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
 			t.Errorf("%q %v", name, err)
 		}
-		if err := l.State(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, l.State())
 		shut(t, l)
-		if n := d.conns[0].closed.Load(); n != 1 {
-			t.Errorf("closed %d times", n)
-		}
+		testproc.Equal(t, d.conns[0].closed.Load(), 1, "closed %d times")
 		_, err := hostname(t.Context(), l)
 		wantUnavailable(t, err, "the connection is closed")
 	})
@@ -134,21 +128,15 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		// 0, 1, 3, 7, 15, 31 s, then every 30 s.
-		if n := l.Counts().Attempts; n != 6+(600-31)/30 {
-			t.Errorf("%d attempts in ten minutes", n)
-		}
-		if n := d.ups.Load(); n != 0 {
-			t.Errorf("Up was called %d times without a connection", n)
-		}
+		testproc.Equal(t, l.Counts().Attempts, 6+(600-31)/30, "%d attempts in ten minutes")
+		testproc.Equal(t, d.ups.Load(), 0, "Up was called %d times without a connection")
 		d.away.Store(nil)
 		time.Sleep(longestPause)
 		synctest.Wait()
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
 			t.Errorf("%q %v", name, err)
 		}
-		if n := d.ups.Load(); n != 1 {
-			t.Errorf("Up was called %d times, want once", n)
-		}
+		testproc.Equal(t, d.ups.Load(), 1, "Up was called %d times")
 	})
 }
 
@@ -197,9 +185,7 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 		began := time.Now()
 		_, err := hostname(t.Context(), l)
 		wantUnavailable(t, err, "since 00:00:00Z (hostname)")
-		if took := time.Since(began); took != 30*time.Second {
-			t.Errorf("gave up after %s", took)
-		}
+		testproc.Equal(t, time.Since(began), 30*time.Second, "gave up after %s")
 		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname)")
 		_, err = hostname(t.Context(), l) // the next call waits as long as for a connection
 		wantUnavailable(t, err, "since 00:00:00Z (hostname)")
@@ -229,9 +215,7 @@ func TestLinkMakesOneAttemptAtATime(t *testing.T) {
 		wantUnavailable(t, err, "since 00:00:00Z (connecting)")
 		time.Sleep(time.Hour)
 		wantUnavailable(t, l.State(), "connecting")
-		if n := l.Counts().Attempts; n != 1 {
-			t.Errorf("%d attempts while the first hangs", n)
-		}
+		testproc.Equal(t, l.Counts().Attempts, 1, "%d attempts while the first hangs")
 		close(hang)
 		synctest.Wait()
 		if name, err := hostname(t.Context(), l); name != "cn1" || err != nil {
@@ -248,9 +232,7 @@ func TestLinkReportsALeak(t *testing.T) {
 		l := d.link()
 		synctest.Wait()
 		d.conns[0].leak = errors.New("1 reference is left")
-		if err := l.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "1 reference") {
-			t.Errorf("Close: %v", err)
-		}
+		testproc.ErrorHas(t, l.Close(t.Context()), "1 reference", "Close: %v")
 	})
 }
 
@@ -262,9 +244,7 @@ func TestCallDoesNotOutliveItsContext(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := l.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, l.Close(t.Context()))
 		_, err := hostname(ctx, l)
 		wantUnavailable(t, err, "")
 	})
@@ -323,9 +303,7 @@ func TestSocketsOfAURI(t *testing.T) {
 		"qemu+ssh:///system?socket=/remote": "",
 		"%":                                 "",
 	} {
-		if got := strings.Join(libvirtd.Sockets(uri, false), " "); got != want {
-			t.Errorf("sockets(%q) = %q, want %q", uri, got, want)
-		}
+		testproc.Equal(t, strings.Join(libvirtd.Sockets(uri, false), " "), want, "sockets(%q) = %q", uri)
 	}
 }
 

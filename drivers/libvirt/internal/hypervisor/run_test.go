@@ -36,19 +36,13 @@ func TestHangingCallKeepsItsConnection(t *testing.T) {
 			}
 			time.Sleep(30*time.Second + firstPause)
 			synctest.Wait()
-			if err := l.State(); err != nil {
-				t.Errorf("after call %d: %v", i, err)
-			}
+			testproc.NoErrorf(t, l.State(), "after call %d", i)
 		}
 		want := Counts{Attempts: maxHanging + 1, Abandoned: maxHanging + 1, Hanging: maxHanging}
-		if diff := cmp.Diff(want, l.Counts()); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(want, l.Counts()))
 		time.Sleep(time.Hour)
 		wantUnavailable(t, l.State(), "hangs")
-		if n := len(d.conns); n != maxHanging+1 {
-			t.Errorf("%d connections: no end of them", n)
-		}
+		testproc.Equal(t, len(d.conns), maxHanging+1, "%d connections: no end of them")
 
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -58,13 +52,9 @@ func TestHangingCallKeepsItsConnection(t *testing.T) {
 		close(hang)
 		shut(t, l)
 		for i, c := range d.conns {
-			if n := c.closed.Load(); n != 1 {
-				t.Errorf("connection %d was closed %d times", i, n)
-			}
+			testproc.Equal(t, c.closed.Load(), 1, "connection %d was closed %d times", i)
 		}
-		if n := l.Counts().Hanging; n != 0 {
-			t.Errorf("%d still hang", n)
-		}
+		testproc.Equal(t, l.Counts().Hanging, 0, "%d still hang")
 	})
 }
 
@@ -79,9 +69,7 @@ func TestLeakOfALateCallIsReported(t *testing.T) {
 		_, _ = hostname(t.Context(), l)
 		time.Sleep(31 * time.Second)
 		close(hang)
-		if err := l.Close(t.Context()); !errors.Is(err, d.conns[0].leak) {
-			t.Errorf("Close: %v", err)
-		}
+		testproc.ErrorIs(t, l.Close(t.Context()), d.conns[0].leak, "Close: %v")
 	})
 }
 
@@ -96,17 +84,13 @@ func TestCallWithin(t *testing.T) {
 		d.conns[0].wait = make(chan struct{})
 		time.AfterFunc(50*time.Second, func() { close(d.conns[0].wait) })
 		time.AfterFunc(45*time.Second, func() {
-			if err := l.State(); err != nil {
-				t.Errorf("within its limit: %v", err)
-			}
+			testproc.NoErrorf(t, l.State(), "within its limit")
 		})
 		name, err := CallWithin(t.Context(), l, "a long one", time.Minute, func(c Conn) (string, error) { return c.Hostname() })
 		if name != "cn1" || err != nil {
 			t.Errorf("%q %v", name, err)
 		}
-		if diff := cmp.Diff(Counts{Attempts: 1}, l.Counts()); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(Counts{Attempts: 1}, l.Counts()))
 	})
 }
 
@@ -175,9 +159,7 @@ func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
 			d := &fakeDaemon{}
 			l := NewLink(Settings{URI: "fake:///", Write: write, Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
 			synctest.Wait()
-			if d.conns[0].write != write {
-				t.Errorf("write access %v, want %v", d.conns[0].write, write)
-			}
+			testproc.Equal(t, d.conns[0].write, write, "write access %v")
 			shut(t, l)
 		})
 	}
@@ -192,18 +174,12 @@ func TestLinkLogsEvents(t *testing.T) {
 		n := NewEventLog()
 		w := n.Watch(0, 0)
 		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, EventLog: n})
-		if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
 		d.conns[0].event(Event{Domain: "a"})
-		if diff := cmp.Diff(Changes{Domains: []string{"a"}}, next(t, w)); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(Changes{Domains: []string{"a"}}, next(t, w)))
 		d.conns[0].dead.Store(true)
 		d.conns[0].lost("end of file")
-		if diff := cmp.Diff(Changes{All: true}, next(t, w)); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
 		shut(t, l)
 	})
 }
@@ -227,9 +203,7 @@ func TestDomainsCarryTheirRevisions(t *testing.T) {
 		if err != nil || list[0].Revision != 2 || list[1].Revision != 1 {
 			t.Errorf("%+v, %v", list, err)
 		}
-		if diff := cmp.Diff(list, wanted); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(list, wanted))
 		again, err := Domains(t.Context(), l, nil)
 		if err != nil || again[0].Key() == list[0].Key() || again[1].Key() != list[1].Key() {
 			t.Errorf("%+v, then %+v, %v", list, again, err)
@@ -243,11 +217,7 @@ func BenchmarkCall(b *testing.B) {
 	l := d.link()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := hostname(b.Context(), l); err != nil {
-			b.Fatal(err)
-		}
+		testproc.Try(hostname(b.Context(), l)).Or(b)
 	}
-	if err := l.Close(context.Background()); err != nil {
-		b.Error(err)
-	}
+	testproc.NoError(b, l.Close(context.Background()))
 }

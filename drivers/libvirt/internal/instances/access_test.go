@@ -66,21 +66,13 @@ func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 					r.qemu = &User{UID: c.qemu, GID: c.qemu}
 				}
 				for dir := r.images; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
-					if err := os.Chmod(dir, 0o755); err != nil {
-						t.Fatal(err)
-					}
+					testproc.Check(t, os.Chmod(dir, 0o755))
 				}
-				if err := os.Chmod(r.dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Chmod(r.dir, 0o755))
 				r.write(filepath.Join(r.images, image), strings.Repeat("\x00", 1<<20))
-				if err := os.Chmod(filepath.Join(r.images, image), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Chmod(filepath.Join(r.images, image), 0o644))
 				path, mode := c.close(r)
-				if err := os.Chmod(path, mode); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Chmod(path, mode))
 				spec := request(1)
 				spec.Image = c.image
 				_, err := r.spawn(spec)

@@ -3,7 +3,6 @@
 package instances
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,9 +63,7 @@ func TestCheckWithoutTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.Use(nil)
-		if err := r.check(request(1)); !errors.Is(err, plugins.ErrUnsupported) {
-			t.Errorf("without a configuration: %v", err)
-		}
+		testproc.ErrorIs(t, r.check(request(1)), plugins.ErrUnsupported, "without a configuration: %v")
 		if err := r.CheckSpawn(t.Context(), node, plugins.InstanceSpec{UUID: "x"}, &providertree.Tree{}); !isFault(err) {
 			t.Errorf("no uuid: %v", err)
 		}

@@ -24,38 +24,25 @@ func TestConsoleLog(t *testing.T) {
 		r.mustSpawn(request(1))
 		log := func(most int) string {
 			t.Helper()
-			out, err := r.ConsoleLog(t.Context(), node, id(1), most)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := testproc.Try(r.ConsoleLog(t.Context(), node, id(1), most)).Or(t)
 			return string(out)
 		}
-		if got := log(10); got != "" {
-			t.Errorf("of an instance that wrote nothing: %q", got)
-		}
+		testproc.Equal(t, log(10), "", "of an instance that wrote nothing: %q")
 		path := r.defined(1).ConsoleLog
 		if !strings.HasPrefix(path, r.dir) {
 			t.Fatalf("it is written to %q", path)
 		}
 		for name, text := range map[string]string{path: "second", path + ".0": "first "} {
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.WriteFile(name, []byte(text), 0o600))
 		}
 		for most, want := range map[int]string{100: "first second", 8: "t second", 6: "second", 3: "ond"} {
-			if got := log(most); got != want {
-				t.Errorf("%d bytes: %q, want %q", most, got, want)
-			}
+			testproc.Equal(t, log(most), want, "%d bytes: %q", most)
 		}
 		if _, err := r.ConsoleLog(t.Context(), node, id(2), 10); !errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("of no instance: %v", err)
 		}
-		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.ConsoleLog(t.Context(), node, id(1), 10); err == nil || !strings.Contains(err.Error(), "no regular file") {
-			t.Errorf("of something else: %v", err)
-		}
+		testproc.Check(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+		testproc.Try(r.ConsoleLog(t.Context(), node, id(1), 10)).ErrorHas(t, "no regular file", "of something else: %v")
 		r.world.domains[id(1)].XML = strings.Replace(r.world.domains[id(1)].XML, "<log ", "<gone ", 1)
 		r.world.domains[id(1)].XML = strings.Replace(r.world.domains[id(1)].XML, "</log>", "</gone>", 1)
 		var fault *plugins.InstanceFault
@@ -98,9 +85,7 @@ func TestOpenConsole(t *testing.T) {
 		if err != nil || r.opened != 1 {
 			t.Fatalf("%d, %v", r.opened, err)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, c.Close())
 		for cause, want := range map[error]string{hypervisor.ErrState: "it does not run", hypervisor.ErrInUse: "its serial console is in use; it has one user at a time"} {
 			r.console = cause
 			var fault *plugins.InstanceFault
@@ -137,8 +122,6 @@ func TestOpenConsole(t *testing.T) {
 		r.opened++
 		early.give(&worldConsole{world: r.world})
 		early.abandon()
-		if r.opened != 0 {
-			t.Errorf("%d consoles stay open", r.opened)
-		}
+		testproc.Equal(t, r.opened, 0, "%d consoles stay open")
 	})
 }

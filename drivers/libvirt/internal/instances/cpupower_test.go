@@ -44,23 +44,15 @@ func newPoweredRig(t *testing.T, strategy string) *poweredRig {
 	r := &poweredRig{rig: newRig(t, Config{})}
 	r.host.CPUs, r.host.Cells = testhost.Grid{Packages: 1, CoresPerDie: 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
 	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if r.tree, err = r.host.Sysfs(dir); err != nil {
 		t.Fatal(err)
 	}
-	sets, err := selection.ParseCPUSets(selection.CPUConfig{Shared: "0,1", Dedicated: dedicated})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sets := testproc.Try(selection.ParseCPUSets(selection.CPUConfig{Shared: "0,1", Dedicated: dedicated})).Or(t)
 	config := selection.DefaultPower()
 	config.Management, config.Strategy = true, strategy
-	power, err := selection.ParsePower(config, sets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	power := testproc.Try(selection.ParsePower(config, sets)).Or(t)
 	r.setup = PowerSetup{Power: power, Chroot: dir, Discover: func() ([]int, error) { return nil, nil }}
 	r.used.Power = &r.setup
 	if power.ByGovernor() {
@@ -75,9 +67,7 @@ func newPoweredRig(t *testing.T, strategy string) *poweredRig {
 
 func (r *poweredRig) must(err error) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, err)
 }
 
 // restart is the end of the process at any point, and the next one.
@@ -151,8 +141,7 @@ func (r *poweredRig) running() []int {
 	var out []int
 	for _, b := range r.domains {
 		if b.ID != hypervisor.NotRunning {
-			d, err := domain.Parse([]byte(b.XML))
-			r.must(err)
+			d := testproc.Try(domain.Parse([]byte(b.XML))).Or(r.t)
 			out = append(out, slices.DeleteFunc(d.Bound(), func(cpu int) bool { return cpu < 2 })...)
 		}
 	}
@@ -218,18 +207,14 @@ func TestCPUsGoOnAndOffWithGuests(t *testing.T) {
 				t.Fatalf("%s: %d CPUs run guests, want %d", what, got, want)
 			}
 			on := slices.DeleteFunc(r.on(), func(cpu int) bool { return cpu < 2 })
-			if !slices.Equal(on, r.running()) {
-				t.Errorf("%s: CPUs %v are on, %v run guests", what, on, r.running())
-			}
+			testproc.EqualList(t, r.running(), on, "%s: CPUs %v are on, %v run guests", what, on)
 		}
 		r.mustSpawn(request(1))
 		r.mustSpawn(request(2))
 		expect("two guests", 4)
-		_, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, false)
-		r.must(err)
+		testproc.Try(r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, false)).Or(r.t)
 		expect("one is shut down", 2)
-		_, err = r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
-		r.must(err)
+		testproc.Try(r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)).Or(r.t)
 		expect("it is started", 4)
 		r.must(r.Destroy(t.Context(), node, id(1)))
 		r.must(r.Destroy(t.Context(), node, id(2)))
@@ -322,9 +307,7 @@ func TestCPUsStayOnUntilTheGuestRuns(t *testing.T) {
 				if _, err := r.spawn(request(n)); err != nil {
 					t.Error(err)
 				}
-				if err := r.Destroy(t.Context(), node, id(n)); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, r.Destroy(t.Context(), node, id(n)))
 			}
 		})
 	}
@@ -358,9 +341,7 @@ func TestCPUsThatCannotBeSwitched(t *testing.T) {
 		r.settles("it is allowed")
 		r.denied = denied
 		r.must(r.Destroy(t.Context(), node, id(1))) // that its CPUs stay on is no failure of this
-		if text := r.Power().Problem(); !strings.Contains(text, "are not switched") {
-			t.Errorf("%q", text)
-		}
+		testproc.Contains(t, r.Power().Problem(), "are not switched", "%q")
 		r.denied = nil
 		r.settles("it is allowed again")
 	}
@@ -394,17 +375,13 @@ func TestStill(t *testing.T) {
 	cancel()
 	r.must(r.Power().Still(t.Context(), func() {
 		for range 20 {
-			if err := r.Power().Settle(over); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v", err)
-			}
+			testproc.ErrorIs(t, r.Power().Settle(over), context.Canceled, "%v")
 		}
 	}))
 	if on := r.on(); len(on) != 8 {
 		t.Errorf("only CPUs %v are on", on)
 	}
-	if err := r.Power().Still(t.Context(), func() {}); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Power().Still(t.Context(), func() {}))
 	r.settles("then")
 }
 
@@ -430,9 +407,7 @@ func TestUnreadableDomains(t *testing.T) {
 	r.world.mu.Unlock()
 	r.used.Power = nil
 	r.Use(&r.used)
-	if err := r.Power().Settle(t.Context()); err != nil {
-		t.Errorf("power is not managed: %v", err)
-	}
+	testproc.NoErrorf(t, r.Power().Settle(t.Context()), "power is not managed")
 }
 
 // TestPowerFollowsEvents: what a guest does itself is seen, and a failure is tried again.
@@ -442,9 +417,7 @@ func TestPowerFollowsEvents(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() {
-		if err := r.Watch(ctx, func(string, string) {}); !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, r.Watch(ctx, func(string, string) {}), context.Canceled, "%v")
 	})
 	defer following.Wait()
 	defer cancel()

@@ -22,18 +22,12 @@ import (
 func layer(t *testing.T, file string, size uint64, alone bool) {
 	t.Helper()
 	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteOverlay(f, size, "/etc/shadow", "raw"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
+	testproc.Check(t, WriteOverlay(f, size, "/etc/shadow", "raw"))
 	if alone {
 		_, err = f.WriteAt(make([]byte, 12), 8)
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(err, f.Close()))
 }
 
 // An image is a file of its name in one directory, whatever the name is.
@@ -49,9 +43,7 @@ func TestImages(t *testing.T) {
 			layer(t, in("large.qcow2"), 1<<30+512, true)
 			layer(t, in("linked.qcow2"), 1<<20, false)
 			r.write(in("cut.qcow2"), "QFI\xfb")
-			if err := errors.Join(os.Mkdir(in("dir"), 0o700), os.Symlink("raw", in("link")), os.Symlink("../outside", in("out")), syscall.Mkfifo(in("pipe"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, errors.Join(os.Mkdir(in("dir"), 0o700), os.Symlink("raw", in("link")), os.Symlink("../outside", in("out")), syscall.Mkfifo(in("pipe"), 0o600)))
 			for name, want := range map[string]string{ // the format of the disk, "" for none
 				"raw": imagesType, "link": imagesType, "alone.qcow2": map[string]string{"qcow2": "qcow2"}[imagesType], "large.qcow2": "", "linked.qcow2": "", "cut.qcow2": "",
 				"dir": "", "out": "", "pipe": "", ".": "", "..": "", "../outside": "", "/etc/passwd": "", "nothing": "", "a\x00b": "", "a\nb": "", strings.Repeat("x", 300): "",
@@ -78,9 +70,7 @@ func TestImages(t *testing.T) {
 				if x := r.domains[id(1)].XML; !strings.Contains(x, `type="`+want+`"`) {
 					t.Errorf("%s: image %q: no disk of the type in %s", imagesType, name, x)
 				}
-				if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 			}
 			diff(t, "the image", "hello", contents(t, in("raw")))
 		}
@@ -89,10 +79,7 @@ func TestImages(t *testing.T) {
 
 func contents(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(os.ReadFile(file)).Or(t)
 	return string(text)
 }
 
@@ -103,9 +90,7 @@ func TestUnusableImages(t *testing.T) {
 		r := newRig(t, Config{ImagesPath: "/nonexistent/images"})
 		spec := request(1)
 		spec.Image = "cirros"
-		if _, err := r.spawn(spec); !errors.Is(err, plugins.ErrNotReady) {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(r.spawn(spec)).ErrorIs(t, plugins.ErrNotReady, "%v")
 		spec.Image = "" // needs none
 		r.mustSpawn(spec)
 	})
@@ -130,17 +115,9 @@ func TestDisks(t *testing.T) {
 		}{
 			rootDisk: {1 << 30, string(data)}, ephemeralDisk: {2 << 30, "\x00\x00"}, swapDisk: {64 << 20, ""}, seedDisk: {1 << 20, "\xeb\x3c\x90"},
 		} {
-			f, err := os.Open(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := f.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Size() != want.size {
-				t.Errorf("%s has %d bytes", name, info.Size())
-			}
+			f := testproc.Try(os.Open(filepath.Join(dir, name))).Or(t)
+			info := testproc.Try(f.Stat()).Or(t)
+			testproc.Equal(t, info.Size(), want.size, "%s has %d bytes", name)
 			if blocks := info.Sys().(*syscall.Stat_t).Blocks * 512; blocks > int64(len(want.holds))+1<<20+1<<16 {
 				t.Errorf("%s takes %d bytes", name, blocks)
 			}
@@ -154,9 +131,7 @@ func TestDisks(t *testing.T) {
 					t.Errorf("%q, %v", page[1024:1040], err)
 				}
 			}
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, f.Close())
 		}
 		if r.domains[id(1)] == nil || !strings.Contains(r.domains[id(1)].XML, seedDisk) || !strings.Contains(r.domains[id(1)].XML, "<readonly>") {
 			t.Error("no seed in the domain")
@@ -168,10 +143,7 @@ func TestDisks(t *testing.T) {
 func TestCancelledCopyLeavesNoFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	ctx, cancel := context.WithCancel(t.Context())
-	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testproc.Try(os.Create(filepath.Join(t.TempDir(), "disk"))).Or(t)
 	defer func() { _ = f.Close() }()
 	n := 0
 	endless := reader(func(p []byte) (int, error) {
@@ -180,9 +152,7 @@ func TestCancelledCopyLeavesNoFile(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	if err := copySparse(ctx, f, endless); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	testproc.ErrorIs(t, copySparse(ctx, f, endless), context.Canceled, "%v")
 }
 
 type reader func([]byte) (int, error)
@@ -212,10 +182,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for virt, want := range map[string][2]string{"": {"qemu", "kvm"}, "auto": {"qemu", "kvm"}, "kvm": {"kvm", "kvm"}, "qemu": {"qemu", "qemu"}} {
-		s, err := Parse(Config{VirtType: virt})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testproc.Try(Parse(Config{VirtType: virt})).Or(t)
 		diff(t, virt, want, [2]string{s.domainType(Host{}), s.domainType(Host{KVM: true})})
 	}
 }

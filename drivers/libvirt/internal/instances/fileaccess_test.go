@@ -38,9 +38,7 @@ func TestACLGrants(t *testing.T) {
 		"an entry of a group":            {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroupObj, 0, 0}, aclEntry{tagGroup, 5, 107}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, true},
 		"a group's, and only others may": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroup, 0, 107}, aclEntry{tagMask, 7, 0}, aclEntry{tagOther, 5, 0}), 0, 0, false},
 	} {
-		if got := qemu.granted(c.acl, c.owner, c.group, aclSearch); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
+		testproc.Equal(t, qemu.granted(c.acl, c.owner, c.group, aclSearch), c.want, "%s: %t", name)
 	}
 }
 
@@ -67,28 +65,20 @@ func TestEnterAndRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Chmod(p, 0o755))
 	}
 	closed, open := filepath.Join(dir, "state"), filepath.Join(dir, "images")
 	for _, d := range []string{closed, filepath.Join(closed, "images"), open} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Mkdir(d, 0o755))
 	}
 	write := func(path string, mode fs.FileMode) string {
 		t.Helper()
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.WriteFile(path, nil, mode))
 		return path
 	}
 	inClosed, readable, secret := write(filepath.Join(closed, "images", "a"), 0o644), write(filepath.Join(open, "a"), 0o644), write(filepath.Join(open, "b"), 0o600)
 	link := filepath.Join(open, "link")
-	if err := errors.Join(os.Symlink(inClosed, link), os.Chmod(closed, 0o750)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.Symlink(inClosed, link), os.Chmod(closed, 0o750)))
 	for path, denied := range map[string]string{
 		readable: "", open: "", filepath.Join(open, "none"): "", filepath.Join(dir, "none", "none"): "",
 		inClosed: closed, filepath.Join(closed, "images"): closed, closed: closed, link: closed, secret: secret,
@@ -106,9 +96,7 @@ func TestEnterAndRead(t *testing.T) {
 			case want != "" && (!errors.As(err, &e) || e.Path != want):
 				t.Errorf("%s %s: %v, want that %s is closed", name, path, err, want)
 			}
-			if err := check(User{UID: 0}, path); err != nil {
-				t.Errorf("%s %s, as root: %v", name, path, err)
-			}
+			testproc.NoErrorf(t, check(User{UID: 0}, path), "%s %s, as root", name, path)
 		}
 	}
 }

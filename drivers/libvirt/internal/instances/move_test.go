@@ -65,26 +65,18 @@ func (r *reading) ReadFile(ctx context.Context, name string, offset int64, each 
 
 func (r *rig) depart(t *testing.T) offer {
 	t.Helper()
-	text, err := r.Depart(t.Context(), node, id(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(r.Depart(t.Context(), node, id(1))).Or(t)
 	if len(text) > plugins.MaxOffer {
 		t.Errorf("the offer has %d bytes", len(text))
 	}
 	var out offer
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, json.Unmarshal([]byte(text), &out))
 	return out
 }
 
 func (o offer) text(t *testing.T) string {
 	t.Helper()
-	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(json.Marshal(o)).Or(t)
 	return string(text)
 }
 
@@ -109,9 +101,7 @@ func scribble(t *testing.T, dir string) {
 		_, err = f.WriteAt([]byte("what the guest wrote"), 40<<20)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 }
 
 func TestInstancesMoveThereAndBack(t *testing.T) {
@@ -143,9 +133,7 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 			if shared {
 				want = nil
 			}
-			if diff := cmp.Diff(want, source.files); diff != "" {
-				t.Errorf("files that were read: %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(want, source.files), "files that were read")
 			after := disksIn(t, to.dir)
 			if !shared { // the layer leans on the image of its own host
 				path, err := Backing(strings.NewReader(after[rootDisk]))
@@ -158,42 +146,30 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Error("the disks are not the same")
 			}
-			if _, err := to.SetPower(t.Context(), otherNode, id(1), plugins.PowerRunning, false); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(to.SetPower(t.Context(), otherNode, id(1), plugins.PowerRunning, false)).Or(t)
 			if is, err := to.Arrive(t.Context(), otherNode, spec, nil, arrival); err != nil || is.Power != plugins.PowerRunning {
 				t.Errorf("a repeated Arrive: %+v, %v", is, err)
 			}
 
 			// Back: what was reverted leaves the destination, and the source starts again.
 			for range 2 {
-				if err := to.Leave(t.Context(), otherNode, id(1)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, to.Leave(t.Context(), otherNode, id(1)))
 			}
 			if left := to.left(); len(left) != map[bool]int{false: 0, true: 1}[shared] {
 				t.Errorf("left on the destination: %v", left)
 			}
-			if _, err := from.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(from.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)).Or(t)
 
 			// There for good.
 			off = from.depart(t)
-			if _, err := to.Arrive(t.Context(), otherNode, spec, nil, plugins.Arrival{Node: node, Offer: off.text(t), Files: source}); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(to.Arrive(t.Context(), otherNode, spec, nil, plugins.Arrival{Node: node, Offer: off.text(t), Files: source})).Or(t)
 			for range 2 {
-				if err := from.Leave(t.Context(), node, id(1)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, from.Leave(t.Context(), node, id(1)))
 			}
 			if _, err := os.Stat(filepath.Join(to.dir, domain.Name(id(1)), rootDisk)); err != nil {
 				t.Errorf("its disk left with the source: %v", err)
 			}
-			if err := to.Destroy(t.Context(), otherNode, id(1)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, to.Destroy(t.Context(), otherNode, id(1)))
 			if left := slices.Concat(from.left(), to.left()); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
@@ -214,9 +190,7 @@ func TestInstancesAreEvacuated(t *testing.T) {
 			scribble(t, from.dir)
 			d := directory{path: from.dir, name: domain.Name(id(1))}
 			if !c.claims {
-				if err := os.Remove(d.claimOf(node)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Remove(d.claimOf(node)))
 			}
 			for range 2 {
 				is, err := to.Arrive(t.Context(), otherNode, spec, nil, plugins.Arrival{Node: node, Evacuation: true})
@@ -227,9 +201,7 @@ func TestInstancesAreEvacuated(t *testing.T) {
 			if got := strings.Contains(disksIn(t, to.dir)[swapDisk], "what the guest wrote"); got != c.shared {
 				t.Errorf("the former disk is used: %t", got)
 			}
-			if _, err := to.SetPower(t.Context(), otherNode, id(1), plugins.PowerRunning, false); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(to.SetPower(t.Context(), otherNode, id(1), plugins.PowerRunning, false)).Or(t)
 			if err := from.Leave(t.Context(), node, id(1)); err != nil { // it is back, with its guest
 				t.Fatal(err)
 			}
@@ -239,9 +211,7 @@ func TestInstancesAreEvacuated(t *testing.T) {
 			if len(disksIn(t, to.dir)) != 3 {
 				t.Errorf("the host that was evacuated took disks away: %v", to.left())
 			}
-			if err := to.Leave(t.Context(), otherNode, id(1)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, to.Leave(t.Context(), otherNode, id(1)))
 			if left := slices.Concat(from.left(), to.left()); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
@@ -260,9 +230,7 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 			off.Files[1].Size, off.Files[1].Used = 64<<40, 64<<40
 		}, reason: "no space left"},
 		"no image": {prepare: func(t *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
-			if err := os.Remove(filepath.Join(to.images, "debian")); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(filepath.Join(to.images, "debian")))
 		}, reason: "no image"},
 		"the hypervisor refuses": {prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { to.fail = 1 }, reason: "rejects"},
 		"refused with shared storage": {shared: true, prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
@@ -283,9 +251,7 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 		}, reason: "could not create its disks"},
 		"its own node": {prepare: func(_ *testing.T, _ *rig, _ *offer, _ *plugins.InstanceSpec, a *plugins.Arrival) { a.Node = otherNode }, reason: "same name"},
 		"disks in the way": {prepare: func(t *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
-			if err := os.Mkdir(filepath.Join(to.dir, domain.Name(id(1))), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Mkdir(filepath.Join(to.dir, domain.Name(id(1))), 0o700))
 		}, reason: "disks of it already"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,9 +269,7 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 			if !errors.As(err, &fault) || !strings.Contains(fault.Reason, c.reason) {
 				t.Errorf("got %v", err)
 			}
-			if diff := cmp.Diff(there, to.left()); diff != "" {
-				t.Errorf("left: %s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(there, to.left()), "left")
 			if diff := cmp.Diff(before, disksIn(t, from.dir)); diff != "" {
 				t.Error("the disks of the source were changed")
 			}
@@ -330,21 +294,15 @@ func TestACopyThatWasInterruptedIsMadeAgain(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	source.err = nil
-	if _, err := to.Arrive(t.Context(), otherNode, spec, nil, a); err != nil {
-		t.Fatal(err)
-	}
-	if got := disksIn(t, to.dir); len(got) != 3 {
-		t.Errorf("arrived with %d disks", len(got))
-	}
+	testproc.Try(to.Arrive(t.Context(), otherNode, spec, nil, a)).Or(t)
+	testproc.Equal(t, len(disksIn(t, to.dir)), 3, "arrived with %d disks")
 }
 
 func TestWhatDoesNotDepart(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, Config{})
 	var fault *plugins.InstanceFault
-	if _, err := r.Depart(t.Context(), node, id(1)); !errors.Is(err, plugins.ErrInstanceNotFound) {
-		t.Errorf("what is not there: %v", err)
-	}
+	testproc.Try(r.Depart(t.Context(), node, id(1))).ErrorIs(t, plugins.ErrInstanceNotFound, "what is not there: %v")
 	r.unmanaged(2)
 	if _, err := r.Depart(t.Context(), node, id(2)); !errors.As(err, &fault) {
 		t.Errorf("another tool's: %v", err)
@@ -388,9 +346,7 @@ func TestFilesOfInstancesThatAreNotToBeRead(t *testing.T) {
 		}
 	}
 	own := filepath.Join(r.dir, domain.Name(id(1)), swapDisk)
-	if err := errors.Join(os.Remove(own), os.Symlink("/etc/passwd", own)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.Remove(own), os.Symlink("/etc/passwd", own)))
 	if err := read(swapDisk); err == nil {
 		t.Error("a link was followed")
 	}
@@ -399,22 +355,15 @@ func TestFilesOfInstancesThatAreNotToBeRead(t *testing.T) {
 // TestHolesAreNotSent: a disk of 1 GiB with 1 MiB in it is sent as a few parts.
 func TestHolesAreNotSent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testproc.Try(os.CreateTemp(t.TempDir(), "")).Or(t)
 	defer func() { _ = f.Close() }()
 	written := map[int64]string{100 << 20: "one", 900<<20 + 5: "two"}
 	for at, text := range written {
-		if _, err := f.WriteAt([]byte(text), at); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(f.WriteAt([]byte(text), at)).Or(t)
 	}
-	if err := f.Truncate(1 << 30); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, f.Truncate(1<<30))
 	sent := 0
-	err = sendSparse(t.Context(), f, 0, func(offset int64, data []byte) error {
+	err := sendSparse(t.Context(), f, 0, func(offset int64, data []byte) error {
 		sent += len(data)
 		for at, text := range written {
 			if at >= offset && at < offset+int64(len(data)) && bytes.HasPrefix(data[at-offset:], []byte(text)) {
@@ -430,18 +379,11 @@ func TestHolesAreNotSent(t *testing.T) {
 
 func TestLayersAreGivenAnotherImage(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testproc.Try(os.CreateTemp(t.TempDir(), "")).Or(t)
 	defer func() { _ = f.Close() }()
-	if err := WriteOverlay(f, 1<<30, "/images/debian", rawType); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, WriteOverlay(f, 1<<30, "/images/debian", rawType))
 	for _, path := range []string{"/somewhere/else/debian", "/a", "/" + strings.Repeat("x", maxName-1)} {
-		if _, err := Rebase(f, path); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(Rebase(f, path)).Or(t)
 		if got, err := Backing(f); err != nil || got != path {
 			t.Errorf("got %q, %v", got, err)
 		}
@@ -455,12 +397,8 @@ func TestLayersAreGivenAnotherImage(t *testing.T) {
 		at   int64
 		with string
 	}{"an external data file": {79, "\x04"}, "an encryption": {35, "\x01"}, "an old version": {7, "\x02"}, "another format": {0, "RAW!"}, "names far away": {8, "\x01"}} {
-		if err := WriteOverlay(f, 1<<30, "/images/debian", rawType); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte(change.with), change.at); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, WriteOverlay(f, 1<<30, "/images/debian", rawType))
+		testproc.Try(f.WriteAt([]byte(change.with), change.at)).Or(t)
 		if got, err := Backing(f); err == nil {
 			t.Errorf("%s: %q", name, got)
 		}

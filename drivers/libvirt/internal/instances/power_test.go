@@ -77,9 +77,7 @@ func TestPowerOfAMissingInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		_, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
-		if !errors.Is(err, plugins.ErrInstanceNotFound) {
-			t.Errorf("%v", err)
-		}
+		testproc.ErrorIs(t, err, plugins.ErrInstanceNotFound, "%v")
 		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); err == nil || errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("%v", err)
 		}
@@ -170,10 +168,7 @@ func TestTheListOfInstances(t *testing.T) {
 			{UUID: id(2), Name: "server 2", Power: plugins.PowerCrashed, HypervisorName: "instance-" + id(2)},
 		}
 		for range 2 {
-			got, err := r.Instances(t.Context(), node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testproc.Try(r.Instances(t.Context(), node)).Or(t)
 			diff(t, "list", want, got)
 		}
 		before := r.reads
@@ -196,9 +191,7 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
 		r.unmanaged(7)
-		if _, err := r.Instances(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(r.Instances(t.Context(), node)).Or(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		type change struct{ Node, UUID string }
 		received, ended := make(chan change, 100), make(chan error, 1)
@@ -209,9 +202,7 @@ func TestEvents(t *testing.T) {
 		time.Sleep(time.Second)
 		r.tell(hypervisor.Event{Device: "mdev_x"})
 		time.Sleep(time.Second)
-		if len(received) != 1 {
-			t.Errorf("%d events", len(received))
-		}
+		testproc.Equal(t, len(received), 1, "%d events")
 		diff(t, "event", change{node, id(1)}, <-received)
 		time.Sleep(6 * time.Minute)
 		diff(t, "after long silence", change{}, <-received)
@@ -222,8 +213,6 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%+v, and instances are not managed", <-received)
 		}
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		testproc.ErrorIs(t, <-ended, context.Canceled, "%v")
 	})
 }

@@ -30,13 +30,9 @@ func TestPropertiesOfImages(t *testing.T) {
 		r.mustSpawn(spec)
 		text := r.domains[id(1)].XML
 		for _, want := range []string{`action="pause"`, `<model type="vga">`, `<bootmenu enable="yes">`} {
-			if !strings.Contains(text, want) {
-				t.Errorf("no %s in %s", want, text)
-			}
+			testproc.Contains(t, text, want, "no %s in %s", want)
 		}
-		if n := strings.Count(text, "<serial "); n != 2 {
-			t.Errorf("%d serial ports", n)
-		}
+		testproc.Equal(t, strings.Count(text, "<serial "), 2, "%d serial ports")
 		if spec.ImageProperties["hw_video_model"] != "" {
 			t.Error("the request was changed")
 		}
@@ -44,9 +40,7 @@ func TestPropertiesOfImages(t *testing.T) {
 		spec = request(2)
 		spec.Image = "debian"
 		r.mustSpawn(spec) // as the file says
-		if text := r.domains[id(2)].XML; !strings.Contains(text, `action="reset"`) {
-			t.Error(text)
-		}
+		testproc.Contains(t, r.domains[id(2)].XML, `action="reset"`, "%v")
 		spec = request(3) // without an image no file counts
 		r.mustSpawn(spec)
 		if text := r.domains[id(3)].XML; strings.Contains(text, "watchdog") {
@@ -78,9 +72,7 @@ func TestBrokenProperties(t *testing.T) {
 			if len(r.writes) > 0 || len(r.left()) > 0 {
 				t.Errorf("%s: %v, %v", name, r.writes, r.left())
 			}
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(file))
 		}
 		many := make([]string, maxProperties+1)
 		for i := range many {
@@ -105,18 +97,12 @@ func TestBrokenProperties(t *testing.T) {
 			r.write(file, text)
 			refused(name)
 		}
-		if err := os.Mkdir(file, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Mkdir(file, 0o700))
 		refused("a directory")
-		if err := syscall.Mkfifo(file, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, syscall.Mkfifo(file, 0o600))
 		refused("a pipe")
 		r.write(filepath.Join(filepath.Dir(r.images), "outside"), "{}")
-		if err := os.Symlink("../outside", file); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.Symlink("../outside", file))
 		refused("a link that leads out")
 		long := strings.Repeat("x", 250)
 		r.write(in(long), "hello")

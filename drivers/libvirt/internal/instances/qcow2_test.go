@@ -19,18 +19,9 @@ import (
 // written is a layer as bytes.
 func written(t testing.TB, size uint64, backing, format string) []byte {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(instances.WriteOverlay(f, size, backing, format), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	f := testproc.Try(os.Create(filepath.Join(t.TempDir(), "disk"))).Or(t)
+	testproc.Check(t, errors.Join(instances.WriteOverlay(f, size, backing, format), f.Close()))
+	return testproc.Try(os.ReadFile(f.Name())).Or(t)
 }
 
 // standing is a layer made an image that stands alone, with changes.
@@ -77,10 +68,7 @@ func TestSize(t *testing.T) {
 
 func TestInvalidOverlays(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testproc.Try(os.Create(filepath.Join(t.TempDir(), "disk"))).Or(t)
 	defer func() { _ = f.Close() }()
 	for _, c := range []struct {
 		size    uint64

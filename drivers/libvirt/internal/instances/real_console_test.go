@@ -32,22 +32,15 @@ func TestRealConsole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-	if err := errors.Join(os.WriteFile(filepath.Join(r.images, "echo"), answering(), 0o644), os.Chmod(r.images, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(r.images, "echo"), answering(), 0o644), os.Chmod(r.images, 0o755)))
 	ctx := t.Context()
 	spec := plugins.InstanceSpec{
 		UUID: own(1), Name: "web", Image: "echo", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 32, RootGB: 1},
 		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 1}},
 	}
-	if _, err := r.Spawn(ctx, node, spec, nil); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Try(r.Spawn(ctx, node, spec, nil)).Or(t)
 	for range 2 {
-		c, err := r.OpenConsole(ctx, node, spec.UUID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testproc.Try(r.OpenConsole(ctx, node, spec.UUID)).Or(t)
 		var fault *plugins.InstanceFault
 		if _, err := r.OpenConsole(ctx, node, spec.UUID); !errors.As(err, &fault) {
 			t.Errorf("a second user: %v", err)
@@ -74,35 +67,20 @@ func TestRealConsole(t *testing.T) {
 				return false
 			}
 		})
-		if err := errors.Join(c.Close(), c.Close()); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("a console that is closed: %v", err)
-		}
-		if _, err := io.WriteString(c, "x"); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("a console that was closed: %v", err)
-		}
+		testproc.NoError(t, errors.Join(c.Close(), c.Close()))
+		testproc.ErrorIs(t, <-ended, io.ErrClosedPipe, "a console that is closed: %v")
+		testproc.Try(io.WriteString(c, "x")).ErrorIs(t, io.ErrClosedPipe, "a console that was closed: %v")
 	}
-	c, err := r.OpenConsole(ctx, node, spec.UUID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.SetPower(ctx, node, spec.UUID, plugins.PowerShutdown, true); err != nil {
-		t.Fatal(err)
-	}
+	c := testproc.Try(r.OpenConsole(ctx, node, spec.UUID)).Or(t)
+	testproc.Try(r.SetPower(ctx, node, spec.UUID, plugins.PowerShutdown, true)).Or(t)
 	if _, err := io.Copy(io.Discard, c); err != nil {
 		t.Errorf("a guest that is off: %v", err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, c.Close())
 	var fault *plugins.InstanceFault
 	if _, err := r.OpenConsole(ctx, node, spec.UUID); !errors.As(err, &fault) || fault.Reason != "it does not run" {
 		t.Errorf("a guest that is off: %v", err)
 	}
-	if err := r.Manager.Destroy(ctx, node, spec.UUID); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Manager.Destroy(ctx, node, spec.UUID))
 	r.nothingLeft(nil)
 }

@@ -26,12 +26,8 @@ func hardwareRig(t *testing.T) *realRig {
 	t.Helper()
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-	if err := os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(r.images, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644))
+	testproc.Check(t, os.Chmod(r.images, 0o755))
 	return r
 }
 
@@ -47,9 +43,7 @@ func guestOf(n int, vcpus, memory int64, specs map[string]string) plugins.Instan
 func (r *realRig) xml(uuid string) string {
 	r.t.Helper()
 	text, err := hypervisor.Call(r.t.Context(), r.links[1], "a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, err)
 	return text
 }
 
@@ -74,9 +68,7 @@ func TestRealHardware(t *testing.T) {
 		"hw_rng:rate_bytes": "2048", "hw_rng:rate_period": "500", "hw_video:ram_max_mb": "16",
 	})
 	properties := `{"hw_video_model": "vga", "hw_video_ram": 16, "hw_qemu_guest_agent": true, "hw_time_hpet": "yes", "architecture": "amd64"}`
-	if err := os.WriteFile(filepath.Join(r.images, "hello"+PropertiesSuffix), []byte(properties), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(r.images, "hello"+PropertiesSuffix), []byte(properties), 0o644))
 	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
 		t.Fatalf("%+v, %v", is, err)
 	}
@@ -86,16 +78,12 @@ func TestRealHardware(t *testing.T) {
 		"<watchdog model='i6300esb' action='reset'>", "<topology sockets='1'", "threads='2'/>", "<pmu state='off'/>", "<iommu model='intel'>",
 		"packed='on'", "<rate bytes='2048' period='500'/>", "vram='16384'", "org.qemu.guest_agent.0", "<timer name='hpet' present='yes'/>",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
-		}
+		testproc.Contains(t, text, want, "no %s in\n%s", want)
 	}
 	if n := strings.Count(text, "<serial "); n != 2 {
 		t.Errorf("%d serial ports in\n%s", n, text)
 	}
-	if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))
 
 	spec = guestOf(21, 2, 64, map[string]string{"hw:hide_hypervisor_id": "true"})
 	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
@@ -121,10 +109,7 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 		t.Helper()
 		var out []string
 		for _, pattern := range []string{"qemu/nvram/*", "swtpm/*"} {
-			files, err := filepath.Glob(filepath.Join(filepath.Dir(r.Log()), "lib", pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := testproc.Try(filepath.Glob(filepath.Join(filepath.Dir(r.Log()), "lib", pattern))).Or(t)
 			for _, file := range files {
 				out = append(out, filepath.Base(file))
 			}
@@ -139,9 +124,7 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 	r.says(spec.UUID, "BdsDxe")
 	text := r.xml(spec.UUID)
 	for _, want := range []string{"<feature enabled='yes' name='enrolled-keys'/>", "<feature enabled='yes' name='secure-boot'/>", "<smm state='on'/>", "<tpm model='tpm-crb'>", "version='2.0'"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
-		}
+		testproc.Contains(t, text, want, "no %s in\n%s", want)
 	}
 	diff(t, "what the firmware and the TPM keep", []string{spec.UUID, domain.Name(spec.UUID) + "_VARS.fd"}, left())
 	for _, to := range []plugins.PowerState{plugins.PowerShutdown, plugins.PowerRunning} {
@@ -150,9 +133,7 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 		}
 	}
 	diff(t, "what they keep after a restart", []string{spec.UUID, domain.Name(spec.UUID) + "_VARS.fd"}, left())
-	if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))
 	r.nothingLeft(nil)
 	diff(t, "left", []string(nil), left())
 
@@ -165,9 +146,7 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 	if text := r.xml(spec.UUID); strings.Contains(text, "<smm state='on'") || !strings.Contains(text, "<tpm model='tpm-tis'>") {
 		t.Error(text)
 	}
-	if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
-		t.Error(err)
-	}
+	testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))
 	r.nothingLeft(nil)
 	diff(t, "left", []string(nil), left())
 

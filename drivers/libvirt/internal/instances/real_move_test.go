@@ -39,9 +39,7 @@ func (r *realRig) machineOf(uuid string) string {
 	r.t.Helper()
 	text, err := hypervisor.Call(r.t.Context(), r.links[0], "a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
 	board, failed := domain.ReadBoard([]byte(text))
-	if err := errors.Join(err, failed); err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, errors.Join(err, failed))
 	return board.Machine
 }
 
@@ -67,18 +65,14 @@ func TestRealInstanceMoves(t *testing.T) {
 				to.dir, to.images = from.dir, from.images
 			}
 			settings, err := Parse(Config{ImagesPath: to.images, VirtType: "qemu", ShutdownTimeout: "300ms"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, err)
 			to.Use(&Setup{
 				Settings: settings, Node: func(context.Context) (string, error) { return otherNode, nil },
 				Directory: func(context.Context) (string, error) { return to.dir, nil }, Look: to.look, Read: to.links[0], Write: to.links[1:],
 			})
 			for _, h := range hosts {
 				h.shared, h.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-				if err := errors.Join(os.WriteFile(filepath.Join(h.images, "hello"), bootable("hello, world"), 0o644), os.Chmod(h.images, 0o755)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(h.images, "hello"), bootable("hello, world"), 0o644), os.Chmod(h.images, 0o755)))
 			}
 			ctx := t.Context()
 			spec := plugins.InstanceSpec{
@@ -86,19 +80,14 @@ func TestRealInstanceMoves(t *testing.T) {
 				Flavor:      plugins.Flavor{Name: "tiny", VCPUs: 1, MemoryMB: 32, RootGB: 1, SwapMB: 16},
 				Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 2}},
 			}
-			if _, err := from.Spawn(ctx, node, spec, nil); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(from.Spawn(ctx, node, spec, nil)).Or(t)
 			from.said(spec.UUID, "hello, world")
 			machine := from.machineOf(spec.UUID)
 
 			// There, and back.
 			move := func() {
 				t.Helper()
-				offer, err := from.Depart(ctx, node, spec.UUID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				offer := testproc.Try(from.Depart(ctx, node, spec.UUID)).Or(t)
 				from.power(spec.UUID, plugins.PowerShutdown)
 				source := &realReading{realRig: from, uuid: spec.UUID}
 				is, err := to.Arrive(ctx, otherNode, spec, nil, plugins.Arrival{Node: node, Offer: offer, Files: source})
@@ -120,9 +109,7 @@ func TestRealInstanceMoves(t *testing.T) {
 				to.said(spec.UUID, "hello, world")
 			}
 			move()
-			if err := to.Leave(ctx, otherNode, spec.UUID); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, to.Leave(ctx, otherNode, spec.UUID))
 			if left := to.domains(); len(left) > 0 {
 				t.Errorf("left on the destination: %+v", left)
 			}
@@ -132,9 +119,7 @@ func TestRealInstanceMoves(t *testing.T) {
 
 			// There for good.
 			move()
-			if err := from.Leave(ctx, node, spec.UUID); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, from.Leave(ctx, node, spec.UUID))
 			if left := from.domains(); len(left) > 0 {
 				t.Errorf("left on the source: %+v", left)
 			}
@@ -154,16 +139,12 @@ func TestRealInstanceMoves(t *testing.T) {
 				t.Fatalf("%+v, %v", is, err)
 			}
 			from.said(spec.UUID, "hello, world")
-			if err := to.Leave(ctx, otherNode, spec.UUID); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, to.Leave(ctx, otherNode, spec.UUID))
 			if left := to.domains(); len(left) > 0 {
 				t.Errorf("left on the host that was lost: %+v", left)
 			}
 			from.power(spec.UUID, plugins.PowerRunning)
-			if err := from.Manager.Destroy(ctx, node, spec.UUID); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, from.Manager.Destroy(ctx, node, spec.UUID))
 			for _, h := range hosts {
 				h.nothingLeft(nil)
 			}

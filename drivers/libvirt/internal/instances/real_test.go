@@ -68,15 +68,10 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 		ctx, cancel := context.WithTimeout(context.Background(), testproc.Patience)
 		defer cancel()
 		for _, l := range r.links {
-			if err := l.Close(ctx); err != nil {
-				t.Errorf("a connection leaks: %v", err)
-			}
+			testproc.NoErrorf(t, l.Close(ctx), "a connection leaks")
 		}
 	})
-	settings, err := Parse(Config{ImagesPath: r.images, VirtType: "qemu", ShutdownTimeout: "300ms"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	settings := testproc.Try(Parse(Config{ImagesPath: r.images, VirtType: "qemu", ShutdownTimeout: "300ms"})).Or(t)
 	r.Manager = New(eventLog)
 	r.Use(&Setup{
 		Settings: settings, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
@@ -108,10 +103,7 @@ func (r *realRig) look(ctx context.Context, _ *providertree.Tree, _ string) (Hos
 // domains are all there are.
 func (r *realRig) domains() []domain.Domain {
 	r.t.Helper()
-	h, err := r.look(r.t.Context(), nil, node)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	h := testproc.Try(r.look(r.t.Context(), nil, node)).Or(r.t)
 	return h.Domains
 }
 
@@ -125,9 +117,7 @@ func (r *realRig) mdevs() []string {
 		}
 		return names, err
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, err)
 	return names
 }
 
@@ -160,20 +150,14 @@ func own(n int) string { return fmt.Sprintf("5e1f0001-0000-4000-8000-%08x%04x", 
 // name.
 func (r *realRig) threads(t *testing.T, uuid string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob("/proc/[0-9]*/cmdline")).Or(t)
 	out := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), "-uuid\x00"+uuid) || !strings.Contains(string(text), r.dir) {
 			continue // other tests have guests with the same uuid
 		}
-		tasks, err := filepath.Glob(filepath.Join(filepath.Dir(file), "task", "*", "status"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tasks := testproc.Try(filepath.Glob(filepath.Join(filepath.Dir(file), "task", "*", "status"))).Or(t)
 		for _, task := range tasks {
 			status, err := os.ReadFile(task)
 			if err != nil {
@@ -227,12 +211,8 @@ func TestRealInstance(t *testing.T) {
 	} else {
 		t.Log("NOT TESTED: where the threads of a pinned guest run: this machine has one processor")
 	}
-	if err := os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(r.images, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644))
+	testproc.Check(t, os.Chmod(r.images, 0o755))
 	ctx, cancel := context.WithCancel(t.Context())
 	received, ended := make(chan string, 1000), make(chan error, 1)
 	go func() { ended <- r.Watch(ctx, func(_, uuid string) { received <- uuid }) }()
@@ -274,9 +254,7 @@ func TestRealInstance(t *testing.T) {
 	if is, err = r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerShutdown {
 		t.Errorf("a repeated Spawn started it: %+v, %v", is, err)
 	}
-	if err := r.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Restart(t.Context()))
 	r.eventually("a list from the new daemon", func() bool {
 		for _, l := range r.links {
 			if l.State() != nil {
@@ -297,9 +275,7 @@ func TestRealInstance(t *testing.T) {
 	}
 	r.power(spec.UUID, plugins.PowerRunning)
 	for range 2 {
-		if err := r.Manager.Destroy(t.Context(), node, spec.UUID); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))
 	}
 	r.nothingLeft(nil)
 	if text, err := os.ReadFile(filepath.Join(r.images, "hello")); err != nil || string(text) != string(bootable("hello, world")) {
@@ -334,9 +310,7 @@ func TestRealDaemonRefusals(t *testing.T) {
 	r.nothingLeft(before)
 
 	theirs := testhost.Domain{Name: "theirs", UUID: own(3), VCPUs: 1, MemoryMiB: 16}
-	if err := r.defineTheirs(theirs.XML("qemu")); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.defineTheirs(theirs.XML("qemu")))
 	spec.UUID = theirs.UUID
 	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
 		t.Errorf("%v, want a fault", err)
@@ -361,18 +335,13 @@ func TestRealInstancesWithDevices(t *testing.T) {
 	r := realHost(t, testhost.Sample(), testhost.SimOptions{Passthrough: true})
 	const gpu = "0000:82:00.0"
 	var vf machine.Address
-	h, err := r.look(t.Context(), nil, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testproc.Try(r.look(t.Context(), nil, node)).Or(t)
 	for _, d := range h.Machine.Devices {
 		if d.Physical != nil {
 			vf = d.Address
 		}
 	}
-	if err := r.Tree().Bind(vf.String(), "vfio-pci"); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, r.Tree().Bind(vf.String(), "vfio-pci"))
 	r.shared = []int{0, 8}
 	for cpu := 1; cpu < 16; cpu++ {
 		if cpu != 8 {
@@ -418,9 +387,7 @@ func TestRealInstancesWithDevices(t *testing.T) {
 	}
 	r.unevenCells(h.Machine, own(13))
 	for n := 1; n <= 3; n++ {
-		if err := r.Manager.Destroy(t.Context(), node, own(10+n)); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Manager.Destroy(t.Context(), node, own(10+n)))
 	}
 	r.nothingLeft(before)
 }

@@ -118,19 +118,13 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
 		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))
 		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: rapid.String().Draw(t, "name"), UserData: data})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		label, files, err := volume(disk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if label != "CIDATA" || len(files) != 2 {
 			t.Errorf("label %q, %d files", label, len(files))
 		}
-		if diff := cmp.Diff(data, files["user-data"], cmp.Transformer("text", func(b []byte) string { return string(b) })); diff != "" {
-			t.Error(diff)
-		}
+		testproc.Same(t, cmp.Diff(data, files["user-data"], cmp.Transformer("text", func(b []byte) string { return string(b) })))
 		var meta map[string]string
 		if err := json.Unmarshal(files["meta-data"], &meta); err != nil || meta["instance-id"] != id || meta["local-hostname"] == "" || len(meta["local-hostname"]) > 63 {
 			t.Errorf("%s, %v", files["meta-data"], err)
@@ -147,17 +141,11 @@ func TestSeedDiskHasKeys(t *testing.T) {
 		"": nil, "ssh-ed25519 AAAA me@home": []any{"ssh-ed25519 AAAA me@home"}, "ssh-rsa A\r\n\n  ssh-rsa B \n": []any{"ssh-rsa A", "ssh-rsa B"}, pem: []any{pem},
 	} {
 		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: "web", KeyName: "my key", PublicKey: key})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		_, files, err := volume(disk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		var meta map[string]any
-		if err := json.Unmarshal(files["meta-data"], &meta); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal(files["meta-data"], &meta))
 		keys, _ := meta["public-keys"].(map[string]any)
 		if diff := cmp.Diff(want, keys["my key"]); diff != "" || len(files["user-data"]) != 0 {
 			t.Errorf("%q: %s, %d bytes of user data (-want +got):\n%s", key, files["meta-data"], len(files["user-data"]), diff)
@@ -171,10 +159,7 @@ func TestConfigDrive(t *testing.T) {
 	spec := plugins.InstanceSpec{UUID: id, Name: "My Web", ProjectID: "p", KeyName: "k", PublicKey: "ssh-rsa A", Metadata: map[string]string{"a": "b"}, ConfigDrive: true}
 	for _, data := range []string{"", "#!/bin/sh\n" + strings.Repeat("x", 5000)} {
 		spec.UserData = []byte(data)
-		disk, err := instances.SeedDisk(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		disk := testproc.Try(instances.SeedDisk(spec)).Or(t)
 		label, files, err := volume(disk)
 		if err != nil || label != "config-2" {
 			t.Fatalf("label %q, %v", label, err)
@@ -183,9 +168,7 @@ func TestConfigDrive(t *testing.T) {
 			t.Errorf("%d files, and user data of %d bytes", len(files), len(got))
 		}
 		var meta any
-		if err := json.Unmarshal(files["openstack/latest/meta_data.json"], &meta); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, json.Unmarshal(files["openstack/latest/meta_data.json"], &meta))
 		if diff := cmp.Diff(any(map[string]any{
 			"uuid": id, "name": "My Web", "hostname": "my-web", "launch_index": 0.0, "project_id": "p", "devices": []any{}, "meta": map[string]any{"a": "b"},
 			"public_keys": map[string]any{"k": "ssh-rsa A"}, "keys": []any{map[string]any{"name": "k", "type": "ssh", "data": "ssh-rsa A"}},
@@ -201,14 +184,9 @@ func TestHostNames(t *testing.T) {
 		"web": "web", "My Web_Server": "my-web-server", "...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
 		strings.Repeat("x", 100): strings.Repeat("x", 63), strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
 	} {
-		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		disk := testproc.Try(instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: name})).Or(t)
 		_, files, err := volume(disk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		if !strings.Contains(string(files["meta-data"]), fmt.Sprintf("%q", want)) {
 			t.Errorf("%q: %s", name, files["meta-data"])
 		}
@@ -221,9 +199,7 @@ func TestTooMuchUserData(t *testing.T) {
 		t.Error("it was taken")
 	}
 	disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: bytes.Repeat([]byte("x"), instances.MaxUserData)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if _, files, err := volume(disk); err != nil || len(files["user-data"]) != instances.MaxUserData {
 		t.Errorf("%d bytes, %v", len(files["user-data"]), err)
 	}

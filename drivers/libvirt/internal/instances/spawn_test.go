@@ -27,9 +27,7 @@ import (
 
 func diff(t *testing.T, what string, want, got any) {
 	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", what, d)
-	}
+	testproc.Samef(t, cmp.Diff(want, got), "%s", what)
 }
 
 func isFault(err error) bool {
@@ -51,15 +49,9 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 			t.Errorf("%+v", d.Mark)
 		}
 		var files []string
-		entries, err := os.ReadDir(filepath.Join(r.dir, domain.Name(id(1))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := testproc.Try(os.ReadDir(filepath.Join(r.dir, domain.Name(id(1))))).Or(t)
 		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil {
-				t.Fatal(err)
-			}
+			info := testproc.Try(e.Info()).Or(t)
 			files = append(files, fmt.Sprintf("%s %d", e.Name(), info.Size()))
 		}
 		diff(t, "files", []string{filepath.Base(directory{}.claimOf(node)) + " 4", "disk 1073741824", "disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
@@ -75,9 +67,7 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 		}
 		for range 2 {
 			for _, n := range []int{1, 2} {
-				if err := r.Destroy(t.Context(), node, id(n)); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, r.Destroy(t.Context(), node, id(n)))
 			}
 		}
 		diff(t, "in the end", []string(nil), r.left())
@@ -95,9 +85,7 @@ func TestADeviceThatWasThereStays(t *testing.T) {
 		if m := r.defined(1).Mark.Mdevs; len(m) != 1 || m[0].Made {
 			t.Errorf("%+v", m)
 		}
-		if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 		diff(t, "left", []string{"device " + name}, r.left())
 	})
 }
@@ -131,9 +119,7 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 								t.Errorf("%d starts, %v", r.started, r.left())
 							}
 						}
-						if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-							t.Error(err)
-						}
+						testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 						diff(t, "in the end", []string(nil), r.left())
 					})
 				})
@@ -187,9 +173,7 @@ func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
 			if r.started != 1 || len(r.domains) != 1 || len(r.devices) != 1 {
 				t.Errorf("step %d: %d starts, %v", step, r.started, r.left())
 			}
-			if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 			diff(t, "in the end", []string(nil), r.left())
 		})
 	}
@@ -207,9 +191,7 @@ func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 					t.Errorf("step %d, %d: %v", step, how, err)
 				}
 				time.Sleep(time.Minute)
-				if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-					t.Error(err)
-				}
+				testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 				diff(t, fmt.Sprintf("step %d, %d: left", step, how), []string(nil), r.left())
 			})
 		}
@@ -227,30 +209,22 @@ func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 		"a domain without anything": func(t *testing.T, r *rig) {
 			r.domains[id(1)].off(0)
 			r.devices = map[string]bool{}
-			if err := os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))))
 		},
 		"half a disk": func(t *testing.T, r *rig) {
 			r.domains[id(1)].off(0)
 			dir := filepath.Join(r.dir, domain.Name(id(1)))
 			for _, name := range []string{rootDisk, startedNote} {
-				if err := os.Remove(filepath.Join(dir, name)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Remove(filepath.Join(dir, name)))
 			}
 			r.write(filepath.Join(dir, "disk.part"), "half")
 		},
 		"an unused device": func(t *testing.T, r *rig) {
 			r.domains[id(1)].off(0)
-			if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)))
 		},
 		"a guest that runs, and no note of it": func(t *testing.T, r *rig) {
-			if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)))
 			r.started = 0
 			r.mustSpawn(request(1))
 			if r.started != 0 {
@@ -274,9 +248,7 @@ func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 							t.Errorf("%v", r.left())
 						}
 					}
-					if err := r.Destroy(t.Context(), node, id(1)); err != nil {
-						t.Error(err)
-					}
+					testproc.NoError(t, r.Destroy(t.Context(), node, id(1)))
 					diff(t, "in the end", []string(nil), r.left())
 				})
 			})
@@ -298,9 +270,7 @@ func TestSpawnWhileItStarts(t *testing.T) {
 				t.Errorf("%+v, %v", list, err)
 			}
 			if !noted {
-				if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)))
 				before := r.left()
 				r.stuck = true
 				if _, err := r.spawn(request(1)); err == nil || isFault(err) {
@@ -312,9 +282,7 @@ func TestSpawnWhileItStarts(t *testing.T) {
 			} else if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
 				t.Errorf("%+v, %v", is, err)
 			}
-			if r.started != 1 {
-				t.Errorf("%d starts", r.started)
-			}
+			testproc.Equal(t, r.started, 1, "%d starts")
 		}
 	})
 }
@@ -329,9 +297,7 @@ func TestWhatIsOnADisk(t *testing.T) {
 			r.mustSpawn(request(1))
 			dir := filepath.Join(r.dir, domain.Name(id(1)))
 			r.write(filepath.Join(dir, rootDisk), "data")
-			if err := os.Remove(filepath.Join(dir, startedNote)); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Check(t, os.Remove(filepath.Join(dir, startedNote)))
 			r.domains[id(1)].off(0)
 			if gone {
 				delete(r.domains, id(1))
@@ -364,9 +330,7 @@ func TestInstancesOfAnotherNode(t *testing.T) {
 		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("%v", err)
 		}
-		if err := r.Destroy(t.Context(), "cn2", id(1)); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, r.Destroy(t.Context(), "cn2", id(1)))
 		diff(t, "left", before, r.left())
 	})
 }
@@ -380,9 +344,7 @@ func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 			r.mustSpawn(request(1))
 			r.domains[id(1)].off(reason)
 			if reason != 0 { // libvirt still knows
-				if err := os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)); err != nil {
-					t.Fatal(err)
-				}
+				testproc.Check(t, os.Remove(filepath.Join(r.dir, domain.Name(id(1)), startedNote)))
 			}
 			for range 2 {
 				is, err := r.spawn(request(1))
@@ -517,29 +479,21 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 		r.away = true
 		s := *r.setup
 		away := hypervisor.NewLink(hypervisor.Settings{URI: "fake:///", Open: r.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
-		defer func() {
-			if err := away.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}()
+		defer func() { testproc.NoError(t, away.Close(t.Context())) }()
 		s.Read, s.Write = away, []*hypervisor.Link{away}
 		r.Use(&s.Setup)
 		_, listed := r.Instances(t.Context(), node)
 		_, spawned := r.spawn(request(1))
 		_, powered := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
 		for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), node, id(1))} {
-			if !errors.Is(err, plugins.ErrNotReady) {
-				t.Errorf("%v, want NotReady", err)
-			}
+			testproc.ErrorIs(t, err, plugins.ErrNotReady, "%v")
 		}
 		r.Use(nil)
 		_, listed = r.Instances(t.Context(), node)
 		_, spawned = r.spawn(request(1))
 		_, powered = r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
 		for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), node, id(1))} {
-			if !errors.Is(err, plugins.ErrUnsupported) {
-				t.Errorf("%v, want ErrUnsupported", err)
-			}
+			testproc.ErrorIs(t, err, plugins.ErrUnsupported, "%v")
 		}
 	})
 }
@@ -582,17 +536,13 @@ func TestSlowStartsDoNotBlockOtherCalls(t *testing.T) {
 		spec.Allocations = providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := r.Spawn(ctx, node, spec, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
+		testproc.Try(r.Spawn(ctx, node, spec, nil)).ErrorIs(t, context.DeadlineExceeded, "%v")
 		if _, there := r.domains[id(4)]; !there {
 			t.Error("it was removed")
 		}
 		close(r.hold)
 		for range 2 {
-			if err := <-spawned; err != nil {
-				t.Error(err)
-			}
+			testproc.NoError(t, <-spawned)
 		}
 	})
 }

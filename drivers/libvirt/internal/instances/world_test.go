@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -344,18 +345,13 @@ func sites() map[string]assignment.Provider {
 func newRig(t *testing.T, c Config) *rig {
 	t.Helper()
 	dir, err := testhost.Scratch() // in memory: disks are waited for until they are written
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r := &rig{world: newWorld(), t: t, dir: dir, images: t.TempDir(), eventLog: hypervisor.NewEventLog()}
 	if c.ImagesPath == "" {
 		c.ImagesPath = r.images
 	}
-	s, err := Parse(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testproc.Try(Parse(c)).Or(t)
 	links := r.connect()
 	r.Manager = New(r.eventLog)
 	r.used = Setup{
@@ -378,9 +374,7 @@ func (r *rig) connect() []*hypervisor.Link {
 	}
 	r.t.Cleanup(func() {
 		for _, l := range links {
-			if err := l.Close(context.Background()); err != nil {
-				r.t.Error(err)
-			}
+			testproc.NoError(r.t, l.Close(context.Background()))
 		}
 	})
 	return links
@@ -426,10 +420,7 @@ func (r *rig) left() []string {
 	for name := range r.devices {
 		out = append(out, "device "+name)
 	}
-	files, err := filepath.Glob(filepath.Join(r.dir, "*"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	files := testproc.Try(filepath.Glob(filepath.Join(r.dir, "*"))).Or(r.t)
 	for _, f := range files {
 		out = append(out, "file "+filepath.Base(f))
 	}
@@ -446,11 +437,7 @@ func (r *rig) defined(n int) domain.Domain {
 	if !there {
 		r.t.Fatalf("no domain %d", n)
 	}
-	d, err := domain.Parse([]byte(b.XML))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return d
+	return testproc.Try(domain.Parse([]byte(b.XML))).Or(r.t)
 }
 
 // unmanaged puts a domain there that the driver did not create.
@@ -463,7 +450,5 @@ func (r *rig) unmanaged(n int) {
 
 func (r *rig) write(name, text string) {
 	r.t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	testproc.Check(r.t, os.WriteFile(name, []byte(text), 0o600))
 }

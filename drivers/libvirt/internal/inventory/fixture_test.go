@@ -30,9 +30,7 @@ var must = testproc.Check
 
 func address(t tester, text string) machine.Address {
 	t.Helper()
-	a, err := machine.ParseAddress(text)
-	must(t, err)
-	return a
+	return testproc.Try(machine.ParseAddress(text)).Or(t)
 }
 
 // twoSockets is a host of two NUMA cells with four CPUs each (one of them the host's own, one
@@ -102,8 +100,7 @@ func put(t tester, w inventory.Wanted, tree *providertree.Tree) *providertree.Tr
 	if !providertree.Diff(after, again).Empty() {
 		t.Fatalf("a second Put changes something (-once +twice):\n%s", cmp.Diff(dump(after), dump(again)))
 	}
-	moving, err := w.Moving(after, root)
-	must(t, err)
+	moving := testproc.Try(w.Moving(after, root)).Or(t)
 	if len(moving) > 0 {
 		t.Fatalf("after Put there is still something moving: %v of\n%s", moving, dump(after))
 	}

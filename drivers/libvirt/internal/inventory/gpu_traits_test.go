@@ -26,9 +26,7 @@ func TestGPU(t *testing.T) {
 		"endless":                {"num_heads=4," + strings.Repeat("x", maxDescription), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, strings.Join(GPUTraits(tc.description), " ")); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(tc.want, strings.Join(GPUTraits(tc.description), " ")))
 		})
 	}
 	if got := len(GPUTraits("max_resolution=7680x4320")); got != len(resolutions) {

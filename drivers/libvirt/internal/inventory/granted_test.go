@@ -37,9 +37,7 @@ func TestWhatIsReportedCanBeGranted(t *testing.T) {
 				_, err := assignment.Decide(granting(h, w, p.Name, stock.Class))
 				why, no := withheld[stock.Class]
 				if !no {
-					if err != nil {
-						t.Errorf("%s: %s of %s: %v", name, stock.Class, p.Name, err)
-					}
+					testproc.NoErrorf(t, err, "%s: %s of %s", name, stock.Class, p.Name)
 					continue
 				}
 				refused[stock.Class] = true

@@ -23,14 +23,8 @@ func captured(t testing.TB) []capabilities.Domain {
 	t.Helper()
 	var out []capabilities.Domain
 	for _, name := range []string{"pc", "q35"} {
-		text, err := os.ReadFile("../capabilities/testdata/qemu-7.2-" + name + ".xml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := capabilities.ParseDomain(string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testproc.Try(os.ReadFile("../capabilities/testdata/qemu-7.2-" + name + ".xml")).Or(t)
+		c := testproc.Try(capabilities.ParseDomain(string(text))).Or(t)
 		out = append(out, c)
 	}
 	return out
@@ -86,9 +80,7 @@ COMPUTE_VIOMMU_MODEL AUTO INTEL VIRTIO
 HW_ARCH_X86_64
 HW_CPU_X86 AMD_SVM SSE SSE2 SVM
 `
-	if diff := cmp.Diff(want, short(traitsOf(real(t)))); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, short(traitsOf(real(t)))))
 }
 
 // What nova-compute (of early 2025) had on the root of a host with KVM, firmware with secure boot
@@ -123,9 +115,7 @@ COMPUTE_IMAGE_TYPE_RAW COMPUTE_IMAGE_TYPE_ARI HW_CPU_X86_SSE42 COMPUTE_IMAGE_TYP
 	want := strings.Fields(nova)
 	slices.Sort(want)
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got))
 }
 
 // changed says what a change of the real host does to its verdicts: "+X" has it now, "-X" not any
@@ -210,9 +200,7 @@ func TestTraitVerdicts(t *testing.T) {
 			" +HW_ARCH_AARCH64 -HW_ARCH_X86_64 +HW_CPU_AARCH64_ASIMD -HW_CPU_X86_AMD_SVM -HW_CPU_X86_SSE -HW_CPU_X86_SSE2 -HW_CPU_X86_SVM"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, changed(t, tc.change)); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(tc.want, changed(t, tc.change)))
 		})
 	}
 }
@@ -225,9 +213,7 @@ func TestAsked(t *testing.T) {
 			got = append(got, arch)
 		}
 	}
-	if diff := cmp.Diff([]string{"x86_64", "aarch64", "armv7l", "riscv64"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"x86_64", "aarch64", "armv7l", "riscv64"}, got))
 }
 
 func TestAnArmHasNoBIOS(t *testing.T) {

@@ -23,8 +23,7 @@ func TestMoving(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	set := func(uuid, class string, inv providertree.Inventory) func(*testing.T, *providertree.Tree) {
 		return func(t *testing.T, tree *providertree.Tree) {
-			_, err := tree.SetInventory(uuid, class, inv)
-			must(t, err)
+			testproc.Try(tree.SetInventory(uuid, class, inv)).Or(t)
 		}
 	}
 	nest := func(t *testing.T, tree *providertree.Tree) {
@@ -33,8 +32,7 @@ func TestMoving(t *testing.T) {
 	without := func(classes ...string) func(*testing.T, *providertree.Tree) {
 		return func(t *testing.T, tree *providertree.Tree) {
 			for _, class := range classes {
-				_, err := tree.RemoveInventory(root, class)
-				must(t, err)
+				testproc.Try(tree.RemoveInventory(root, class)).Or(t)
 			}
 		}
 	}
@@ -100,8 +98,7 @@ func TestMoving(t *testing.T) {
 		"VCPU, when PCPU comes to cells": {
 			nested: true, tree: []func(*testing.T, *providertree.Tree){nest, func(t *testing.T, tree *providertree.Tree) {
 				for _, cell := range []string{"cn1_numa_0", "cn1_numa_1"} {
-					_, err := tree.RemoveInventory(uuidOf(t, tree, cell), "PCPU")
-					must(t, err)
+					testproc.Try(tree.RemoveInventory(uuidOf(t, tree, cell), "PCPU")).Or(t)
 				}
 			}},
 			want: []string{"cn1_numa_0 VCPU", "cn1_numa_1 VCPU"},
@@ -140,17 +137,14 @@ func TestMoving(t *testing.T) {
 			}
 			s.Nested = c.nested
 			w := want(t, h, s)
-			moving, err := w.Moving(tree, root)
-			must(t, err)
+			moving := testproc.Try(w.Moving(tree, root)).Or(t)
 			var got []string
 			for _, place := range moving {
 				p, _ := tree.Provider(place.Provider)
 				got = append(got, p.Name+" "+place.Class)
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			testproc.Same(t, cmp.Diff(c.want, got))
 			put(t, w, tree)
 		})
 	}
@@ -160,8 +154,7 @@ func TestANewNodeHasNothingToLose(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, s := range []inventory.Settings{settings(), nestedSettings()} {
 		for _, tree := range []*providertree.Tree{fresh(t), withOthers(t, fresh(t))} {
-			moving, err := want(t, twoSockets(t), s).Moving(tree, root)
-			must(t, err)
+			moving := testproc.Try(want(t, twoSockets(t), s).Moving(tree, root)).Or(t)
 			if len(moving) > 0 {
 				t.Error(moving)
 			}
@@ -188,11 +181,8 @@ func TestSites(t *testing.T) {
 	}
 	same := func(when string, w inventory.Wanted, tree *providertree.Tree) {
 		t.Helper()
-		sites, err := w.Sites(tree, root)
-		must(t, err)
-		if diff := cmp.Diff(expected, sites); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
-		}
+		sites := testproc.Try(w.Sites(tree, root)).Or(t)
+		testproc.Samef(t, cmp.Diff(expected, sites), "%s", when)
 	}
 	same("flat", flat, tree)
 	after := put(t, nested, tree)
@@ -211,9 +201,7 @@ func TestHeld(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := withOthers(t, novas(t))
 	got := slices.Sorted(maps.Keys(inventory.Held(tree, root)))
-	if diff := cmp.Diff([]string{"0000:86:00.0", "0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"0000:86:00.0", "0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got))
 	if len(inventory.Held(tree, novaGPU0[:35]+"0")) > 0 {
 		t.Error("no such root")
 	}
@@ -260,9 +248,7 @@ func TestDrainingInventoryHasNoFreeCapacity(t *testing.T) {
 			if c.stays != nil {
 				want[plugins.Place{Provider: novaGPU0, Class: "VGPU"}] = *c.stays
 			}
-			if diff := cmp.Diff(want, inventory.Draining(before, after, root, allocations)); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(want, inventory.Draining(before, after, root, allocations)))
 		})
 	}
 }

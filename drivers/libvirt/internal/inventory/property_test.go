@@ -125,8 +125,7 @@ func TestThereAndBack(t *testing.T) {
 		for _, class := range []string{"VCPU", "MEMORY_MB", "DISK_GB"} { // an administrator's ratios; those of the configuration win
 			if inv, has := first.Inventory(root, class); has && rapid.Bool().Draw(t, "another ratio of "+class) {
 				inv.AllocationRatio = 3
-				_, err := first.SetInventory(root, class, inv)
-				must(t, err)
+				testproc.Try(first.SetInventory(root, class, inv)).Or(t)
 			}
 		}
 		first = put(t, flat, first)
@@ -140,8 +139,7 @@ func TestThereAndBack(t *testing.T) {
 		after := again.Clone()
 		for class := range must1(t, after, root).Inventories {
 			if _, pages := selection.PagesSize(class); pages {
-				_, err := after.RemoveInventory(root, class)
-				must(t, err)
+				testproc.Try(after.RemoveInventory(root, class)).Or(t)
 			}
 		}
 		if !after.Equal(first) {
@@ -235,8 +233,7 @@ func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 			layouts = append(layouts, rapid.SampledFrom([]inventory.Wanted{flat, nested}).Draw(t, "layout"))
 		}
 		before := put(t, layouts[0], withOthers(t, fresh(t)))
-		moving, err := layouts[1].Moving(before, root)
-		must(t, err)
+		moving := testproc.Try(layouts[1].Moving(before, root)).Or(t)
 		after := put(t, layouts[1], before)
 		sameOthers(t, before, after)
 		said := map[plugins.Place]bool{}
@@ -349,12 +346,8 @@ func BenchmarkPut(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				after := c.tree.Clone()
-				if _, err := nested.Moving(after, root); err != nil {
-					b.Fatal(err)
-				}
-				if err := nested.Put(after, root); err != nil {
-					b.Fatal(err)
-				}
+				testproc.Try(nested.Moving(after, root)).Or(b)
+				testproc.Check(b, nested.Put(after, root))
 			}
 		})
 	}

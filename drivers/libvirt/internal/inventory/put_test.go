@@ -64,12 +64,9 @@ func withOthers(t tester, tree *providertree.Tree) *providertree.Tree {
 	tree = tree.Clone()
 	node, _ := tree.Provider(root)
 	node.Inventories["CUSTOM_LICENCE"] = providertree.Inventory{Total: 3, MaxUnit: 3}
-	_, err := tree.SetInventories(root, node.Inventories)
-	must(t, err)
-	_, err = tree.AddTraits(root, "CUSTOM_RACK_7", "HW_CPU_X86_SSE42")
-	must(t, err)
-	_, err = tree.AddAggregates(root, group)
-	must(t, err)
+	testproc.Try(tree.SetInventories(root, node.Inventories)).Or(t)
+	testproc.Try(tree.AddTraits(root, "CUSTOM_RACK_7", "HW_CPU_X86_SSE42")).Or(t)
+	testproc.Try(tree.AddAggregates(root, group)).Or(t)
 	for _, p := range []providertree.Provider{
 		{UUID: neutron, Name: "cn1:Open vSwitch agent", ParentUUID: root, Traits: []string{"OWNER_NEUTRON"}},
 		{UUID: port, Name: "cn1:Open vSwitch agent:br-ex", ParentUUID: neutron, Inventories: providertree.Inventories{"NET_BW_EGR_KILOBIT_PER_SEC": {Total: 1000000, MaxUnit: 1000000}}},
@@ -101,8 +98,7 @@ func TestNovasTreeNeedsNoChange(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, tree := range map[string]*providertree.Tree{"alone": novas(t), "with what others have": withOthers(t, novas(t))} {
 		before := tree.Clone()
-		moving, err := want(t, twoSockets(t), settings()).Moving(tree, root)
-		must(t, err)
+		moving := testproc.Try(want(t, twoSockets(t), settings()).Moving(tree, root)).Or(t)
 		must(t, want(t, twoSockets(t), settings()).Put(tree, root))
 		if changes := providertree.Diff(before, tree); !changes.Empty() || len(moving) > 0 {
 			t.Errorf("%s: %v is moving; (-Nova +driver):\n%s", name, moving, cmp.Diff(dump(before), dump(tree)))
@@ -122,9 +118,7 @@ func TestNestingKeepsTheProvidersOfDevices(t *testing.T) {
 			t.Fatalf("%s is not below %s:\n%s", was.Name, parent, dump(after))
 		}
 		was.ParentUUID = is.ParentUUID
-		if diff := cmp.Diff(was, is); diff != "" {
-			t.Errorf("%s (-flat +nested):\n%s", was.Name, diff)
-		}
+		testproc.Samef(t, cmp.Diff(was, is), "%s (-flat +nested)", was.Name)
 	}
 	for _, cell := range []string{"cn1_numa_0", "cn1_numa_1"} {
 		for class, ratio := range map[string]float64{"VCPU": 8, "MEMORY_MB": 1.5, "PCPU": 1} {
@@ -178,13 +172,10 @@ func TestPut(t *testing.T) {
 				h.Mdevs[0].Device, h.Mdevs[1].Device = h.Mdevs[1].Device, h.Mdevs[0].Device
 			},
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				_, err := tree.AddTraits(novaGPU1, "CUSTOM_NVIDIA_231", "CUSTOM_OLD_TYPE")
-				must(t, err)
+				testproc.Try(tree.AddTraits(novaGPU1, "CUSTOM_NVIDIA_231", "CUSTOM_OLD_TYPE")).Or(t)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				if got := traits(after, "cn1_pci_0000_82_00_0"); got != "CUSTOM_NVIDIA_222 OWNER_NOVA" {
-					t.Error(got)
-				}
+				testproc.Equal(t, traits(after, "cn1_pci_0000_82_00_0"), "CUSTOM_NVIDIA_222 OWNER_NOVA", "%v")
 				if got := traits(after, "cn1_pci_0000_3b_00_0"); got != "CUSTOM_GPU_BIG CUSTOM_NVIDIA_231 CUSTOM_NVIDIA_T4 OWNER_NOVA" {
 					t.Error(got)
 				}
@@ -195,8 +186,7 @@ func TestPut(t *testing.T) {
 				h.MdevTraits = []string{"CUSTOM_NVIDIA_222", "CUSTOM_NVIDIA_231"}
 			},
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				_, err := tree.AddTraits(novaGPU0, "CUSTOM_NVIDIA_222")
-				must(t, err)
+				testproc.Try(tree.AddTraits(novaGPU0, "CUSTOM_NVIDIA_222")).Or(t)
 			},
 			check: func(t *testing.T, before, after *providertree.Tree) {
 				if !before.Equal(after) {
@@ -209,9 +199,7 @@ func TestPut(t *testing.T) {
 				h.PCI[0].Traits = []string{"COMPUTE_MANAGED_PCI_DEVICE"}
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				if got := traits(after, "cn1_0000:86:00.0"); got != "COMPUTE_MANAGED_PCI_DEVICE" {
-					t.Error(got)
-				}
+				testproc.Equal(t, traits(after, "cn1_0000:86:00.0"), "COMPUTE_MANAGED_PCI_DEVICE", "%v")
 			},
 		},
 		"what is switched off goes": {
@@ -220,12 +208,9 @@ func TestPut(t *testing.T) {
 			},
 			tree: func(t *testing.T, tree *providertree.Tree) {
 				must(t, tree.AddChild(root, cyborg, "cn1_mtty_mtty"))
-				_, err := tree.SetInventories(cyborg, things("VGPU", 24, 24))
-				must(t, err)
-				_, err = tree.AddTraits(cyborg, "OWNER_NOVA")
-				must(t, err)
-				_, err = tree.SetInventory(root, "VGPU", providertree.Inventory{Total: 1})
-				must(t, err)
+				testproc.Try(tree.SetInventories(cyborg, things("VGPU", 24, 24))).Or(t)
+				testproc.Try(tree.AddTraits(cyborg, "OWNER_NOVA")).Or(t)
+				testproc.Try(tree.SetInventory(root, "VGPU", providertree.Inventory{Total: 1})).Or(t)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				v, _ := after.Provider(root)
@@ -270,8 +255,7 @@ func TestPut(t *testing.T) {
 			nested: true,
 			tree: func(t *testing.T, tree *providertree.Tree) {
 				must(t, want(t, twoSockets(t), nestedSettings()).Put(tree, root))
-				_, err := tree.Rename(uuidOf(t, tree, "cn1_numa_0"), "former_numa_0")
-				must(t, err)
+				testproc.Try(tree.Rename(uuidOf(t, tree, "cn1_numa_0"), "former_numa_0")).Or(t)
 			},
 			check: func(t *testing.T, before, after *providertree.Tree) {
 				if uuidOf(t, after, "cn1_numa_0") != uuidOf(t, before, "former_numa_0") {
@@ -308,9 +292,7 @@ func TestPut(t *testing.T) {
 			host: func(h *inventory.Host, _ *inventory.Settings) { h.PCI[0].Class = "CUSTOM_NIC" },
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				p, _ := after.Provider(novaNIC)
-				if diff := cmp.Diff(providertree.Inventories{"CUSTOM_NIC": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}}, p.Inventories); diff != "" {
-					t.Error(diff)
-				}
+				testproc.Same(t, cmp.Diff(providertree.Inventories{"CUSTOM_NIC": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}}, p.Inventories))
 			},
 		},
 		"no more is reserved than there is": {
@@ -338,8 +320,7 @@ func TestPut(t *testing.T) {
 		},
 		"an administrator's class on a GPU stays": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				_, err := tree.SetInventory(novaGPU0, "CUSTOM_HEADS", providertree.Inventory{Total: 4})
-				must(t, err)
+				testproc.Try(tree.SetInventory(novaGPU0, "CUSTOM_HEADS", providertree.Inventory{Total: 4})).Or(t)
 			},
 			check: func(t *testing.T, before, after *providertree.Tree) {
 				if !before.Equal(after) {
@@ -422,8 +403,7 @@ func TestPutAdoptsNova26GPUs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := novas(t)
 	for _, uuid := range []string{root, novaGPU0, novaGPU1} {
-		_, err := tree.RemoveTraits(uuid, "OWNER_NOVA")
-		must(t, err)
+		testproc.Try(tree.RemoveTraits(uuid, "OWNER_NOVA")).Or(t)
 	}
 	host := twoSockets(t)
 	after := put(t, want(t, host, settings()), tree)

@@ -22,8 +22,7 @@ func TestPutKeepsOwnerOfPCIDevices(t *testing.T) {
 		tree := novas(t)
 		for _, uuid := range []string{novaNIC, novaSEV} {
 			if marked {
-				_, err := tree.AddTraits(uuid, "OWNER_NOVA")
-				must(t, err)
+				testproc.Try(tree.AddTraits(uuid, "OWNER_NOVA")).Or(t)
 			}
 		}
 		after := put(t, want(t, host, settings()), tree)
@@ -56,17 +55,12 @@ func TestTraitsOfCPUsFollowThem(t *testing.T) {
 	}
 	tree := put(t, want(t, host, s), fresh(t))
 	const all = "HW_CPU_HYPERTHREADING HW_CPU_X86_AVX2 HW_NUMA_ROOT"
-	if diff := cmp.Diff([3]string{all, all, "HW_NUMA_ROOT"}, cells(tree)); diff != "" {
-		t.Errorf("a new tree (-want +got):\n%s", diff)
-	}
-	if got := traits(tree, "cn1"); got != "COMPUTE_NODE HW_CPU_HYPERTHREADING HW_CPU_X86_AVX2" {
-		t.Errorf("the root has %s", got)
-	}
+	testproc.Samef(t, cmp.Diff([3]string{all, all, "HW_NUMA_ROOT"}, cells(tree)), "a new tree")
+	testproc.Equal(t, traits(tree, "cn1"), "COMPUTE_NODE HW_CPU_HYPERTHREADING HW_CPU_X86_AVX2", "the root has %s")
 
 	// The features change, nothing is known of threads, no CPU of the second cell is for guests.
 	one, _ := tree.ProviderByName("cn1_numa_1")
-	_, err := tree.AddTraits(one.UUID, "CUSTOM_RACK_7", "HW_CPU_X86_PDPE1GB")
-	must(t, err)
+	testproc.Try(tree.AddTraits(one.UUID, "CUSTOM_RACK_7", "HW_CPU_X86_PDPE1GB")).Or(t)
 	host.Traits, host.OwnedTraits = []string{"HW_CPU_X86_AVX512F"}, []string{"HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F"}
 	host.Shared, host.Dedicated = []int{1, 2}, nil
 	tree = put(t, want(t, host, s), tree)

@@ -21,9 +21,7 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 		t.Errorf("by default no trait is reported, so that Nova's traits stay: %v", got)
 	}
 	h.Config.Overrides = map[string]bool{"COMPUTE_TRUSTED_CERTS": false, "COMPUTE_MEM_BACKING_FILE": true}
-	if diff := cmp.Diff(h.Config.Overrides, h.Capabilities()); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(h.Config.Overrides, h.Capabilities()))
 	h.Config.Service = ReportTrait
 	got := h.Capabilities()
 	for trait, want := range map[string]bool{
@@ -43,9 +41,7 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 	}
 	h.Config.Service = RemoveTrait
 	for trait, is := range h.Capabilities() {
-		if is != (trait == "COMPUTE_MEM_BACKING_FILE") {
-			t.Errorf("remove: %s is %v", trait, is)
-		}
+		testproc.Equal(t, is, trait == "COMPUTE_MEM_BACKING_FILE", "remove: %s is %v", trait)
 	}
 	if len(h.Capabilities()) != len(service) {
 		t.Errorf("remove: %d of %d traits", len(h.Capabilities()), len(service))
@@ -58,18 +54,14 @@ func TestMoreTraits(t *testing.T) {
 	for choice, want := range map[TraitChoice][2]bool{"": {false, false}, KeepTrait: {false, false}, ReportTrait: {true, true}, RemoveTrait: {true, false}} {
 		h.Config.More = choice
 		is, named := h.Verdicts()["COMPUTE_FIRMWARE_BIOS"]
-		if diff := cmp.Diff(want, [2]bool{named, is}); diff != "" {
-			t.Errorf("%q: %s", choice, diff)
-		}
+		testproc.Samef(t, cmp.Diff(want, [2]bool{named, is}), "%q", choice)
 	}
 }
 
 func TestCheck(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, good := range []TraitConfig{{}, {Service: KeepTrait, More: RemoveTrait, SWTPM: true}, {Service: ReportTrait, Overrides: map[string]bool{"COMPUTE_VOLUME_EXTEND": false}}} {
-		if err := good.Check(); err != nil {
-			t.Error(err)
-		}
+		testproc.NoError(t, good.Check())
 	}
 	for _, tc := range []struct {
 		bad  TraitConfig

@@ -56,27 +56,22 @@ func TestGuestsFollow(t *testing.T) {
 
 	tree := novas(t)
 	for _, gpu := range []string{novaGPU0, novaGPU1} {
-		_, err := tree.Remove(gpu)
-		must(t, err)
+		testproc.Try(tree.Remove(gpu)).Or(t)
 	}
-	_, err := tree.SetInventory(root, "VGPU", providertree.Inventory{Total: 5})
-	must(t, err)
+	testproc.Try(tree.SetInventory(root, "VGPU", providertree.Inventory{Total: 5})).Or(t)
 
 	step := func(s inventory.Settings, expected providertree.ProviderResources) {
 		t.Helper()
 		w := want(t, h, s)
-		moving, err := w.Moving(tree, root)
-		must(t, err)
+		moving := testproc.Try(w.Moving(tree, root)).Or(t)
 		if len(moving) == 0 {
 			t.Fatal("nothing is moving")
 		}
-		sites, err := w.Sites(tree, root)
-		must(t, err)
+		sites := testproc.Try(w.Sites(tree, root)).Or(t)
 		tree = put(t, w, tree)
-		result, err := assignment.Move(assignment.MoveRequest{
+		result := testproc.Try(assignment.Move(assignment.MoveRequest{
 			Tree: tree, Root: root, Moving: moving, Sites: sites, Machine: host, Domains: domains, Dedicated: h.Dedicated, Allocations: allocations,
-		})
-		must(t, err)
+		})).Or(t)
 		allocations = result.Allocations
 		if diff := cmp.Diff(before, totals()); diff != "" {
 			t.Fatalf("what the guests hold in all (-before +after):\n%s", diff)

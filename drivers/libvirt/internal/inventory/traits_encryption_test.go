@@ -3,7 +3,6 @@
 package inventory
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,11 +66,7 @@ func TestDiscrepancies(t *testing.T) {
 	var keys []string
 	for _, d := range h.Discrepancies() {
 		keys = append(keys, d.Key)
-		if !strings.Contains(d.Text, "libvirt says") {
-			t.Error(d.Text)
-		}
+		testproc.Contains(t, d.Text, "libvirt says", "%v")
 	}
-	if diff := cmp.Diff([]string{"traits-swtpm"}, keys); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"traits-swtpm"}, keys))
 }

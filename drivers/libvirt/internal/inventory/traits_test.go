@@ -41,9 +41,7 @@ func TestTraitsOfHosts(t *testing.T) {
 		{"nothing known", HostTraits{}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, strings.Join(traitsOf(tc.host), " ")); diff != "" {
-				t.Error(diff)
-			}
+			testproc.Same(t, cmp.Diff(tc.want, strings.Join(traitsOf(tc.host), " ")))
 		})
 	}
 }
@@ -83,9 +81,7 @@ func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
 func TestDisagreement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	libvirt, kernel := CompareFeatures("x86_64", []string{"aes", "sse4.1", "vmx", "clwb", "sse3"}, []string{"aes", "sse4_1", "avx512_vnni", "nopl", "pni"})
-	if diff := cmp.Diff([][]string{{"vmx"}, {"avx512vnni"}}, [][]string{libvirt, kernel}); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([][]string{{"vmx"}, {"avx512vnni"}}, [][]string{libvirt, kernel}))
 	if got := FeaturesOfFlags("x86_64", []string{"avx512_vnni", "sse4_2", "nopl"}); !slices.Equal(got, []string{"avx512vnni", "sse4.2"}) {
 		t.Errorf("FromKernel: %v", got)
 	}

@@ -235,9 +235,7 @@ func TestDiscrepancies(t *testing.T) {
 		{Key: "inventory-no-cell", Text: "devices that report no NUMA cell: pci_0000_3b_00_0, 0000:86:00.0. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
 		{Key: "inventory-cells", Text: "devices that report a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
 	}
-	if diff := cmp.Diff(expected, discrepancies); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(expected, discrepancies))
 	tree := put(t, w, fresh(t))
 	for _, key := range []string{"pci_0000_3b_00_0", "pci_0000_82_00_0", "0000:86:00.0"} {
 		if p, _ := tree.ProviderByName("cn1_" + key); p.ParentUUID != root {
@@ -261,9 +259,7 @@ func TestCellsWithOnlyMemoryOrOnlyCPUs(t *testing.T) {
 	tree := put(t, want(t, h, nestedSettings()), fresh(t))
 	for key, classes := range map[string]string{"numa_0": "CUSTOM_HUGEPAGES_2M MEMORY_MB PCPU VCPU", "numa_1": "CUSTOM_HUGEPAGES_1G PCPU VCPU", "numa_4": "MEMORY_MB"} {
 		v, _ := tree.Provider(uuidOf(t, tree, "cn1_"+key))
-		if got := strings.Join(v.Inventories.Classes(), " "); got != classes {
-			t.Errorf("%s has %s, want %s", key, got, classes)
-		}
+		testproc.Equal(t, strings.Join(v.Inventories.Classes(), " "), classes, "%s has %s", key)
 	}
 	if _, found := tree.ProviderByName("cn1_numa_2"); found {
 		t.Error("a cell with nothing in it has a provider")

@@ -26,36 +26,25 @@ type fatal interface {
 func kernel(t fatal, h testhost.Host) (dir string, m machine.Machine, remove func()) {
 	t.Helper()
 	dir, err := testhost.Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	remove = func() { _ = os.RemoveAll(dir) }
 	if _, err = h.Sysfs(dir); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := discovery.Read(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen := testproc.Try(discovery.Read(dir, nil)).Or(t)
 	return dir, seen.Machine(h.Processor.Arch), remove
 }
 
 // libvirt is what libvirt says of a host.
 func libvirt(t fatal, h testhost.Host) machine.Machine {
 	t.Helper()
-	caps, err := capabilities.ParseHost(h.Capabilities("x86_64"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	caps := testproc.Try(capabilities.ParseHost(h.Capabilities("x86_64"))).Or(t)
 	l := capabilities.Libvirt{Caps: caps, Online: h.OnlineCPUs()}
 	for _, d := range h.NodeDevices() {
 		if d.Inactive {
 			continue
 		}
-		device, err := capabilities.ParseDevice(d.XML)
-		if err != nil {
-			t.Fatal(err)
-		}
+		device := testproc.Try(capabilities.ParseDevice(d.XML)).Or(t)
 		l.Devices = append(l.Devices, device)
 	}
 	return capabilities.FromLibvirt(l)

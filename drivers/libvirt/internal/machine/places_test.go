@@ -108,23 +108,15 @@ func TestUnseenPlaces(t *testing.T) {
 	var p Places
 	p.See(m)
 	set := []int{4, 5, 6, 7}
-	if diff := cmp.Diff([]int{4, 6, 7}, p.Unseen(m, set)); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]int{4, 6, 7}, p.Unseen(m, set)))
 	got := p.Count(m, set)
 	want := slices.Clone(m.CPUs)
 	want[0].Core, want[1].Core, want[2].Core, want[3].Core, want[5].Core = 0, 1, 2, 3, 1
 	want[4] = CPU{ID: 4, Online: true, Cell: 0, Package: -1, Core: 4}
 	want[6] = CPU{ID: 6, Online: true, Cell: 2, Package: -1, Core: 6}
-	if diff := cmp.Diff(want, got.CPUs); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]Cell{{ID: 0, CPUs: []int{0, 1, 4, 5}}, {ID: 2, CPUs: []int{2, 3, 6}}}, got.Cells); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]Cell{{ID: 0, CPUs: []int{0, 1}}, {ID: 2, CPUs: []int{2, 3}}}, got.Without(set).Cells); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff(want, got.CPUs))
+	testproc.Same(t, cmp.Diff([]Cell{{ID: 0, CPUs: []int{0, 1, 4, 5}}, {ID: 2, CPUs: []int{2, 3, 6}}}, got.Cells))
+	testproc.Same(t, cmp.Diff([]Cell{{ID: 0, CPUs: []int{0, 1}}, {ID: 2, CPUs: []int{2, 3}}}, got.Without(set).Cells))
 	one := switched(grid(1, 2, 1), map[int]bool{1: true}, false)
 	one.CPUs[1].Cell = NoCell
 	var fresh Places

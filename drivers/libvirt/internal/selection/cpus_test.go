@@ -54,20 +54,11 @@ func TestChooseCPUs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sets, err := ParseCPUSets(tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sets := testproc.Try(ParseCPUSets(tc.config)).Or(t)
 			got, discrepancies, err := sets.Choose(twoSockets())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.discrepancies, textsC(discrepancies)); diff != "" {
-				t.Errorf("discrepancies (-want +got):\n%s", diff)
-			}
+			testproc.Check(t, err)
+			testproc.Same(t, cmp.Diff(tc.want, got))
+			testproc.Samef(t, cmp.Diff(tc.discrepancies, textsC(discrepancies)), "discrepancies")
 		})
 	}
 }

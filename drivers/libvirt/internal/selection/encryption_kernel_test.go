@@ -23,22 +23,12 @@ func TestKernelFromSysfs(t *testing.T) {
 		"sys/module/kvm_amd/parameters/sev_snp": "N\n", "sys/fs/cgroup/misc.capacity": "sev 410\nsev_es 99\n",
 	} {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		testproc.Check(t, os.WriteFile(name, []byte(text), 0o644))
 	}
-	r, err := discovery.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testproc.Try(discovery.Open(dir)).Or(t)
 	defer r.Close()
-	kvm, err := r.KVM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kvm := testproc.Try(r.KVM()).Or(t)
 	guests, esGuests := uint(410), uint(99)
 	kernel := selection.EncryptionByKernel(*kvm.SEV)
 	host := selection.EncryptionHost{
@@ -53,7 +43,5 @@ func TestKernelFromSysfs(t *testing.T) {
 	for _, p := range got {
 		names = append(names, p.Name("host"))
 	}
-	if diff := cmp.Diff([]string{"host_amd_sev", "host_amd_sev_es"}, names); diff != "" {
-		t.Errorf("providers (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff([]string{"host_amd_sev", "host_amd_sev_es"}, names), "providers")
 }

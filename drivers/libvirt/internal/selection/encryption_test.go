@@ -22,9 +22,7 @@ import (
 // configureEncryption reads a configuration the way the driver does.
 func configureEncryption(t testing.TB, text string) (EncryptionLimit, error) {
 	var c MemoryEncryptionConfig
-	if err := plugins.DecodeConfig(json.RawMessage(text), &c); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, plugins.DecodeConfig(json.RawMessage(text), &c))
 	return ParseEncryption(c)
 }
 
@@ -35,9 +33,7 @@ func domains(t testing.TB, text string) []domain.Domain {
 		security, number, many := strings.Cut(word, "=")
 		n := 1
 		if many {
-			if _, err := fmt.Sscan(number, &n); err != nil {
-				t.Fatal(err)
-			}
+			testproc.Try(fmt.Sscan(number, &n)).Or(t)
 		}
 		for range n {
 			out = append(out, domain.Domain{Security: domain.Security(security)})
@@ -227,21 +223,14 @@ func TestChooseEncryption(t *testing.T) {
 			if tc.config == "" {
 				tc.config = "{}"
 			}
-			l, err := configureEncryption(t, tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := testproc.Try(configureEncryption(t, tc.config)).Or(t)
 			got, discrepancies := l.Choose(h, domains(t, tc.domains))
-			if diff := cmp.Diff(tc.want, shortEncryption(got)); diff != "" {
-				t.Errorf("providers (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(tc.want, shortEncryption(got)), "providers")
 			var texts []string
 			for _, d := range discrepancies {
 				texts = append(texts, d.Key+": "+d.Text)
 			}
-			if diff := cmp.Diff(tc.discrepancies, texts); diff != "" {
-				t.Errorf("discrepancies (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(tc.discrepancies, texts), "discrepancies")
 		})
 	}
 }
@@ -309,9 +298,7 @@ func TestAnyHost(t *testing.T) {
 		got, discrepancies := l.Choose(h, guests)
 		for _, p := range got {
 			inventory := providertree.Inventory{Total: p.Total, Reserved: p.Reserved, MinUnit: 1, MaxUnit: p.MaxUnit, StepSize: 1, AllocationRatio: 1}
-			if err := inventory.Validate(); err != nil {
-				t.Fatalf("%+v: %v", p, err)
-			}
+			testproc.Checkf(t, inventory.Validate(), "%+v", p)
 			if p.MaxUnit != 1 || p.Total < 1 || p.Reserved > p.Total {
 				t.Fatalf("%+v", p)
 			}

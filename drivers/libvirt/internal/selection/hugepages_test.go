@@ -22,9 +22,7 @@ import (
 // configurePages reads a configuration the way the driver does.
 func configurePages(t testing.TB, entries string) (Reserved, error) {
 	var c PagesConfig
-	if err := plugins.DecodeConfig(json.RawMessage(`{"reserved_huge_pages": [`+entries+`]}`), &c); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, plugins.DecodeConfig(json.RawMessage(`{"reserved_huge_pages": [`+entries+`]}`), &c))
 	return ParsePages(c)
 }
 
@@ -92,18 +90,14 @@ func TestChoosePages(t *testing.T) {
 	}}
 	r, err := configurePages(t, `{"node": 0, "size": "2M", "count": 64}, {"node": 1, "size": 2048, "count": 11}, {"node": 1, "size": "1G", "count": 1}, {"node": 0, "size": "1G", "count": 0},
 		{"node": 7, "size": "2M", "count": 1}, {"node": 0, "size": 4, "count": 100}, {"node": 2, "size": "2M", "count": 0}, {"node": 1, "size": "64K", "count": 0}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	cells, discrepancies := r.Choose(m)
 	want := []PagesCell{
 		{ID: 0, CommonKiB: 4 << 20, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 1024, 64}, {1 << 20, "CUSTOM_HUGEPAGES_1G", 2, 0}}},
 		{ID: 1, CommonKiB: 8<<20 + 1023 - 20480, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 10, 10}}},
 		{ID: 2, CommonKiB: 1 << 20},
 	}
-	if diff := cmp.Diff(want, cells); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testproc.Same(t, cmp.Diff(want, cells))
 	wantDiscrepancies := []machine.Discrepancy{
 		{Key: "hugepages-reserved_huge_pages[1]", Text: "reserved_huge_pages[1]: NUMA cell 1 has only 10 of the 11 pages of 2M; all are reserved"},
 		{Key: "hugepages-reserved_huge_pages[2]", Text: "reserved_huge_pages[2]: NUMA cell 1 has none of the 1 pages of 1G"},
@@ -112,9 +106,7 @@ func TestChoosePages(t *testing.T) {
 		{Key: "hugepages-reserved_huge_pages[6]", Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; to reserve memory in normal pages, use reserved_host_memory_mb"},
 		{Key: "hugepages-reserved_huge_pages[7]", Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; to reserve memory in normal pages, use reserved_host_memory_mb"},
 	}
-	if diff := cmp.Diff(wantDiscrepancies, discrepancies); diff != "" {
-		t.Errorf("discrepancies (-want +got):\n%s", diff)
-	}
+	testproc.Samef(t, cmp.Diff(wantDiscrepancies, discrepancies), "discrepancies")
 }
 
 func TestImpossiblePages(t *testing.T) {
@@ -148,10 +140,7 @@ func TestPagesAndMemoryAddUp(t *testing.T) {
 			}
 			m.Cells = append(m.Cells, cell)
 		}
-		r, err := ParsePages(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testproc.Try(ParsePages(c)).Or(t)
 		cells, discrepancies := r.Choose(m)
 		tooMany := 0
 		for i, cell := range cells {
@@ -226,10 +215,7 @@ func TestSplitReservedIsFair(t *testing.T) {
 			sum += n
 		}
 		reserved := rapid.Int64Range(0, sum).Draw(t, "reserved")
-		shares, err := SplitReserved(reserved, totals)
-		if err != nil {
-			t.Fatal(err)
-		}
+		shares := testproc.Try(SplitReserved(reserved, totals)).Or(t)
 		var again int64
 		for i, s := range shares {
 			again += s

@@ -15,9 +15,7 @@ import (
 // configureMdevs reads a configuration the way the driver does.
 func configureMdevs(t testing.TB, text string) (MdevTypes, error) {
 	var c MdevConfig
-	if err := plugins.DecodeConfig(json.RawMessage(text), &c); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, plugins.DecodeConfig(json.RawMessage(text), &c))
 	return ParseMdevs(c)
 }
 

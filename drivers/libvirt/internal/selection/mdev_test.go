@@ -21,19 +21,14 @@ import (
 func parent(t testing.TB, name string, cell int, types string, mdevs ...string) machine.MdevParent {
 	p := machine.MdevParent{Name: name, Cell: cell}
 	if strings.HasPrefix(name, "pci_") {
-		a, err := machine.ParseDeviceName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := testproc.Try(machine.ParseDeviceName(name)).Or(t)
 		p.Address = &a
 	}
 	for text := range strings.FieldsSeq(types) {
 		var mt machine.MdevType
 		id, available, _ := strings.Cut(text, "=")
 		mt.ID = id
-		if _, err := fmt.Sscan(available, &mt.Available); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Try(fmt.Sscan(available, &mt.Available)).Or(t)
 		p.Types = append(p.Types, mt)
 	}
 	for i, mdev := range mdevs {
@@ -161,21 +156,14 @@ func TestChooseMdevs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			types, err := configureMdevs(t, tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			types := testproc.Try(configureMdevs(t, tc.config)).Or(t)
 			held := map[string]bool{}
 			for _, h := range tc.held {
 				held[h] = true
 			}
 			providers, discrepancies := types.Choose(machine.Machine{Parents: tc.parents}, held)
-			if diff := cmp.Diff(tc.want, shortMdevs(providers)); diff != "" {
-				t.Errorf("providers (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.discrepancies, textsM(discrepancies)); diff != "" {
-				t.Errorf("discrepancies (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(tc.want, shortMdevs(providers)), "providers")
+			testproc.Samef(t, cmp.Diff(tc.discrepancies, textsM(discrepancies)), "discrepancies")
 		})
 	}
 }
@@ -187,17 +175,12 @@ func TestTypeTraits(t *testing.T) {
 	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"), parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
 	second.Others = []string{"nvidia-231", strings.Repeat("x", 250)}
 	got := MdevTypeTraits(machine.Machine{Parents: []machine.MdevParent{first, second}})
-	if diff := cmp.Diff([]string{"CUSTOM_I915_GVTG_V5_4", "CUSTOM_NVIDIA_222", "CUSTOM_NVIDIA_231"}, got); diff != "" {
-		t.Error(diff)
-	}
+	testproc.Same(t, cmp.Diff([]string{"CUSTOM_I915_GVTG_V5_4", "CUSTOM_NVIDIA_222", "CUSTOM_NVIDIA_231"}, got))
 }
 
 func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	types, err := configureMdevs(t, `{"enabled_mdev_types": ["b"]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	types := testproc.Try(configureMdevs(t, `{"enabled_mdev_types": ["b"]}`)).Or(t)
 	p := parent(t, "pci_0000_06_00_4", 0, "a=1 b=1")
 	p.Types[0].Description, p.Types[1].Description = "num_heads=1", "num_heads=4"
 	if got, _ := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil); len(got) != 1 || got[0].Description != "num_heads=4" {
@@ -209,9 +192,7 @@ func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 func TestWrongTypeNamesTheSupportedOnes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	types, err := configureMdevs(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	p := parent(t, "pci_0000_06_00_4", 0, "")
 	p.Others = []string{"c", "b"}
 	_, discrepancies := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil)
@@ -261,10 +242,7 @@ func TestBounds(t *testing.T) {
 			c.EnabledTypes = append(c.EnabledTypes, "b")
 			c.MdevTypes["b"] = MdevTypeConfig{DeviceAddresses: named}
 		}
-		types, err := ParseMdevs(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		types := testproc.Try(ParseMdevs(c)).Or(t)
 		providers, _ := types.Choose(m, held)
 		byDevice := map[string]MdevProvider{}
 		sum, active := 0, 0
@@ -320,9 +298,7 @@ func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 			m.Parents = append(m.Parents, machine.MdevParent{Name: a.DeviceName(), Address: &a, Types: []machine.MdevType{{ID: "a", Available: 1}}})
 		}
 		types, err := ParseMdevs(MdevConfig{EnabledTypes: []string{"a"}, MdevTypes: map[string]MdevTypeConfig{"a": {MaxInstances: rapid.IntRange(1, 8).Draw(t, "max_instances")}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testproc.Check(t, err)
 		before, _ := types.Choose(m, nil)
 		for range 8 {
 			held := map[string]bool{}
@@ -360,13 +336,8 @@ func BenchmarkChoose(b *testing.B) {
 		}
 	}
 	var c MdevConfig
-	if err := json.Unmarshal([]byte(`{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"max_instances": 256}}}`), &c); err != nil {
-		b.Fatal(err)
-	}
-	types, err := ParseMdevs(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, json.Unmarshal([]byte(`{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"max_instances": 256}}}`), &c))
+	types := testproc.Try(ParseMdevs(c)).Or(b)
 	for b.Loop() {
 		if providers, _ := types.Choose(m, nil); len(providers) != 512 {
 			b.Fatal(len(providers))

@@ -92,10 +92,7 @@ func TestAddresses(t *testing.T) {
 		}
 		var got []string
 		for i, text := range all {
-			a, err := machine.ParseAddress(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := testproc.Try(machine.ParseAddress(text)).Or(t)
 			if m.match(a) {
 				got = append(got, fmt.Sprint(i))
 			}

@@ -19,11 +19,7 @@ import (
 )
 
 func at(t testing.TB, text string) machine.Address {
-	a, err := machine.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return testproc.Try(machine.ParseAddress(text)).Or(t)
 }
 
 // host has a bridge, a card with two physical functions of which the first has three virtual ones,
@@ -148,20 +144,11 @@ func TestSelect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			specs, err := configurePCI(reported(tc.specs))
-			if err != nil {
-				t.Fatal(err)
-			}
+			specs := testproc.Try(configurePCI(reported(tc.specs))).Or(t)
 			providers, discrepancies, err := specs.Select(aHost(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, shortPCI(providers)); diff != "" {
-				t.Errorf("providers (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.discrepancies, texts(discrepancies)); diff != "" {
-				t.Errorf("discrepancies (-want +got):\n%s", diff)
-			}
+			testproc.Check(t, err)
+			testproc.Samef(t, cmp.Diff(tc.want, shortPCI(providers)), "providers")
+			testproc.Samef(t, cmp.Diff(tc.discrepancies, texts(discrepancies)), "discrepancies")
 		})
 	}
 }
@@ -179,11 +166,8 @@ func TestRefused(t *testing.T) {
 			`(pci_device_spec[1]); all virtual functions of 0000:06:00.0 must have the same`,
 		`{"product_id": "1015", "remote_managed": "true"}`: `pci_device_spec[0].remote_managed: matches the physical function 0000:06:00.0; only virtual functions can have remote_managed. Use their product_id`,
 	} {
-		parsed, err := configurePCI(reported(specs))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = parsed.Select(aHost(t))
+		parsed := testproc.Try(configurePCI(reported(specs))).Or(t)
+		_, _, err := parsed.Select(aHost(t))
 		var wrong *plugins.ConfigError
 		if !errors.As(err, &wrong) || err.Error() != "configuration: "+want {
 			t.Errorf("%s: %v, want\n%s", specs, err, want)
@@ -200,9 +184,7 @@ func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 		{Name: vf.DeviceName(), Address: &vf, Mdevs: []machine.Mdev{{}, {Active: true}}},
 	}
 	specs, err := configurePCI(reported(`{"vendor_id": "10de"}, {"address": "0000:06:00.0", "product_id": "1015"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	_, discrepancies, err := specs.Select(m)
 	if err != nil || !slices.ContainsFunc(discrepancies, func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(discrepancies) != 2 {
 		t.Errorf("%v, %v: want only the card with an active mediated device", texts(discrepancies), err)
@@ -212,9 +194,7 @@ func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 func TestNoPCIProvidersWithoutReporting(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	specs, err := configurePCI(`{"pci_device_spec": [{"vendor_id": "8086"}, {"address": "0000:06:00.0"}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, err)
 	if providers, discrepancies, err := specs.Select(aHost(t)); providers != nil || discrepancies != nil || err != nil {
 		t.Errorf("%v, %v, %v", providers, discrepancies, err)
 	}
@@ -287,10 +267,7 @@ func TestSelectIsTheModel(t *testing.T) {
 				break
 			}
 		}
-		parsed, err := configurePCI(reported(strings.Join(texts, ",")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := testproc.Try(configurePCI(reported(strings.Join(texts, ",")))).Or(t)
 		got, _, err := parsed.Select(m)
 		if (err != nil) != refused {
 			t.Fatalf("%v: %v, refused %v", texts, err, refused)
@@ -327,9 +304,7 @@ func BenchmarkSelect(b *testing.B) {
 		c.PCISpecs = append(c.PCISpecs, PCISpec{VendorID: "10de", ProductID: fmt.Sprint(i), Address: json.RawMessage(`{"bus": "0[0-9]"}`)})
 	}
 	specs, err := ParsePCI(PCIConfig{ReportPCI: true, PCISpecs: append(c.PCISpecs, PCISpec{ProductID: "1016"})})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testproc.Check(b, err)
 	for b.Loop() {
 		if providers, _, err := specs.Select(m); err != nil || len(providers) != 16 {
 			b.Fatal(len(providers), err)

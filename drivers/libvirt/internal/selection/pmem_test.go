@@ -79,10 +79,7 @@ func TestChoosePMEM(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := configurePMEM(t, tc.config...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := testproc.Try(configurePMEM(t, tc.config...)).Or(t)
 			pools, discrepancies := l.Choose(tc.found)
 			var got, texts []string
 			for _, p := range pools {
@@ -95,12 +92,8 @@ func TestChoosePMEM(t *testing.T) {
 			for _, d := range discrepancies {
 				texts = append(texts, d.Key+": "+d.Text)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("pools (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.discrepancies, texts); diff != "" {
-				t.Errorf("discrepancies (-want +got):\n%s", diff)
-			}
+			testproc.Samef(t, cmp.Diff(tc.want, got), "pools")
+			testproc.Samef(t, cmp.Diff(tc.discrepancies, texts), "discrepancies")
 		})
 	}
 }
@@ -121,10 +114,7 @@ func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 			entries = append(entries, label+":"+name)
 			classOf[name] = "CUSTOM_PMEM_NAMESPACE_" + label
 		}
-		l, err := ParsePMEM(PMEMConfig{PMEMNamespaces: entries})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testproc.Try(ParsePMEM(PMEMConfig{PMEMNamespaces: entries})).Or(t)
 		var found []machine.Namespace
 		good := map[string]int{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "found") {
@@ -174,14 +164,9 @@ func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 
 // configurePMEM reads a configuration the way the driver does.
 func configurePMEM(t testing.TB, entries ...string) (PMEMLabels, error) {
-	text, err := json.Marshal(map[string][]string{PMEMNamespacesKey: entries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testproc.Try(json.Marshal(map[string][]string{PMEMNamespacesKey: entries})).Or(t)
 	var c PMEMConfig
-	if err := plugins.DecodeConfig(text, &c); err != nil {
-		t.Fatal(err)
-	}
+	testproc.Check(t, plugins.DecodeConfig(text, &c))
 	return ParsePMEM(c)
 }
 
@@ -201,17 +186,12 @@ func TestParse(t *testing.T) {
 		"the longest name":       {[]string{"A:" + strings.Repeat("ü", 31) + "x"}, map[string][]string{"A": {strings.Repeat("ü", 31) + "x"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := configurePMEM(t, tc.entries...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := testproc.Try(configurePMEM(t, tc.entries...)).Or(t)
 			want := map[string][]string{}
 			for label, names := range tc.want {
 				want["CUSTOM_PMEM_NAMESPACE_"+label] = names
 			}
-			if diff := cmp.Diff(want, l.names); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			testproc.Same(t, cmp.Diff(want, l.names))
 			if !slices.IsSorted(l.classes) || len(l.classes) != len(want) || l.Configured() != (len(want) > 0) {
 				t.Errorf("classes %v", l.classes)
 			}
@@ -272,9 +252,7 @@ func FuzzParseEntry(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := providertree.ValidateClass(class); err != nil {
-			t.Fatalf("%q: %v", s, err)
-		}
+		testproc.Checkf(t, providertree.ValidateClass(class), "%q", s)
 		for _, name := range names {
 			if name == "" || len(name) > machine.MaxPMEMLabel || strings.TrimSpace(name) != name {
 				t.Fatalf("%q has the name %q", s, name)

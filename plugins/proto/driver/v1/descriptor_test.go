@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestProtocolIsAsReleased: the golden file lists everything that is on the wire. Once version 1 is
@@ -21,9 +22,7 @@ func TestProtocolIsAsReleased(t *testing.T) {
 
 // TestMajorVersionIsInTheName: a breaking change needs a new package.
 func TestMajorVersionIsInTheName(t *testing.T) {
-	if got := File_plugins_proto_driver_v1_driver_proto.Package(); got != "compute.driver.v1" {
-		t.Errorf("package %s", got)
-	}
+	testproc.Equal(t, File_plugins_proto_driver_v1_driver_proto.Package(), "compute.driver.v1", "package %s")
 }
 
 func describe(file protoreflect.FileDescriptor) string {
