@@ -31,19 +31,33 @@ racy() {
 
 # What make build has built is tested.
 export TEST_BINARIES=$PWD/bin
-services= failed=
 # SQLite is not ours to look for races in: it takes most of the time.
 race=(-race '-gcflags=modernc.org/...=-race=false')
-# gate FLAGS -- PACKAGES
+running=()
+set -m # each of what runs in the background has a process group, by which it is ended
+trap 'for pid in "${running[@]}"; do kill -- "-$pid" 2>/dev/null || true; done' INT TERM HUP
+# gate FLAGS -- PACKAGES: runs go test beside the others, whose tests share the machine with its own (testproc.Parallel).
 gate() {
   local flags=()
   while [ "$1" != -- ]; do flags+=("$1"); shift; done
   shift
-  $services go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 64 ${CI:+-count=1} "${flags[@]}" || failed=yes
+  go run ./test/gate "$@" -- -tags libvirt_dlopen -vet=off -parallel 64 ${CI:+-count=1} "${flags[@]}" &
+  running+=($!)
+}
+# passed: waits for all, and reports whether their tests passed.
+passed() {
+  local ok=yes pid
+  for pid in "${running[@]}"; do wait "$pid" || ok=; done
+  [ -n "$ok" ]
 }
 
 tier=${1:-}
 shift || true
+case $tier in
+real | suites) # one server of each kind for all packages
+  [ -n "${TEST_SERVICES:-}" ] || exec go run ./test/services tools/tests.sh "$tier" "$@"
+  ;;
+esac
 beside=$(($(nproc) + 1)) # many tests wait for processes
 case $tier in
 pure)
@@ -56,13 +70,11 @@ race)
   gate "${race[@]}" -p "$(nproc)" -timeout 40m -skip "$elsewhere" "$@" -- $(packages | without $whole | grep -v ./drivers/libvirt)
   ;;
 real)
-  services='go run ./test/services' # one of each for all packages
   export TEST_DATABASE=${DATABASE:?}
   gate -p $beside -timeout 40m "$@" -- $whole
   gate -p $beside -timeout 40m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
 real | suites)
-  services='go run ./test/services'
   gate -p "$(nproc)" -timeout 40m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
   ;;
 databases)
@@ -73,4 +85,4 @@ databases)
   exit 64
   ;;
 esac
-[ -z "$failed" ]
+passed

@@ -28,7 +28,8 @@ type engine interface {
 	initialise(ctx context.Context, i *instance) error
 	// command returns the server's process, not started yet.
 	command(ctx context.Context, i *instance) (*exec.Cmd, error)
-	// open returns a pool of connections of the administrator to a database, "" for none in particular.
+	// open returns a pool of connections of the administrator to a database, "" for none in
+	// particular.
 	open(i *instance, database string) (*sql.DB, error)
 	// ready returns nil when the server serves.
 	ready(ctx context.Context, db *sql.DB) error
@@ -38,10 +39,10 @@ type engine interface {
 	drop(database string) []string
 	dsn(user, password, address, database string) string
 
-	// What a pool needs: a query for table, position, name and kind of the columns and triggers of a
-	// database, an end of all its connections but one, which this is, a statement after which keys of
-	// other tables are not looked at, one after which the numbers of the rows of an empty table begin
-	// with 1, and how a statement has its n-th value.
+	// What a pool needs: a query for table, position, name and kind of the columns and triggers
+	// of a database, an end of all its connections but one, which this is, a statement after
+	// which keys of other tables are not looked at, one after which the numbers of the rows of an
+	// empty table begin with 1, and how a statement has its n-th value.
 	columns(database string) string
 	disconnect(ctx context.Context, db *sql.DB, database string) error
 	unchecked() string

@@ -60,7 +60,7 @@ func (m mariaDB) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 	_, port, err := net.SplitHostPort(i.address)
 	args := append(m.files(i), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve",
 		"--socket="+filepath.Join(i.dir, "socket"), "--pid-file="+filepath.Join(i.dir, "pid"),
-		"--character-set-server=utf8mb4", "--max-connections=500", "--innodb-buffer-pool-size=128M",
+		"--character-set-server=utf8mb4", "--max-connections=1000", "--innodb-buffer-pool-size=128M",
 		"--innodb-buffer-pool-load-at-startup=0", "--innodb-buffer-pool-dump-at-shutdown=0")
 	for _, s := range i.settings {
 		args = append(args, "--"+s)

@@ -71,7 +71,7 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	}
 	host, port, err := net.SplitHostPort(i.address)
 	settings := []string{
-		"listen_addresses=" + host, "port=" + port, "unix_socket_directories=", "max_connections=500", "timezone=UTC", "log_timezone=UTC",
+		"listen_addresses=" + host, "port=" + port, "unix_socket_directories=", "max_connections=1000", "timezone=UTC", "log_timezone=UTC",
 		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
 	}
 	switch i.safety {

@@ -77,7 +77,9 @@ func (r *results) add(out io.Writer, e event) {
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			p.Passed, p.Seconds = e.Action != "fail", e.Elapsed
-			p.print(out, e.Action)
+			var text bytes.Buffer
+			p.print(&text, e.Action)
+			_, _ = out.Write(text.Bytes()) // at once: others may write between
 			r.Packages = append(r.Packages, p)
 			delete(r.open, e.Package)
 			return
