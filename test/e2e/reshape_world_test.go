@@ -27,13 +27,6 @@ func newWorld(t *testing.T, url string) *world {
 	return &world{site: newSite(t, url), uuids: map[string]string{}}
 }
 
-// within lets a subtest use the world of its parent, until the function that it returns is called.
-func (w *world) within(t *testing.T) func() {
-	parent := w.t
-	w.t = t
-	return func() { w.t = parent }
-}
-
 // openPlacement opens the bundled Placement in this process.
 func openPlacement(t *testing.T, state string) *placement.Server {
 	t.Helper()
