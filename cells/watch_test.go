@@ -34,12 +34,8 @@ var noPlacement = placementclient.Config{
 }
 
 // apiTemplate is what API databases begin as.
-var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
-	db, err := apidb.Open(context.Background(), dsn, apidb.Options{})
-	if err != nil {
-		return err
-	}
-	return db.Close()
+var apiTemplate = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
+	return apidb.Open(context.Background(), dsn, apidb.Options{})
 })
 
 // listen opens a socket in a directory.

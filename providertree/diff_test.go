@@ -52,13 +52,13 @@ func TestDiffNamesEachChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := &providertree.Tree{}
-			check(t, before.AddRoot(rootUUID, "cn1"))
-			check(t, before.AddChild(rootUUID, childUUID(1), "cn1_1"))
-			check(t, before.AddChild(rootUUID, childUUID(2), "cn1_2"))
+			testproc.Check(t, before.AddRoot(rootUUID, "cn1"))
+			testproc.Check(t, before.AddChild(rootUUID, childUUID(1), "cn1_1"))
+			testproc.Check(t, before.AddChild(rootUUID, childUUID(2), "cn1_2"))
 			_, err := before.SetInventory(childUUID(1), "VGPU", providertree.Inventory{Total: 4})
-			check(t, err)
+			testproc.Check(t, err)
 			after := before.Clone()
-			check(t, c.edit(after))
+			testproc.Check(t, c.edit(after))
 			got := providertree.Diff(before, after)
 			var kinds []string
 			note := func(kind string, is bool) {
@@ -83,11 +83,6 @@ func TestDiffNamesEachChange(t *testing.T) {
 			}
 		})
 	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	testproc.Check(t, err)
 }
 
 // TestViolationsListsTwenty says how many it leaves out only if there are more.

@@ -49,8 +49,8 @@ func open(t fatal, name string, o apidb.Options) database {
 }
 
 // template is what databases begin as.
-var template = dbservers.NewTemplate(func(dsn string) error {
-	return closed(apidb.Open(ctx, dsn, apidb.Options{}))
+var template = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
+	return apidb.Open(ctx, dsn, apidb.Options{})
 })
 
 // engine is what a test of the store is run on.

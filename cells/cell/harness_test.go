@@ -26,12 +26,8 @@ import (
 )
 
 // template is what databases of the cell of the tests begin as.
-var template = dbservers.NewTemplate(func(dsn string) error {
-	store, err := celldb.Open(context.Background(), dsn, "cell1", celldb.Options{})
-	if err != nil {
-		return err
-	}
-	return store.Close()
+var template = dbservers.NewTemplate(func(dsn string) (*celldb.DB, error) {
+	return celldb.Open(context.Background(), dsn, "cell1", celldb.Options{})
 })
 
 // start is when the tests' clocks begin.

@@ -42,12 +42,8 @@ func fresh(t testing.TB) *celldb.DB {
 }
 
 // template is what databases of cell1 begin as.
-var template = dbservers.NewTemplate(func(dsn string) error {
-	s, err := celldb.Open(ctx, dsn, "cell1", celldb.Options{})
-	if err != nil {
-		return err
-	}
-	return s.Close()
+var template = dbservers.NewTemplate(func(dsn string) (*celldb.DB, error) {
+	return celldb.Open(ctx, dsn, "cell1", celldb.Options{})
 })
 
 // copied makes the database of cell1 at an address, if that is a file.

@@ -25,12 +25,8 @@ import (
 )
 
 // cellTemplate is what databases of a cell begin as.
-var cellTemplate = dbservers.NewTemplates(func(dsn, name string) error {
-	store, err := celldb.Open(context.Background(), dsn, name, celldb.Options{})
-	if err != nil {
-		return err
-	}
-	return store.Close()
+var cellTemplate = dbservers.NewTemplates(func(dsn, name string) (*celldb.DB, error) {
+	return celldb.Open(context.Background(), dsn, name, celldb.Options{})
 })
 
 // realCells puts cells with databases of their own, behind sockets, in the place of the cloud's.

@@ -255,12 +255,8 @@ var start = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 const cellTimeout = time.Minute
 
 // apiTemplate is what API databases begin as.
-var apiTemplate = dbservers.NewTemplate(func(dsn string) error {
-	store, err := apidb.Open(context.Background(), dsn, apidb.Options{})
-	if err != nil {
-		return err
-	}
-	return store.Close()
+var apiTemplate = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
+	return apidb.Open(context.Background(), dsn, apidb.Options{})
 })
 
 func newCloud(t *testing.T, options Options) *cloud {

@@ -59,12 +59,8 @@ func (w *world) now() time.Time {
 func (w *world) stopClock(at time.Time) { w.stop.Store(&at) }
 
 // template is what API databases begin as.
-var template = dbservers.NewTemplate(func(dsn string) error {
-	store, err := apidb.Open(context.Background(), dsn, apidb.Options{})
-	if err != nil {
-		return err
-	}
-	return store.Close()
+var template = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
+	return apidb.Open(context.Background(), dsn, apidb.Options{})
 })
 
 func newWorld(t *testing.T, change func(*enrolment.Config)) *world {

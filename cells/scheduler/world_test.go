@@ -266,26 +266,14 @@ func newPlacement(database string) (*placement.Server, error) {
 // Databases of worlds begin as copies of these. Cells have one for each name: databases of two
 // cells differ.
 var (
-	placementTemplate = dbservers.NewTemplate(func(dsn string) error {
-		s, err := newPlacement(dsn)
-		if err != nil {
-			return err
-		}
-		return s.Close()
+	placementTemplate = dbservers.NewTemplate(func(dsn string) (*placement.Server, error) {
+		return newPlacement(dsn)
 	})
-	apiTemplate = dbservers.NewTemplate(func(dsn string) error {
-		db, err := apidb.Open(ctx, dsn, apidb.Options{})
-		if err != nil {
-			return err
-		}
-		return db.Close()
+	apiTemplate = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
+		return apidb.Open(ctx, dsn, apidb.Options{})
 	})
-	cellTemplate = dbservers.NewTemplates(func(dsn, name string) error {
-		db, err := celldb.Open(ctx, dsn, name, celldb.Options{})
-		if err != nil {
-			return err
-		}
-		return db.Close()
+	cellTemplate = dbservers.NewTemplates(func(dsn, name string) (*celldb.DB, error) {
+		return celldb.Open(ctx, dsn, name, celldb.Options{})
 	})
 )
 

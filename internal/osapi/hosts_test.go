@@ -38,15 +38,15 @@ type testCA struct {
 func newTestCA(t *testing.T) *testCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	testproc.Check(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	check(t, err)
+	testproc.Check(t, err)
 	cert, err := x509.ParseCertificate(der)
-	check(t, err)
+	testproc.Check(t, err)
 	return &testCA{t, key, cert}
 }
 
@@ -58,21 +58,16 @@ func (a *testCA) pem() []byte {
 func (a *testCA) pair(template x509.Certificate) (certificate, key []byte) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(a.t, err)
+	testproc.Check(a.t, err)
 	template.SerialNumber = big.NewInt(2)
 	if template.NotAfter.IsZero() {
 		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, a.cert, private.Public(), a.key)
-	check(a.t, err)
+	testproc.Check(a.t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	check(a.t, err)
+	testproc.Check(a.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	testproc.Check(t, err)
 }
 
 // client makes a client with a certificate.
@@ -81,7 +76,7 @@ func (a *testCA) client(template x509.Certificate) *http.Client {
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	certificate, key := a.pair(template)
 	pair, err := tls.X509KeyPair(certificate, key)
-	check(a.t, err)
+	testproc.Check(a.t, err)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, //nolint:gosec // the test is of the server
 	}}}
@@ -97,7 +92,7 @@ func TestHosts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
 		path := filepath.Join(dir, name)
-		check(t, os.WriteFile(path, data, 0o600))
+		testproc.Check(t, os.WriteFile(path, data, 0o600))
 		return path
 	}
 	hosts, others := newTestCA(t), newTestCA(t)
@@ -106,16 +101,16 @@ func TestHosts(t *testing.T) {
 		CertFile: write("cert", certificate), KeyFile: write("key", key), HostCAFile: write("hosts", append(hosts.pem(), others.pem()...)), MinVersion: tls.VersionTLS13,
 	}
 	config, err := files.Config(zerolog.Nop(), nil)
-	check(t, err)
+	testproc.Check(t, err)
 	cas, err := osapi.OpenCAFile(write("only", hosts.pem()), zerolog.Nop())
-	check(t, err)
+	testproc.Check(t, err)
 	denied, err := pki.OpenDenyFile(write("denied", []byte("stolen 2100-01-01T00:00:00Z from rack 7\n")), zerolog.Nop())
-	check(t, err)
+	testproc.Check(t, err)
 	tokens, err := osapi.ReadTokens(strings.NewReader(
 		"3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3 host h2\n"+ // two
 			"b786fb359064bba0a8f486efd6480a4c887db3007604bf4967847d384602decb host stolen\n"), // stolen-token
 		"tokens")
-	check(t, err)
+	testproc.Check(t, err)
 	clock := time.Now
 	auth := &osapi.Hosts{Others: tokens, CAs: cas, Denied: denied, Now: func() time.Time { return clock() }}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,15 +132,15 @@ func TestHosts(t *testing.T) {
 	ask := func(c *http.Client, token string) string {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
-		check(t, err)
+		testproc.Check(t, err)
 		if token != "" {
 			r.Header.Set(osapi.HeaderToken, token)
 		}
 		answer, err := c.Do(r)
-		check(t, err)
+		testproc.Check(t, err)
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		check(t, err)
+		testproc.Check(t, err)
 		return string(body)
 	}
 	h1 := hosts.client(host("h1"))

@@ -34,8 +34,7 @@ type row []any
 // database is one as fill leaves it, which the test has until it ends.
 func (p *pool) database(t testing.TB, fill func(dsn string) error) string {
 	t.Helper()
-	srv, err := p.of.server(t.Context())
-	testproc.Check(t, err)
+	srv := testproc.Try(p.of.server(t.Context())).Or(t)
 	name, err := p.lease(t.Context(), srv, fill)
 	if err != nil {
 		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
@@ -131,7 +130,7 @@ func (p *pool) reset(ctx context.Context, srv *instance, name string) (err error
 	if _, err := db.ExecContext(ctx, srv.kind.unchecked()); err != nil {
 		return err
 	}
-	used, err := filled(ctx, db, slices.Sorted(maps.Keys(p.rows)))
+	used, err := filled(ctx, db, slices.Collect(maps.Keys(p.rows)))
 	if err != nil {
 		return err
 	}
@@ -170,7 +169,7 @@ func filled(ctx context.Context, db *sql.DB, tables []string) ([]string, error) 
 	return out, err
 }
 
-// insert adds rows, which are not none.
+// insert adds rows, at least one.
 func insert(ctx context.Context, srv *instance, db *sql.DB, table string, rows []row) error {
 	var values []any
 	var list []string

@@ -64,10 +64,10 @@ func TestEmpty(t *testing.T) {
 // next test: neither rows nor tables, not even if it leaves a transaction open.
 func TestTemplateComesBackAsItWas(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	template := dbservers.NewTemplate(func(dsn string) error {
+	template := dbservers.NewTemplate(func(dsn string) (*sql.DB, error) {
 		dbservers.Execute(t, dsn, "CREATE TABLE kept (word VARCHAR(20) PRIMARY KEY, number INTEGER)", "INSERT INTO kept VALUES ('one', 1), ('none', NULL)",
 			"CREATE TABLE hosts (id INTEGER PRIMARY KEY)", "CREATE TABLE guests (host INTEGER, FOREIGN KEY (host) REFERENCES hosts (id))")
-		return nil
+		return dbservers.Open(t, dsn), nil
 	})
 	dbservers.Each(t, func(t *testing.T, _ func(testing.TB) string) {
 		for _, change := range [][]string{

@@ -4,6 +4,7 @@ package dbservers
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +24,15 @@ type Template struct {
 	pools []*pool
 }
 
-// NewTemplate is for databases as what fills an empty one, by its DSN, leaves it.
-func NewTemplate(fill func(dsn string) error) *Template {
+// NewTemplate is for databases as what opens an empty one, by its DSN, leaves it when it is closed.
+func NewTemplate[C io.Closer](open func(dsn string) (C, error)) *Template {
+	fill := func(dsn string) error {
+		opened, err := open(dsn)
+		if err != nil {
+			return err
+		}
+		return opened.Close()
+	}
 	return &Template{fill: fill, pools: []*pool{{of: sharedMariaDB}, {of: sharedPostgreSQL}}, file: sync.OnceValues(func() (content []byte, err error) {
 		dir, err := memory()
 		if err != nil {
@@ -40,10 +48,10 @@ func NewTemplate(fill func(dsn string) error) *Template {
 }
 
 // NewTemplates is [NewTemplate] for databases that differ by a name.
-func NewTemplates(fill func(dsn, name string) error) func(name string) *Template {
+func NewTemplates[C io.Closer](open func(dsn, name string) (C, error)) func(name string) *Template {
 	var made sync.Map
 	return func(name string) *Template {
-		m, _ := made.LoadOrStore(name, NewTemplate(func(dsn string) error { return fill(dsn, name) }))
+		m, _ := made.LoadOrStore(name, NewTemplate(func(dsn string) (C, error) { return open(dsn, name) }))
 		return m.(*Template) //nolint:forcetypeassert // there is nothing else
 	}
 }
