@@ -19,6 +19,7 @@ func project(t *testing.T, packages map[string]string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	t.Setenv("CI", "")
+	t.Setenv("TEST_REPORT", "") // that of the run which this test is part of
 	testproc.Check(t, os.WriteFile("go.mod", []byte("module github.com/compute-agent/compute-agent\n"), 0o600))
 	for name, body := range packages {
 		testproc.Check(t, os.Mkdir(name, 0o700))
@@ -97,8 +98,8 @@ const flakyTest = `func TestFlaky(t *testing.T) {
 
 func TestFlakyTestsAreRepeatedOnce(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report")
-	t.Setenv("TEST_REPORT", report)
 	project(t, map[string]string{"a": strings.ReplaceAll(flakyTest, "%always%", "false") + passing})
+	t.Setenv("TEST_REPORT", report)
 	passed, out := show(t, "-count=1")
 	if want := "3 tests of 1 packages passed; 1 only when repeated: TestFlaky ("; !passed || !strings.Contains(out, want) {
 		t.Errorf("passed: %v, want %q in:\n%s", passed, want, out)
