@@ -16,21 +16,8 @@ ORACLE_DIR = $(or $(DIR),.run/oracle)
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: packages-run packages-demo packages-test packages-databases packages-bench packages-systemd packages-packages
-packages-run:
-	@tools/packages.sh run
-packages-demo:
-	@tools/packages.sh demo
-packages-test:
-	@tools/packages.sh test
-packages-databases:
-	@tools/packages.sh databases
-packages-bench:
-	@tools/packages.sh bench
-packages-systemd:
-	@tools/packages.sh systemd
-packages-packages:
-	@tools/packages.sh packages
+packages-%:
+	@tools/packages.sh $*
 
 # The complete module graph: drivers that tests create need it, and have no network.
 .PHONY: modules
@@ -105,7 +92,7 @@ test: packages-test modules build ## Run everything pure, SQLite, simulated host
 test-real: packages-databases modules build ## Run the tests with libvirt, binaries, real clients, kills and outages, OpenStack's Placement, and DATABASE (mariadb or postgresql; by default the commit's hash says); also RUN.
 	@echo "The database engine of this run: $(ENGINE)."
 	@DATABASE=$(ENGINE) tools/tests.sh real $(ONLY)
-test-suites: packages-test modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN.
+test-suites: packages-real modules ## Run the suites of Placement and the cells on DATABASE (mariadb, postgresql or sqlite); also RUN.
 	@DATABASE=$(ENGINE) tools/tests.sh suites $(ONLY)
 test-databases: packages-databases modules build ## Run the long tests with real database servers, of which some are killed, stopped and separated, some as root only; also RUN.
 	@tools/tests.sh databases $(ONLY)
@@ -158,16 +145,16 @@ mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that n
 	  go tool -modfile=tools/go.mod gremlins unleash ./$$package --workers $$(nproc) --timeout-coefficient 10 --output .run/mutants-$$(echo $$package | tr / -).json || exit 1; done
 
 .PHONY: soak
-soak: packages-test ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
+soak: packages-real ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
 	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v -run '$(RUN)' ./test/soak
 
 .PHONY: storm-cells
-storm-cells: packages-test ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).
+storm-cells: packages-real ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).
 	TEST_SEED=$(or $(SEED),random) go test ./test/cellstorm -count=1 -timeout 0 -v -run '^$(or $(STORM),TestStorm)$$' -args -storm.libvirt=$(or $(LIBVIRT),3) -storm.time=$(or $(TIME),10m) -database=$(or $(DATABASE),mariadb)
 
 PHASES ?= restart,steady
 .PHONY: faults races fleet fleet-cell
-faults: packages-test ## Break a reshaping start-up, and a first one, at every request and every write to disk.
+faults: packages-real ## Break a reshaping start-up, and a first one, at every request and every write to disk.
 	TEST_TIER=nightly go test ./test/e2e -count=1 -timeout 0 -v -run '^(TestReshapeUnderFaults|TestReshapeUnderDiskFaults|TestFirstStartUnderDiskFaults)$$'
 races: ## Race ROUNDS (default 1000) reshapes against a scheduler.
 	TEST_SEED=random go test ./test/e2e -count=1 -timeout 0 -v -run '^TestReshapeAgainstScheduler$$' -args -race-rounds=$(or $(ROUNDS),1000)
@@ -189,7 +176,7 @@ bench: ## Run the benchmarks.
 	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...
 
 .PHONY: oracle
-oracle: packages-test ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR, DATABASE (sqlite).
+oracle: packages-real ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR, DATABASE (sqlite).
 	@install -d '$(ORACLE_DIR)'
 	go test ./test/oracle -count=1 -v -timeout 0 -run '^TestOracle$$' -args -oracle.time=$(or $(TIME),10m) -oracle.seed=$(or $(SEED),0) \
 	  -oracle.steps=$(or $(STEPS),0) -oracle.parallel=$(or $(PARALLEL),1) -oracle.profile=$(PROFILE) -oracle.dir='$(abspath $(ORACLE_DIR))' -database=$(DATABASE)
@@ -214,7 +201,7 @@ bench-latency: build ## Measure how long candidates take at 10,000 hosts of 7 pr
 	@go run ./test/perf latency
 
 .PHONY: conformance
-conformance: packages-test ## Run Placement's own API cases (CONFORMANCE=DIR, with their runner) against the bundled server on DATABASE (sqlite, mariadb or postgresql; all).
+conformance: packages-real ## Run Placement's own API cases (CONFORMANCE=DIR, with their runner) against the bundled server on DATABASE (sqlite, mariadb or postgresql; all).
 	@[ -n '$(CONFORMANCE)' ] || { echo "usage: make conformance CONFORMANCE=DIR" >&2; exit 64; }
 	@tools/packages.sh conformance
 	@set -e; for engine in $(or $(DATABASE),$(ENGINES)); do echo "The cases on $$engine:"; \

@@ -168,7 +168,7 @@ type prometheus struct {
 func (m *monitored) newPrometheus() *prometheus {
 	m.t.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
-		m.t.Fatalf("%v: run `tools/packages.sh test`, which installs Debian's package prometheus", err)
+		m.t.Fatalf("%v: run `tools/packages.sh real`, which installs Debian's package prometheus", err)
 	}
 	var config map[string]any
 	testproc.Check(m.t, yaml.Unmarshal([]byte(scrapeConfiguration(m.t)), &config))

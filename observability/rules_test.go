@@ -74,7 +74,7 @@ func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput() //nolint:gosec // our own arguments
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Fatalf("%v: run `tools/packages.sh test`, which installs Debian's package prometheus", err)
+		t.Fatalf("%v: run `tools/packages.sh real`, which installs Debian's package prometheus", err)
 	}
 	if err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)

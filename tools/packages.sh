@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# packages.sh run|demo|test|databases|systemd|packages|bench|conformance: installs the missing Debian packages for that make target, and lists them.
+# packages.sh run|demo|test|real|databases|systemd|packages|bench|conformance: installs the missing Debian packages for that make target, and lists them.
 # If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
@@ -9,16 +9,17 @@ set -euo pipefail
 run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # To show it as well: OpenStack's command line.
 demo=("${run[@]}" python3-openstackclient)
-# To test as well: the real Placement and the real Keystone (their code alone: the packages placement-api and keystone would
-# start services), and systemd-analyze; clients that were written for Placement and Nova; and what the driver in Python is
-# built from (examples/driver-python); MariaDB and PostgreSQL (test/dbservers) and promtool (observability), whose own servers are not
-# used; the firmware and the TPM of guests.
-test=("${demo[@]}" python3-placement python3-keystone systemd python3-openstacksdk python3-osc-placement
-  python3-grpcio python3-protobuf python3-cryptography protobuf-compiler
-  mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 openssh-client ovmf swtpm swtpm-tools)
+# To test what is pure: the race detector needs a C compiler; what the driver in Python is built from (examples/driver-python), whose
+# protocol protoc generates; systemd-analyze, and ssh-keygen.
+test=(gcc libc6-dev python3-grpcio python3-protobuf python3-cryptography protobuf-compiler systemd openssh-client)
+# To test with real ones: Placement and Keystone (their code alone: the packages placement-api and keystone would start services);
+# clients that were written for Placement and Nova; MariaDB and PostgreSQL (test/dbservers) and Prometheus (observability), whose own
+# services are not used; the firmware and the TPM of guests.
+real=("${demo[@]}" "${test[@]}" python3-placement python3-keystone python3-openstacksdk python3-osc-placement
+  mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 ovmf swtpm swtpm-tools)
 # To run the long tests with databases as well: Nova (its code, which has all its services), and the broker of its messages, whose
 # own service is not used.
-databases=("${test[@]}" python3-nova rabbitmq-server)
+databases=("${real[@]}" python3-nova rabbitmq-server)
 # To boot a Debian with systemd in a container, and to install the product in it.
 systemd=(gcc libc6-dev curl debootstrap debian-archive-keyring systemd-container util-linux make)
 # To make packages, and to check and install them in a Debian root.
@@ -31,13 +32,14 @@ case "${1:-}" in
 run) wanted=("${run[@]}") ;;
 demo) wanted=("${demo[@]}") ;;
 test) wanted=("${test[@]}") ;;
+real) wanted=("${real[@]}") ;;
 databases) wanted=("${databases[@]}") ;;
 systemd) wanted=("${systemd[@]}") ;;
 packages) wanted=("${packages[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 conformance) wanted=(python3-gabbi) ;;
 *)
-  echo "usage: packages.sh run|demo|test|databases|systemd|packages|bench|conformance" >&2
+  echo "usage: packages.sh run|demo|test|real|databases|systemd|packages|bench|conformance" >&2
   exit 64
   ;;
 esac

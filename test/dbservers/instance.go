@@ -289,5 +289,5 @@ func (i *instance) statements(ctx context.Context, statements ...string) (err er
 
 // missing is the error for a program that no installed package has.
 func missing(program, pkg string) error {
-	return fmt.Errorf("%s is missing; run tools/packages.sh test, or: apt-get install --no-install-recommends %s", program, pkg)
+	return fmt.Errorf("%s is missing; run tools/packages.sh real, or: apt-get install --no-install-recommends %s", program, pkg)
 }

@@ -81,7 +81,7 @@ func newOpenstack(t *testing.T, auth ...string) *openstack {
 		err = exec.Command(python, "-c", "import osc_placement").Run()
 	}
 	if err != nil {
-		testproc.NotRun(t, "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh test)")
+		testproc.NotRun(t, "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh real)")
 	}
 	return &openstack{t: t, auth: auth}
 }

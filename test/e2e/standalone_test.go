@@ -25,7 +25,7 @@ import (
 func TestStandalone(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if _, err := os.Stat("/usr/sbin/libvirtd"); err != nil {
-		testproc.NotRun(t, "Debian's package libvirt-daemon-system is not installed (tools/packages.sh test)")
+		testproc.NotRun(t, "Debian's package libvirt-daemon-system is not installed (tools/packages.sh real)")
 	}
 	dir := testproc.SocketDir(t)
 	address := testproc.FreeAddress(t)

@@ -29,7 +29,7 @@ const KeystonePassword = "not-a-secret"
 var keystoneInstalled = sync.OnceValue(func() error {
 	out, err := exec.Command(python, "-c", "import keystone.server.wsgi").CombinedOutput() //nolint:noctx // for all tests
 	if err != nil {
-		return fmt.Errorf("OpenStack's Keystone needs Debian's package python3-keystone (tools/packages.sh test): %s", out)
+		return fmt.Errorf("OpenStack's Keystone needs Debian's package python3-keystone (tools/packages.sh real): %s", out)
 	}
 	return nil
 })
