@@ -3,10 +3,10 @@
 package systemd_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -26,11 +26,12 @@ func TestFreshMachine(t *testing.T) {
 	root := filepath.Join(rootCache(t), "run-"+nameOf(t))
 	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
 	command(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,git,make,sudo,ca-certificates", "bookworm", root)
-	command(t, "cp", "-a", runtime.GOROOT(), filepath.Join(root, "usr/local/go")) //nolint:staticcheck // of the go command that runs this
-	modules := testproc.Try(exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()).Or(t)
+	var golang struct{ GOROOT, GOMODCACHE string }
+	testproc.Check(t, json.Unmarshal(testproc.Try(exec.CommandContext(t.Context(), "go", "env", "-json", "GOROOT", "GOMODCACHE").Output()).Or(t), &golang))
+	command(t, "cp", "-a", golang.GOROOT, filepath.Join(root, "usr/local/go"))
 	source := testproc.Try(filepath.Abs("..")).Or(t)
 	m := &machine{root: root, name: nameOf(t), options: []string{
-		"--directory=" + root, "--bind-ro=" + strings.TrimSpace(string(modules)) + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
+		"--directory=" + root, "--bind-ro=" + golang.GOMODCACHE + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
 	}}
 	t.Cleanup(m.kill)
 	m.boot(t)
