@@ -253,19 +253,24 @@ func TestDatabaseLostWithinARound(t *testing.T) {
 }
 
 // TestCompareWhileItIsRestored: nothing is logged about a cell that gets another database
-// meanwhile.
+// meanwhile, of whatever revision.
 func TestCompareWhileItIsRestored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{1})
-	s := w.sites[1]
-	w.built()
-	s.link.when(func(r *http.Request) fault {
-		if strings.HasSuffix(r.URL.Path, "/states") {
-			w.again(s, loseDatabase(t))
-		}
-		return up
-	})
-	testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).ErrorIs(t, scheduler.ErrChanged, "it says %v")
+	for _, revision := range []string{"0", "1000"} {
+		t.Run(revision, func(t *testing.T) {
+			w := begin(t, []int{1})
+			s := w.sites[1]
+			w.built()
+			s.link.when(func(r *http.Request) fault {
+				if strings.HasSuffix(r.URL.Path, "/states") {
+					w.again(s, loseDatabase(t))
+					w.again(s, func(database string) { dbservers.Execute(t, database, "UPDATE cell SET revision = "+revision) })
+				}
+				return up
+			})
+			testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).ErrorIs(t, scheduler.ErrChanged, "it says %v")
+		})
+	}
 }
 
 // TestRestoreThatWasNotNoted: a server was restored, and the process died before it noted that: its

@@ -248,6 +248,25 @@ func TestBackup(t *testing.T) {
 	check("BackUpFile", func(file string) error { return sqldb.BackUpFile(t.Context(), path, file) })
 }
 
+// TestFailedBackup: a database that cannot be read to its end leaves no copy, which someone would
+// trust.
+func TestFailedBackup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	path := filepath.Join(t.TempDir(), "x.db")
+	db := open(t, path)
+	must(t, insert(t, db))
+	must(t, db.Close())
+	f := testproc.Try(os.OpenFile(path, os.O_RDWR, 0)).Or(t)
+	size := testproc.Try(f.Stat()).Or(t).Size()
+	testproc.Try(f.WriteAt(bytes.Repeat([]byte{0xff}, 4096), size-4096)).Or(t)
+	must(t, f.Close())
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := sqldb.BackUpFile(t.Context(), path, copied); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a backup of a damaged database: %v", err)
+	}
+	testproc.Try(os.Stat(copied)).ErrorIs(t, fs.ErrNotExist, "a failed backup left %v")
+}
+
 // TestLostDatabase: where there was a database, a new one is not made until that is meant.
 func TestLostDatabase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
