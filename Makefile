@@ -111,7 +111,7 @@ test-install: packages-packages packages-systemd build manual sdk ## Test packag
 	@$(MAKE) --no-print-directory test-systemd RUN='$(or $(RUN),^Test(Units|PackageFiles|Packages|GettingStarted)$$)' ARGS='-packages=$(abspath .run/debs)'
 test-systemd: packages-systemd build ## Install below a root of DISTRIBUTION (debian-12, debian-13 or ubuntu-24.04), boot its systemd in a container and test the units there; as root, or through sudo.
 	@install -d .run && CGO_ENABLED=0 go test -c -vet=off -o .run/systemd.test ./systemd
-	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.parallel 4 -test.timeout 20m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12) $(ARGS); \
+	@cd systemd && set -- ../.run/systemd.test -systemd -test.v -test.parallel 4 -test.timeout 90m -test.run '$(or $(RUN),^TestUnits$$)' -distribution=$(or $(DISTRIBUTION),debian-12) $(ARGS); \
 	  if [ "$$(id -u)" = 0 ]; then exec "$$@"; fi; \
 	  command -v sudo >/dev/null || { echo "Only root can boot a container, and there is no sudo: run make test-systemd as root." >&2; exit 1; }; \
 	  exec sudo "$$@"

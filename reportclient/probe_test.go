@@ -66,7 +66,7 @@ func TestEndpointMoves(t *testing.T) {
 		c.Endpoint = func(context.Context) (string, error) { return where, unknown }
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			probed = append(probed, address)
-			return (&net.Dialer{}).DialContext(ctx, network, strings.Replace(address, "localhost", "127.0.0.1", 1))
+			return (&net.Dialer{}).DialContext(ctx, network, address)
 		}
 	})
 	if _, err := client.Tree(t.Context(), id(1), "cn1"); !errors.Is(err, reportclient.ErrUnavailable) {
@@ -81,7 +81,7 @@ func TestEndpointMoves(t *testing.T) {
 	ok(t, apply(t, client))
 	requests.since()
 
-	moved := strings.Replace(url, "127.0.0.1", "localhost", 1)
+	moved := strings.Replace(url, "127.0.0.1", "[::ffff:127.0.0.1]", 1)
 	where = moved
 	ok(t, apply(t, client))
 	want(t, requests, "GET /", "GET /resource_providers")

@@ -26,6 +26,7 @@ step test-install 1200 make test-install ALL=1
 for distribution in debian-13 ubuntu-24.04; do step "$distribution" 600 make test-systemd DISTRIBUTION=$distribution; done
 step modular-daemons 900 make test-systemd DISTRIBUTION=debian-13 RUN='^TestModularDaemons$'
 step apparmor 900 make test-systemd DISTRIBUTION=debian-13 RUN='^TestAppArmor$'
+step fresh-machine 3600 make test-systemd RUN='^TestFreshMachine$'
 if [ -n "${CONFORMANCE:-}" ]; then step conformance 300 make conformance; fi
 step oracle 900 make oracle
 step soak 3600 make soak SEED="$TEST_SEED"

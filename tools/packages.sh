@@ -10,8 +10,8 @@ run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
 # To show it as well: OpenStack's command line.
 demo=("${run[@]}" python3-openstackclient)
 # To test what is pure: the race detector needs a C compiler; what the driver in Python is built from (examples/driver-python), whose
-# protocol protoc generates; systemd-analyze, and ssh-keygen.
-test=(gcc libc6-dev python3-grpcio python3-protobuf python3-cryptography protobuf-compiler systemd openssh-client)
+# protocol protoc generates; systemd-analyze, and what units execute (procps); libvirt's library, and ssh-keygen.
+test=(gcc libc6-dev python3-grpcio python3-protobuf python3-cryptography protobuf-compiler systemd procps libvirt0 openssh-client)
 # To test with real ones: Placement and Keystone (their code alone: the packages placement-api and keystone would start services);
 # clients that were written for Placement and Nova; MariaDB and PostgreSQL (test/dbservers) and Prometheus (observability), whose own
 # services are not used; the firmware and the TPM of guests.

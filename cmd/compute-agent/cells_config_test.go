@@ -36,7 +36,7 @@ func TestSchedulerOptions(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "config.toml")
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
-		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
+		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{"HOME=/nonexistent"}})).Or(t)
 		made, err := computeAPIConfig(t.Context(), cfg, zerolog.Nop())
 		testproc.Checkf(t, err, "%s", text)
 		zones := made.Options

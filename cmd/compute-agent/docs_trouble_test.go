@@ -58,6 +58,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`\bin \d+ min\b`), "in 9 min"},
 	{regexp.MustCompile(`\b(up|unreachable) \([^)]*\)`), "$1 (30 s)"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "33d5b8dec3d6769b4372188de00dbe74952efff1b376e5394f1e95433669a7cc"},
+	{regexp.MustCompile(`\b\S+ \(uid \d+\)`), "root (uid 0)"},
 	{regexp.MustCompile(`\b(pid|process) \d+`), "$1 4711"},
 	{regexp.MustCompile(`req-[0-9a-f-]{36}`), "req-7d0e2c4e-9a67-4f0e-8f0a-3f5b0d7a1c11"},
 	{regexp.MustCompile(`\bcompute-agent (devel|unknown|v?\d\S*) on`), "compute-agent 1.0.0 on"},

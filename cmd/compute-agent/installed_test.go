@@ -16,7 +16,7 @@ import (
 // TestCommandsUseTheInstalledService: a command about the data of a service that is given no file
 // and no directory uses those of the service's unit; one that is given either uses that.
 func TestCommandsUseTheInstalledService(t *testing.T) {
-	dir := t.TempDir()
+	dir := testproc.SocketDir(t)
 	defer func(p, a installation) { installedPlacement, installedAPI = p, a }(installedPlacement, installedAPI)
 	installedPlacement = installation{filepath.Join(dir, "compute-agent.toml"), filepath.Join(dir, "placement")}
 	installedAPI = installation{filepath.Join(dir, "compute-api.toml"), filepath.Join(dir, "cells-api")}
@@ -42,7 +42,7 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 	}
 	testproc.Contains(t, run("cells manage list"), "cell1", "the cells are %s")
 
-	other := t.TempDir()
+	other := testproc.SocketDir(t)
 	run("placement db upgrade --state-dir " + other)
 	if _, err := os.Stat(filepath.Join(other, "placement.db")); err != nil {
 		t.Error(err)
@@ -58,7 +58,7 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 // service beside it, and names them if there are several.
 func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir := t.TempDir()
+	dir := testproc.SocketDir(t)
 	var logs []string
 	audit := func() (int, string) {
 		var out bytes.Buffer

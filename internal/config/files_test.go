@@ -53,7 +53,7 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 	dir := t.TempDir()
 	missing, wrong := filepath.Join(dir, "missing.toml"), filepath.Join(dir, "wrong.toml")
 	testproc.Check(t, os.WriteFile(wrong, []byte("[agent]\nno_such_key = 1\n"), 0o600))
-	environ := []string{}
+	environ := []string{"HOME=/nonexistent"}
 	for name, tc := range map[string]struct {
 		opts                  Options
 		unreadable, onlyFlags bool
@@ -76,14 +76,14 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 func TestCredentialsOfOtherServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
 	testproc.Check(t, os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600))
-	cfg, err := Load(Options{File: file, Environ: []string{}, Uses: []string{"placement_tls"}})
+	cfg, err := Load(Options{File: file, Environ: []string{"HOME=/nonexistent"}, Uses: []string{"placement_tls"}})
 	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil || cfg.PlacementClient.TokenFile != want {
 		t.Errorf("of another service: %q, want %q; %v", cfg.PlacementClient.TokenFile, want, err)
 	}
 	if got := cfg.UnusedCredentials(); len(got) != 1 || got[0] != "placement_client.token_file" {
 		t.Errorf("unused are %q", got)
 	}
-	if _, err := Load(Options{File: file, Environ: []string{}, Uses: []string{"placement_client"}}); !errors.Is(err, systemd.ErrNoCredential) {
+	if _, err := Load(Options{File: file, Environ: []string{"HOME=/nonexistent"}, Uses: []string{"placement_client"}}); !errors.Is(err, systemd.ErrNoCredential) {
 		t.Errorf("of its own: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -296,12 +297,13 @@ func TestBrokenHosts(t *testing.T) {
 			"openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},
 		"certificate for another name": {func(f *fixture) {
 			f.tls = func(s *httptest.Server) {
+				_ = s.Listener.Close()
+				s.Listener = testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.2:0")).Or(t)
 				s.StartTLS()
 				f.write("/etc/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})), 0o644)
-				s.URL = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 			}
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=/etc/ca.pem"}
-		}, "placement", Error, "for another name", "openssl s_client -connect HOST -servername localhost -showcerts </dev/null"},
+		}, "placement", Error, "for another name", "openssl s_client -connect HOST -servername 127.0.0.2 -showcerts </dev/null"},
 		"TLS where there is none": {func(f *fixture) {
 			f.tls = func(s *httptest.Server) { s.Start(); s.URL = strings.Replace(s.URL, "http://", "https://", 1) }
 		}, "placement", Error, "should begin with http://", "openssl s_client -connect HOST -servername 127.0.0.1 -showcerts </dev/null"},

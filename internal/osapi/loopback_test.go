@@ -86,7 +86,7 @@ func TestAddr(t *testing.T) {
 
 // TestListener: an address and what listens on it are both loopback.
 func TestListener(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "127.0.0.2:0", "localhost:0", "[::ffff:127.0.0.1]:0"} {
+	for _, address := range []string{"127.0.0.1:0", "127.0.0.2:0", "[::ffff:127.0.0.1]:0"} {
 		host, _, err := net.SplitHostPort(address)
 		testproc.Check(t, err)
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)

@@ -2,6 +2,7 @@
 """Instances: what the SDK does over a connection, and the files that are this driver's instances."""
 
 import json
+import resource
 import tempfile
 import threading
 import unittest
@@ -230,6 +231,9 @@ class Files(unittest.TestCase):
             self.assertEqual({}, self.listed())
 
     def test_what_cannot_be_made_leaves_nothing(self) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, limits[1]))  # some file systems hold 2 EiB in a sparse file
         for wrong in ({"image": "none"}, {"image": "../state"}, {"image": ".."}, {"flavor": Flavor(root_gb=2**31 - 1)},
                       {"flavor": Flavor(extra_specs={"hw:cpu_policy": "dedicated"})}):
             with self.subTest(wrong), self.assertRaises(InstanceFault) as fault:

@@ -299,7 +299,7 @@ func TestKeystone(t *testing.T) {
 // rarely needs one. Kept open, the connections of all hosts would wait in Placement's memory.
 func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})).Or(t)
+	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{"HOME=/nonexistent"}})).Or(t)
 	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*http.Transport)
 	if idle := transport.IdleConnTimeout; idle <= 0 || idle >= cfg.Tracker.UpdateResourcesInterval {
 		t.Errorf("a connection without requests stays open for %v, and passes are %v apart", idle, cfg.Tracker.UpdateResourcesInterval)
