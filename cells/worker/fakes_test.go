@@ -59,7 +59,7 @@ type fakeCell struct {
 	calls    map[string]int
 	invalid  string        // uuid of a report that makes a request invalid
 	stuck    bool          // it always has more, and stays at its first revision
-	turning  time.Duration // so long each answer but the first of a list in pages takes
+	turning  time.Duration // so long each answer takes that does not wait: of a stuck cell, and of a list in pages but the first
 	page     int           // so many items at most are in an answer; 0: any number
 }
 
@@ -163,8 +163,7 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 			c.mu.Unlock()
 			return cellwire.Work{}, err
 		}
-		if c.page > 0 && after > 0 && after < c.revision && c.turning > 0 {
-			turning := c.turning
+		if turning := c.turning; turning > 0 && (c.stuck || c.page > 0 && after > 0 && after < c.revision) {
 			c.mu.Unlock()
 			time.Sleep(turning) // of the clock of the test
 			c.mu.Lock()

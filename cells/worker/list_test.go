@@ -102,7 +102,7 @@ func TestStandingStill(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.boot(1)
-		s.cell.stuck = true
+		s.cell.stuck, s.cell.turning = true, time.Millisecond
 		s.start()
 		s.pass(time.Minute)
 		if n := s.cell.called("work"); n > 130 {
