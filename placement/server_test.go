@@ -61,7 +61,7 @@ func providers(t *testing.T, client *http.Client, url string) []string {
 
 func listen(t *testing.T) (l net.Listener, url string) {
 	t.Helper()
-	l = testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
+	l = testproc.Listen(t)
 	return l, "http://" + l.Addr().String()
 }
 

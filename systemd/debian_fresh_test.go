@@ -39,13 +39,13 @@ func TestFreshMachine(t *testing.T) {
 	m.write(t, "/etc/profile.d/go.sh", "export PATH=$PATH:/usr/local/go/bin GOPROXY=file:///modules GOFLAGS=-modcacherw GONOSUMDB='*' GOTOOLCHAIN=local CI=\n")
 	m.sh(t, "git config --system safe.directory '*'") // its owner differs
 	m.sh(t, "useradd --create-home --shell /bin/bash newcomer; echo 'newcomer ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/newcomer")
-	for _, part := range []struct{ name, prepare, as string }{
-		{"user with sudo", "true", "newcomer"},
-		{"root", "true", "root"},
-		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "root"},
+	for _, part := range []struct{ name, prepare, as, with string }{
+		{"user with sudo", "true", "newcomer", ""},
+		{"root", "true", "root", "CI=true"},
+		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "root", "CI=true"},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			out, err := m.inside(t.Context(), "sh", "-euc", part.prepare+"\nrunuser --login "+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; make test'`)
+			out, err := m.inside(t.Context(), "sh", "-euc", part.prepare+"\nrunuser --login "+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; `+part.with+` make test'`)
 			t.Log(out)
 			testproc.Check(t, err)
 			_, notRun, _ := strings.Cut(out, "Not run on this machine:\n")

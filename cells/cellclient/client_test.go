@@ -198,7 +198,7 @@ func TestRefusals(t *testing.T) {
 
 func TestConnectionRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	listener := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
+	listener := testproc.Listen(t)
 	closed := listener.Addr().String()
 	_ = listener.Close()
 	for _, url := range []string{"http://" + closed, "https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {

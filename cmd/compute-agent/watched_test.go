@@ -28,7 +28,7 @@ func TestMetricsAddress(t *testing.T) {
 		},
 	} {
 		t.Run(key, func(t *testing.T) {
-			taken := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
+			taken := testproc.Listen(t)
 			address := taken.Addr().String()
 			_, port, err := net.SplitHostPort(address)
 			testproc.Check(t, err)

@@ -25,6 +25,15 @@ func FreeAddress(t testing.TB) string {
 	return address
 }
 
+// Listen listens on a FreeAddress, for tests that look whether it is closed in the end: a port that
+// the kernel chooses can belong to another test by then.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", FreeAddress(t))
+	Check(t, err)
+	return l
+}
+
 // UnusedAddress is FreeAddress for what is no test, or outlives it: this process keeps the address.
 func UnusedAddress(ctx context.Context) (string, error) {
 	address, _, err := unusedAddress(ctx)
