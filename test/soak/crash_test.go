@@ -4,9 +4,6 @@ package soak
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"testing"
 	"time"
 
@@ -22,8 +19,9 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 		if is := after.providers[p]; is.generation < was.generation {
 			t.Errorf("the generation of %s went from %d back to %d", p, was.generation, is.generation)
 		}
-		a := testproc.Try(c.do(t.Context(), op{kind: getUsages, tree: tree, subject: p})).Or(t)
-		if want := after.read(op{kind: getUsages, subject: p}); a != want {
+		usages := op{kind: getUsages, tree: tree, subject: p}
+		a := testproc.Try(c.do(t.Context(), usages)).Or(t)
+		if want := after.read(usages); a != want {
 			t.Errorf("usages of %s are %s, the allocations add up to %s", p, a.body, want.body)
 		}
 	}
@@ -35,8 +33,7 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 func TestKillDuringStorm(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	at := onDatabase(t)
-	chance := seed(t)
-	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
+	dice := newDice(seed(t), 0)
 	server := start(t, nil, at...)
 	c := server.quietly(t)
 	state := plantAll(t, c, 1, 2, 3)
@@ -62,7 +59,10 @@ func TestKillDuringStorm(t *testing.T) {
 			starting := start(t, nil, at...)
 			after := time.NewTimer(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
 			served := make(chan struct{})
-			go func() { defer close(served); starting.serves(t) }()
+			go func() {
+				defer close(served)
+				starting.Serves(t)
+			}()
 			select {
 			case <-after.C:
 			case <-served:
@@ -75,10 +75,7 @@ func TestKillDuringStorm(t *testing.T) {
 		if dbservers.OnServer(t) {
 			// A database server may have been late with the last COMMIT that it got. A change waits
 			// for that.
-			status, _, text, err := c.raw(t.Context(), http.MethodPut, fmt.Sprintf("/traits/CUSTOM_%X", dice.Uint64()), nil)
-			if err != nil || status != http.StatusCreated {
-				t.Fatalf("a change after the start: %d %s %v", status, text, err)
-			}
+			check(t, c.change(t.Context(), dice.Uint64()))
 			gone = s.now()
 		}
 		s.settle(gone)
@@ -108,7 +105,7 @@ func TestKillDuringStart(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
 	began := time.Now()
 	first := start(t, nil, onDatabase(t)...)
-	first.client(t)
+	first.Serving(t)
 	whole := time.Since(began)
 	first.Kill()
 	const steps = 12

@@ -82,7 +82,7 @@ func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, cl
 		for range clientsPerTree {
 			number++
 			me, c := number, servers[number%len(servers)]
-			g := &guess{state, rand.New(rand.NewPCG(seed, uint64(tree*1000+me))), tree} //nolint:gosec // chance, not secrets
+			g := &guess{state, newDice(seed, uint64(tree*1000+me)), tree} //nolint:gosec // small numbers
 			wg.Go(func() {
 				for range most {
 					if a := s.step(ctx, me, c, g, g.next()); a.status == 0 || ctx.Err() != nil {
@@ -265,8 +265,6 @@ func sequential(from *forest) porcupine.Model {
 	return m.ToModel()
 }
 
-var check = testproc.Check
-
 // soakTime is how long each storm goes on; none by default.
 func soakTime(t testing.TB) time.Duration {
 	t.Helper()
@@ -303,13 +301,15 @@ func seed(t testing.TB) uint64 {
 	if text == "" && soakTime(t) == 0 {
 		return testproc.Seed(t)
 	}
-	n := rand.Uint64()
+	n := rand.Uint64() //nolint:gosec // chance, not secrets
 	if text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SEED is a number: %v", err)
-		}
+		n = testproc.Try(strconv.ParseUint(text, 10, 64)).Or(t)
 	}
 	t.Logf("SEED=%d", n)
 	return n
+}
+
+// newDice draws what follows from a seed, and is different for each number.
+func newDice(seed, number uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, number)) //nolint:gosec // chance, not secrets
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,12 +38,8 @@ func serveAll(t *testing.T, wraps ...func(http.Handler) http.Handler) (clients [
 	t.Cleanup(func() { check(t, server.Close()) })
 	for _, wrap := range wraps {
 		h := httptest.NewServer(wrap(server.Handler()))
-		c := newClient(h.URL)
-		t.Cleanup(func() {
-			c.http.CloseIdleConnections()
-			h.Close()
-		})
-		clients = append(clients, c)
+		t.Cleanup(h.Close)
+		clients = append(clients, newClient(t, h.URL))
 	}
 	return clients
 }
@@ -221,7 +216,7 @@ func TestCheckerDetectsServersThatDisagree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Nothing strikes, so each answer comes. What became of a write that was given up is
 			// not found out here.
-			s := &site{dice: rand.New(rand.NewPCG(seed(t), 0)), patience: timeout} //nolint:gosec // chance, not secrets
+			s := &site{dice: newDice(seed(t), 0), patience: timeout}
 			for _, c := range serveAll(t, asItIs, test.wrap, asItIs) {
 				s.servers = append(s.servers, &replica{client: c})
 			}
