@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // What is in the Placement of the tests: a tree of each host, and a guest on it.
@@ -29,8 +31,6 @@ const (
 	victimProvider = "/resource_providers/" + victimNode
 )
 
-type object = map[string]any
-
 // holds is a set of allocations of a consumer on one provider.
 func holds(provider string, vcpus int, generation any) object {
 	return object{
@@ -41,17 +41,23 @@ func holds(provider string, vcpus int, generation any) object {
 
 var vcpus = object{"total": 10, "allocation_ratio": 1.0, "reserved": 0, "min_unit": 1, "max_unit": 10, "step_size": 1}
 
+// offers replaces the inventory of a provider.
+func offers(provider string, generation int, vcpus object) asked {
+	body := object{"resource_provider_generation": generation, "inventories": object{"VCPU": vcpus}}
+	return put(provider+"/inventories", body)
+}
+
 // fixture makes what is there, as the admin.
 var fixture = []asked{
-	{method: "POST", path: "/resource_providers", body: object{"name": victim, "uuid": victimNode}},
-	{method: "POST", path: "/resource_providers", body: object{"name": victim + "_numa0", "uuid": child, "parent_provider_uuid": victimNode}},
-	{method: "POST", path: "/resource_providers", body: object{"name": attacker, "uuid": attackerNode}},
-	{method: "PUT", path: victimProvider + "/inventories", body: object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}}},
-	{method: "PUT", path: "/resource_providers/" + attackerNode + "/inventories", body: object{"resource_provider_generation": 0, "inventories": object{"VCPU": vcpus}}},
-	{method: "PUT", path: "/allocations/" + victimGuest, body: holds(victimNode, 4, nil)},
-	{method: "PUT", path: "/allocations/" + attackerGuest, body: holds(attackerNode, 4, nil)},
-	{method: "PUT", path: "/traits/CUSTOM_SEEN"},
-	{method: "PUT", path: "/resource_classes/CUSTOM_SEEN"},
+	post("/resource_providers", object{"name": victim, "uuid": victimNode}),
+	post("/resource_providers", object{"name": victim + "_numa0", "uuid": child, "parent_provider_uuid": victimNode}),
+	post("/resource_providers", object{"name": attacker, "uuid": attackerNode}),
+	offers(victimProvider, 0, vcpus),
+	offers(ownProvider, 0, vcpus),
+	put("/allocations/"+victimGuest, holds(victimNode, 4, nil)),
+	put("/allocations/"+attackerGuest, holds(attackerNode, 4, nil)),
+	put("/traits/CUSTOM_SEEN", nil),
+	put("/resource_classes/CUSTOM_SEEN", nil),
 }
 
 // onVictim are requests to each call of Placement, about what is the victim's, as its agent would
@@ -65,7 +71,7 @@ var onVictim = map[string]asked{
 	"DELETE /resource_providers/{uuid}":                     {path: "/resource_providers/" + child},
 	"GET /resource_providers/{uuid}/inventories":            {path: victimProvider + "/inventories"},
 	"POST /resource_providers/{uuid}/inventories":           {path: "/resource_providers/" + child + "/inventories", body: object{"resource_class": "VCPU", "total": 4}},
-	"PUT /resource_providers/{uuid}/inventories":            {path: victimProvider + "/inventories", body: object{"resource_provider_generation": 2, "inventories": object{"VCPU": object{"total": 8}}}},
+	"PUT /resource_providers/{uuid}/inventories":            offers(victimProvider, 2, object{"total": 8}),
 	"DELETE /resource_providers/{uuid}/inventories":         {path: "/resource_providers/" + child + "/inventories"},
 	"GET /resource_providers/{uuid}/inventories/{class}":    {path: victimProvider + "/inventories/VCPU"},
 	"PUT /resource_providers/{uuid}/inventories/{class}":    {path: victimProvider + "/inventories/VCPU", body: object{"resource_provider_generation": 2, "total": 9}},
@@ -148,7 +154,7 @@ func rule(policy api.Policy, i identity, call api.Call) outcome {
 type placementOf struct {
 	t     testing.TB
 	url   string
-	admin func(asked) string
+	admin func(asked) *world.Answer
 }
 
 // servePlacement serves a Placement of the site until the test ends.
@@ -158,21 +164,16 @@ func (s *site) servePlacement(t testing.TB) *placementOf {
 	service := testproc.Try(placement.New(t.Context(), placement.Config{
 		StateDir: t.TempDir(), Logger: nopLog, Denied: s.denied(),
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
-			[2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"service", "nova"}, [2]string{"admin", "admin"},
-			[2]string{"member", "alice"}, [2]string{"service,admin", "operator"})},
+			"host", victim, "host", attacker, "host", stolen, "service", "nova", "admin", "admin", "member", "alice",
+			"service,admin", "operator")},
 		TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.file("hosts.pem", s.ca.PEM())},
 	})).Or(t)
 	url := serve(t, service.Serve, service.Close)
 	operator := identity{name: "operator", token: "token-of-operator"}
 	c := s.client(operator)
-	p := &placementOf{t: t, url: url, admin: func(a asked) string {
+	p := &placementOf{t: t, url: url, admin: func(a asked) *world.Answer {
 		t.Helper()
-		a.headers = map[string]string{"OpenStack-API-Version": microversion}
-		outcome, text := send(t, c, url, operator, a)
-		if outcome != answered || text[0] != '2' {
-			t.Fatalf("%s %s as the operator: %s %s", a.method, a.path, outcome, text)
-		}
-		return text
+		return succeed(t, c, url, operator, a)
 	}}
 	for _, a := range fixture {
 		p.admin(a)
@@ -202,7 +203,7 @@ func (p *placementOf) state() string {
 		"/resource_providers", "/resource_classes", "/traits?name=startswith:CUSTOM_", victimProvider + "/inventories", victimProvider + "/traits", victimProvider + "/aggregates",
 		"/resource_providers/" + attackerNode + "/inventories", "/allocations/" + victimGuest, "/allocations/" + attackerGuest,
 	} {
-		text.WriteString(p.admin(asked{method: http.MethodGet, path: path}) + "\n")
+		fmt.Fprintf(&text, "%s\n", p.admin(get(path)).Raw)
 	}
 	return text.String()
 }
@@ -218,7 +219,7 @@ func TestPlacement(t *testing.T) {
 	for n, i := range identities {
 		heads, clients[n] = append(heads, i.name), s.client(i)
 	}
-	out := &table{t: t, name: "placement.txt", heads: heads}
+	out := table{heads}
 	p := s.servePlacement(t)
 	before := p.state()
 	for _, call := range api.Calls() {
@@ -228,16 +229,16 @@ func TestPlacement(t *testing.T) {
 			t.Errorf("no request is known for the call %s", key)
 			continue
 		}
-		a.method, a.headers = call.Method, map[string]string{"OpenStack-API-Version": microversion}
+		a.method = call.Method
 		row := []string{key}
 		for n, i := range identities {
-			got, text := send(t, clients[n], p.url, i, a)
+			got, answer := send(t, clients[n], p.url, i, a)
 			row = append(row, string(got))
 			if want := rule(policy, i, call); got != want {
-				t.Errorf("%s as %s: %s, want %s\n%s", key, i.name, got, want, text)
+				t.Errorf("%s as %s: %s, want %s: %s", key, i.name, got, want, answer)
 			}
-			if got == forbidden && i.host != "" && reason(text) == "" {
-				t.Errorf("%s as %s: no reason: %s", key, i.name, text)
+			if got == forbidden && i.host != "" && reason(answer) == "" {
+				t.Errorf("%s as %s: no reason: %s", key, i.name, answer)
 			}
 			after := p.state()
 			if after == before {
@@ -249,15 +250,15 @@ func TestPlacement(t *testing.T) {
 			p = s.servePlacement(t)
 			before = p.state()
 		}
-		out.rows = append(out.rows, row)
+		out = append(out, row)
 	}
-	out.compare()
+	out.compare(t, "placement.txt")
 }
 
 // reason is the detail of an error of Placement.
-func reason(text string) string {
+func reason(a *world.Answer) string {
 	var body struct{ Errors []struct{ Detail string } }
-	if json.Unmarshal([]byte(text), &body) != nil || len(body.Errors) == 0 {
+	if json.Unmarshal(a.Raw, &body) != nil || len(body.Errors) == 0 {
 		return ""
 	}
 	return body.Errors[0].Detail
