@@ -11,19 +11,23 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// keepsGrowing checks directly what the history proves as well: generations of providers only
-// increase, and sums are right.
-func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
+// follows checks directly what the history proves as well: generations of providers only increase.
+func (f *forest) follows(t *testing.T, before *forest) {
 	t.Helper()
 	for p, was := range before.providers {
-		if is := after.providers[p]; is.generation < was.generation {
+		if is := f.providers[p]; is.generation < was.generation {
 			t.Errorf("the generation of %s went from %d back to %d", p, was.generation, is.generation)
 		}
+	}
+}
+
+// addsUp checks directly that sums are right.
+func (f *forest) addsUp(t *testing.T, c *client, tree int) {
+	t.Helper()
+	for p := range f.providers {
 		usages := op{kind: getUsages, tree: tree, subject: p}
 		a := testproc.Try(c.do(t.Context(), usages)).Or(t)
-		if want := after.read(usages); a != want {
-			t.Errorf("usages of %s are %s, the allocations add up to %s", p, a.body, want.body)
-		}
+		testproc.Equal(t, a, f.read(usages), "usages of %s are %+v", p)
 	}
 }
 
@@ -33,7 +37,7 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 func TestKillDuringStorm(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	at := onDatabase(t)
-	dice := newDice(seed(t), 0)
+	dice := newDice(testproc.Seed(t), 0)
 	server := start(t, nil, at...)
 	c := server.quietly(t)
 	state := plantAll(t, c, 1, 2, 3)
@@ -82,7 +86,8 @@ func TestKillDuringStorm(t *testing.T) {
 		next := map[int]*forest{}
 		for tree := range state {
 			next[tree] = s.readAll(t, c, tree)
-			keepsGrowing(t, c, tree, state[tree], next[tree])
+			next[tree].follows(t, state[tree])
+			next[tree].addsUp(t, c, tree)
 		}
 		s.linearizable(t, state)
 		s.tally(counts)
@@ -121,4 +126,9 @@ func TestKillDuringStart(t *testing.T) {
 		check(t, c.plant(t.Context(), 1))
 		again.Stop(t)
 	}
+}
+
+// TestOnServers: the storms, briefly, on MariaDB and PostgreSQL.
+func TestOnServers(t *testing.T) {
+	dbservers.Brief(t, TestLinearizable, TestKillDuringStorm)
 }

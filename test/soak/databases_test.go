@@ -40,7 +40,7 @@ func onGalera(t *testing.T, g *dbservers.Cluster) engine {
 // Placement, whatever of them is killed, stopped, cut off or full.
 func TestDatabasesHistoriesGalera(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dice := newDice(seed(t), 0)
+	dice := newDice(testproc.Seed(t), 0)
 	g := dbservers.StartGalera(t, replicaCount, dbservers.Options{
 		Networks: true, Hosts: replicaCount, Disk: "600m",
 		Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"},
@@ -101,7 +101,7 @@ func onPair(t *testing.T, p *dbservers.Pair) engine {
 // primary.
 func TestDatabasesHistoriesPostgreSQL(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dice := newDice(seed(t), 0)
+	dice := newDice(testproc.Seed(t), 0)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{
 		Networks: true, Hosts: replicaCount, Disk: "600m",
 		Settings: []string{"wal_keep_size=64MB", "max_wal_size=128MB", "min_wal_size=32MB"},

@@ -41,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 	filler := filepath.Join(server.Inside(dir), "filler")
 	from := plantAll(t, c, 1)
 	s := newStorm()
-	first := seed(t)
+	first := testproc.Seed(t)
 	for n := range uint64(2) {
 		s.blow(t.Context(), first+n, from, 4, 30, c)
 		testproc.Fill(t, filler)
@@ -82,7 +82,7 @@ func TestFailedWrites(t *testing.T) {
 	c := server.quietly(t)
 	from := plantAll(t, c, 1)
 	s := newStorm()
-	first := seed(t)
+	first := testproc.Seed(t)
 	limit := func(bytes uint64) {
 		t.Helper()
 		most := &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}

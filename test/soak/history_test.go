@@ -3,11 +3,11 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,25 +265,14 @@ func sequential(from *forest) porcupine.Model {
 	return m.ToModel()
 }
 
-// soakTime is how long each storm goes on; none by default.
-func soakTime(t testing.TB) time.Duration {
-	t.Helper()
-	text := os.Getenv("SOAK")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	testproc.Checkf(t, err, "SOAK is a duration such as 10m")
-	return d
-}
-
 // rounds yields at least short numbers, few of them in the brief run on a server, and goes on until
-// the time for soaking is over.
+// the time of SOAK, such as 10m, is over.
 func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	if dbservers.InBrief(t) {
 		short = min(short, 2)
 	}
-	end := time.Now().Add(soakTime(t))
+	long := testproc.Try(time.ParseDuration(cmp.Or(os.Getenv("SOAK"), "0s"))).Or(t)
+	end := time.Now().Add(long)
 	return func(yield func(int) bool) {
 		for n := 0; n < short || time.Now().Before(end); n++ {
 			if !yield(n) {
@@ -291,22 +280,6 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 			}
 		}
 	}
-}
-
-// seed is that of SEED in the environment, new for each run of make soak, or else that of
-// [testproc.Seed]; it is printed.
-func seed(t testing.TB) uint64 {
-	t.Helper()
-	text := os.Getenv("SEED")
-	if text == "" && soakTime(t) == 0 {
-		return testproc.Seed(t)
-	}
-	n := rand.Uint64() //nolint:gosec // chance, not secrets
-	if text != "" {
-		n = testproc.Try(strconv.ParseUint(text, 10, 64)).Or(t)
-	}
-	t.Logf("SEED=%d", n)
-	return n
 }
 
 // newDice draws what follows from a seed, and is different for each number.
