@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -66,22 +68,21 @@ func BenchmarkRestart(b *testing.B) {
 			took := make(cost, 0, agents)
 			for b.Loop() {
 				var mu sync.Mutex
-				var group sync.WaitGroup
-				slots := make(chan struct{}, 100)
+				var group errgroup.Group
+				group.SetLimit(100)
 				for _, c := range clients {
 					c.CloseIdleConnections()
-					slots <- struct{}{}
-					group.Go(func() {
-						defer func() { <-slots }()
+					group.Go(func() error {
 						begun := time.Now()
 						_, answer := send(b, c, p.url, i, get("/resource_providers?in_tree="+victimNode))
 						mu.Lock()
 						defer mu.Unlock()
 						took = append(took, time.Since(begun))
 						testproc.Equal(b, answer.Code, http.StatusOK, "reading the tree: %d")
+						return nil
 					})
 				}
-				group.Wait()
+				check(b, group.Wait())
 			}
 			b.ReportMetric(float64(agents*b.N)/b.Elapsed().Seconds(), "handshakes/s")
 			took.report(b)

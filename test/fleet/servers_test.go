@@ -27,9 +27,9 @@ import (
 
 // servers are the Placement servers of a run.
 type servers struct {
-	urls, hosts []string
-	pids        []int // of given servers and their databases, whose use is measured
-	started     bool  // by this process, as all that is below it
+	urls    []*url.URL
+	pids    []int // of given servers and their databases, whose use is measured
+	started bool  // by this process, as all that is below it
 }
 
 // processes are those whose use is measured.
@@ -80,8 +80,7 @@ func given(t *testing.T) *servers {
 
 func (s *servers) add(t *testing.T, address string) {
 	t.Helper()
-	at := testproc.Try(url.Parse(address)).Or(t)
-	s.urls, s.hosts = append(s.urls, address), append(s.hosts, at.Host)
+	s.urls = append(s.urls, testproc.Try(url.Parse(address)).Or(t))
 }
 
 // start starts n servers, on databases of their own unless dsn names one that they share. If
