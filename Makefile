@@ -146,7 +146,7 @@ mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that n
 
 .PHONY: soak
 soak: packages-real ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
-	SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v -run '$(RUN)' ./test/soak
+	TEST_SEED=$(or $(SEED),random) SOAK=$${SOAK:-10m} go test -count=1 -timeout 0 -v -run '$(RUN)' ./test/soak
 
 .PHONY: storm-cells
 storm-cells: packages-real ## Kill and stop processes of the compute API, its cells and agents at random for TIME (10m), from SEED, with libvirt in LIBVIRT (3) of three cells, while servers come and go; with STORM=TestSharedStorm, several APIs on one DATABASE (mariadb or postgresql).

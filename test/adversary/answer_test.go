@@ -3,27 +3,28 @@
 package adversary
 
 import (
-	"bytes"
-	"encoding/json"
-	"flag"
-	"io"
+	"cmp"
+	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 var (
-	update = flag.Bool("update", false, "write the tables of testdata again")
+	check  = testproc.Check
 	nopLog = zerolog.Nop()
 )
+
+type object = world.Record
 
 // outcome is how a service meets a request.
 type outcome string
@@ -39,76 +40,61 @@ const (
 type asked struct {
 	method, path string
 	body         any
-	headers      map[string]string
+	version      string // that of Placement without one
 }
 
+func get(path string) asked            { return asked{method: http.MethodGet, path: path} }
+func put(path string, body any) asked  { return asked{method: http.MethodPut, path: path, body: body} }
+func post(path string, body any) asked { return asked{method: http.MethodPost, path: path, body: body} }
+
+// noTLS is in the errors of a client whose certificate is refused. TLS 1.3 tells it after its side
+// of the handshake.
+var noTLS = regexp.MustCompile(`tls:|connection reset|broken pipe|EOF`)
+
 // send makes a request as an identity, and returns what came of it and the answer.
-func send(t testing.TB, c *http.Client, url string, i identity, a asked) (outcome, string) {
+func send(t testing.TB, c *http.Client, url string, i identity, a asked) (outcome, *world.Answer) {
 	t.Helper()
-	body := io.Reader(http.NoBody)
-	if a.body != nil {
-		text := testproc.Try(json.Marshal(a.body)).Or(t)
-		body = bytes.NewReader(text)
-	}
-	r := testproc.Try(http.NewRequestWithContext(t.Context(), a.method, url+a.path, body)).Or(t)
-	if a.body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	for name, value := range a.headers {
-		r.Header.Set(name, value)
-	}
+	header := http.Header{"Openstack-Api-Version": {cmp.Or(a.version, microversion)}}
 	if i.token != "" {
-		r.Header.Set("X-Auth-Token", i.token)
+		header.Set("X-Auth-Token", i.token)
 	}
-	answer, err := c.Do(r)
-	if err != nil {
-		// TLS 1.3 tells a client that its certificate is refused after its side of the handshake.
-		if strings.Contains(err.Error(), "tls:") || strings.Contains(err.Error(), "connection reset") || strings.Contains(err.Error(), "broken pipe") || strings.Contains(err.Error(), "EOF") {
-			return noConnection, err.Error()
-		}
+	answer, err := world.Exchange(t.Context(), c, a.method, url+a.path, header, a.body)
+	switch {
+	case err != nil && noTLS.MatchString(err.Error()):
+		return noConnection, &world.Answer{Request: err.Error()}
+	case err != nil:
 		t.Fatalf("%s %s as %s: %v", a.method, a.path, i.name, err)
+	case answer.Code == http.StatusUnauthorized:
+		return unknown, answer
+	case answer.Code == http.StatusForbidden:
+		return forbidden, answer
+	case answer.Code >= http.StatusInternalServerError && answer.Code != http.StatusServiceUnavailable:
+		t.Errorf("as %s: %s", i.name, answer)
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text := testproc.Try(io.ReadAll(io.LimitReader(answer.Body, 1<<20))).Or(t)
-	switch answer.StatusCode {
-	case http.StatusUnauthorized:
-		return unknown, string(text)
-	case http.StatusForbidden:
-		return forbidden, string(text)
+	return answered, answer
+}
+
+// succeed makes a request that must succeed.
+func succeed(t testing.TB, c *http.Client, url string, i identity, a asked) *world.Answer {
+	t.Helper()
+	_, answer := send(t, c, url, i, a)
+	if answer.Code/100 != 2 {
+		t.Fatalf("as %s: %s", i.name, answer)
 	}
-	if answer.StatusCode >= http.StatusInternalServerError && answer.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("%s %s as %s: %s %s", a.method, a.path, i.name, answer.Status, text)
-	}
-	return answered, answer.Status + " " + string(text)
+	return answer
 }
 
 // table collects what identities may do, and compares it with a file.
-type table struct {
-	t     *testing.T
-	name  string
-	heads []string
-	rows  [][]string
-}
+type table [][]string
 
-func (b *table) compare() {
-	b.t.Helper()
-	var text bytes.Buffer
+func (b table) compare(t testing.TB, name string) {
+	t.Helper()
+	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{b.heads}, b.rows...) {
-		testproc.Try(io.WriteString(w, strings.Join(row, "\t")+"\n")).Or(b.t)
+	for _, row := range b {
+		testproc.Try(fmt.Fprintln(w, strings.Join(row, "\t"))).Or(t)
 	}
-	check(b.t, w.Flush())
-	lines := strings.Split(text.String(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	got, path := strings.Join(lines, "\n"), filepath.Join("testdata", b.name)
-	if *update {
-		check(b.t, os.MkdirAll("testdata", 0o755))         //nolint:gosec // a part of the repository
-		check(b.t, os.WriteFile(path, []byte(got), 0o644)) //nolint:gosec // a part of the repository
-	}
-	want := testproc.Try(os.ReadFile(path)).Or(b.t)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		b.t.Errorf("%s differs; go test ./test/adversary -update writes it again (-kept +now):\n%s", path, diff)
-	}
+	check(t, w.Flush())
+	got := regexp.MustCompile(` +\n`).ReplaceAllString(text.String(), "\n")
+	golden.Text(t, filepath.Join("testdata", name), got)
 }

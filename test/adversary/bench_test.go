@@ -4,12 +4,13 @@ package adversary
 
 import (
 	"crypto/tls"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -23,27 +24,15 @@ func (c cost) report(b *testing.B) {
 	b.ReportMetric(float64(c[len(c)*99/100].Microseconds()), "p99-µs")
 }
 
-// holders are three that may write the victim's inventories.
-func holders(s *site) map[string]identity {
-	all := map[string]identity{}
-	for _, i := range s.identities() {
-		switch i.name {
-		case "host":
-			all["certificate"] = i
-		case "token of the host":
-			all["host-token"] = i
-		case "service":
-			all["service-token"] = i
-		}
-	}
-	return all
-}
+// holders are three that may write the victim's inventories, by the names of their identities.
+var holders = map[string]string{"certificate": "host", "host-token": "token of the host", "service-token": "service"}
 
 // BenchmarkWrite is the write of an inventory on a connection that is open.
 func BenchmarkWrite(b *testing.B) {
 	s := newSite(b)
-	for name, i := range holders(s) {
+	for name, holder := range holders {
 		b.Run(name, func(b *testing.B) {
+			i := s.as(holder)
 			p, c, took := s.servePlacement(b), s.client(i), cost{}
 			generation := 2
 			for b.Loop() {
@@ -52,15 +41,9 @@ func BenchmarkWrite(b *testing.B) {
 					p, generation = s.servePlacement(b), 2
 					b.StartTimer()
 				}
-				body := object{"resource_provider_generation": generation, "inventories": object{"VCPU": object{"total": 10 + generation%7}}}
 				begun := time.Now()
-				got, text := send(b, c, p.url, i, asked{
-					method: http.MethodPut, path: victimProvider + "/inventories", body: body, headers: map[string]string{"OpenStack-API-Version": microversion},
-				})
+				succeed(b, c, p.url, i, offers(victimProvider, generation, object{"total": 10 + generation%7}))
 				took = append(took, time.Since(begun))
-				if got != answered || text[0] != '2' {
-					b.Fatal(got, text)
-				}
 				generation++
 			}
 			took.report(b)
@@ -75,9 +58,9 @@ const agents = 1000
 // tree, as many at once as there are in a second of jitter.
 func BenchmarkRestart(b *testing.B) {
 	s := newSite(b)
-	for name, i := range holders(s) {
+	for name, holder := range holders {
 		b.Run(name, func(b *testing.B) {
-			p := s.servePlacement(b)
+			i, p := s.as(holder), s.servePlacement(b)
 			clients := make([]*http.Client, agents)
 			for n := range clients {
 				clients[n] = s.client(i)
@@ -85,24 +68,21 @@ func BenchmarkRestart(b *testing.B) {
 			took := make(cost, 0, agents)
 			for b.Loop() {
 				var mu sync.Mutex
-				var group sync.WaitGroup
-				slots := make(chan struct{}, 100)
+				var group errgroup.Group
+				group.SetLimit(100)
 				for _, c := range clients {
 					c.CloseIdleConnections()
-					slots <- struct{}{}
-					group.Go(func() {
-						defer func() { <-slots }()
+					group.Go(func() error {
 						begun := time.Now()
-						got, text := send(b, c, p.url, i, asked{method: http.MethodGet, path: "/resource_providers?in_tree=" + victimNode, headers: map[string]string{"OpenStack-API-Version": microversion}})
+						_, answer := send(b, c, p.url, i, get("/resource_providers?in_tree="+victimNode))
 						mu.Lock()
 						defer mu.Unlock()
 						took = append(took, time.Since(begun))
-						if got != answered || text[0] != '2' {
-							b.Error(got, text)
-						}
+						testproc.Equal(b, answer.Code, http.StatusOK, "reading the tree: %d")
+						return nil
 					})
 				}
-				group.Wait()
+				check(b, group.Wait())
 			}
 			b.ReportMetric(float64(agents*b.N)/b.Elapsed().Seconds(), "handshakes/s")
 			took.report(b)
@@ -115,13 +95,10 @@ func TestClientsOfBenchmarks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	p := s.servePlacement(t)
-	for name, i := range holders(s) {
-		c := s.client(i)
+	for name, holder := range holders {
 		r := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/", http.NoBody)).Or(t)
-		answer := testproc.Try(c.Do(r)).Or(t)
+		answer := testproc.Try(s.client(s.as(holder)).Do(r)).Or(t)
 		check(t, answer.Body.Close())
-		if answer.TLS.Version != tls.VersionTLS13 {
-			t.Error(fmt.Errorf("%s: TLS %x", name, answer.TLS.Version))
-		}
+		testproc.Equal(t, answer.TLS.Version, tls.VersionTLS13, "%s: TLS %x", name)
 	}
 }

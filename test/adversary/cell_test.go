@@ -18,7 +18,8 @@ import (
 func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) string {
 	t.Helper()
 	process := testproc.Try(cells.NewCell(t.Context(), cells.CellConfig{
-		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(), Logger: nopLog,
+		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(),
+		Logger: nopLog,
 	})).Or(t)
 	return serve(t, process.Serve, process.Close)
 }
@@ -30,8 +31,8 @@ func TestCell(t *testing.T) {
 	certFile, keyFile := s.server("cell1")
 	tls := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}
 	tokens := testproc.Try(osapi.OpenTokens(s.tokenFile("cell-tokens",
-		[2]string{cell.RoleAgent, victim}, [2]string{cell.RoleAgent, attacker}, [2]string{cell.RoleAgent, stolen}, [2]string{cell.RoleAPI, "nova"}, [2]string{"admin", "admin"},
-		[2]string{"member", "alice"}), nopLog)).Or(t)
+		cell.RoleAgent, victim, cell.RoleAgent, attacker, cell.RoleAgent, stolen, cell.RoleAPI, "nova",
+		"admin", "admin", "member", "alice"), nopLog)).Or(t)
 	byToken := tls
 	byToken.ClientCAFile = ""
 	for name, c := range map[string]struct {
@@ -41,42 +42,41 @@ func TestCell(t *testing.T) {
 		"cell.txt":        {s.serveCell(t, cell.MutualTLS([]string{"compute-api"}), tls), false},
 		"cell-tokens.txt": {s.serveCell(t, cell.Tokens(tokens), byToken), true},
 	} {
-		out := &table{t: t, name: name, heads: []string{"CALL", "FOR"}}
+		out := table{{"CALL", "FOR"}}
 		var clients []*http.Client
 		var as []identity
 		for _, i := range s.identities() {
 			if (i.token == "") == c.token && i.name != "no credential" {
 				continue
 			}
-			as, clients, out.heads = append(as, i), append(clients, s.client(i)), append(out.heads, i.name)
+			as, clients, out[0] = append(as, i), append(clients, s.client(i)), append(out[0], i.name)
 		}
-		report := asked{method: http.MethodPut, path: "/v1/hosts/" + victim, body: object{"version": "1", "nodes": []object{{"uuid": victimNode, "name": victim}}}}
+		nodes := []object{{"uuid": victimNode, "name": victim}}
 		for n, i := range as {
 			if i.host == victim {
-				if got, text := send(t, clients[n], c.url, i, report); got != answered || text[0] != '2' {
-					t.Fatalf("the victim's own report: %s %s", got, text)
-				}
+				succeed(t, clients[n], c.url, i, put("/v1/hosts/"+victim, object{"version": "1", "nodes": nodes}))
 			}
 		}
 		for _, call := range cell.Calls() {
-			path := strings.NewReplacer("{host}", victim, "{uuid}", victimGuest, "{id}", "1").Replace(call.Path)
+			a := asked{method: call.Method, path: words.Replace(call.Path)}
+			if call.Method != http.MethodGet {
+				a.body = object{}
+			}
 			row := []string{call.Method + " " + call.Path, call.For}
 			for n, i := range as {
-				a := asked{method: call.Method, path: path}
-				if call.Method != http.MethodGet {
-					a.body = object{}
-				}
-				got, text := send(t, clients[n], c.url, i, a)
+				got, answer := send(t, clients[n], c.url, i, a)
 				row = append(row, string(got))
 				if want := ruleOfCell(i, call.For, !c.token); got != want {
-					t.Errorf("%s: %s %s as %s: %s, want %s\n%s", name, call.Method, call.Path, i.name, got, want, text)
+					t.Errorf("%s: as %s: %s, want %s: %s", name, i.name, got, want, answer)
 				}
 			}
-			out.rows = append(out.rows, row)
+			out = append(out, row)
 		}
-		out.compare()
+		out.compare(t, name)
 	}
 }
+
+var words = strings.NewReplacer("{host}", victim, "{uuid}", victimGuest, "{id}", "1")
 
 // ruleOfCell is what a cell's rules say of an identity and a call.
 func ruleOfCell(i identity, who string, certificates bool) outcome {
@@ -84,11 +84,12 @@ func ruleOfCell(i identity, who string, certificates bool) outcome {
 	switch {
 	case i.handshake, i.name == "no credential" && certificates:
 		return noConnection
-	case i.name == "client service", i.user != "" && !api, strings.HasPrefix(i.name, "denied"): // known, and not let in
-		return forbidden
+	case i.name == "client service", i.user != "" && !api, strings.HasPrefix(i.name, "denied"):
+		return forbidden // known, and not let in
 	case i.unknown:
 		return unknown
-	case who == "any client that is known", who == "the compute API" && api, who == "the agent of the host" && i.host == victim:
+	case who == "any client that is known", who == "the compute API" && api,
+		who == "the agent of the host" && i.host == victim:
 		return answered
 	}
 	return forbidden

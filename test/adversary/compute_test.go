@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,11 +29,12 @@ func TestComputeAPI(t *testing.T) {
 	s := newSite(t)
 	certFile, keyFile := s.server("compute-api")
 	quotas := apidb.QuotaSet{}
-	for _, resource := range []string{"instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members"} {
+	const limited = "instances cores ram metadata_items key_pairs server_groups server_group_members"
+	for _, resource := range strings.Fields(limited) {
 		quotas[resource] = -1
 	}
-	tokens, err := osapi.OpenTokens(s.tokenFile("api-tokens", [2]string{"host", victim}, [2]string{"host", attacker}, [2]string{"host", stolen}, [2]string{"member", "alice"}), nopLog)
-	check(t, err)
+	file := s.tokenFile("api-tokens", "host", victim, "host", attacker, "host", stolen, "member", "alice")
+	tokens := testproc.Try(osapi.OpenTokens(file, nopLog)).Or(t)
 	api := testproc.Try(cells.NewAPI(t.Context(), cells.APIConfig{
 		Database: filepath.Join(t.TempDir(), "api.db"), Auth: tokens, TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile},
 		CellClient:  func(c apidb.Cell) (*cellclient.Client, error) { return cellclient.New(cellclient.Config{URL: c.URL}) },
@@ -48,17 +50,17 @@ func TestComputeAPI(t *testing.T) {
 			if call.Open {
 				continue
 			}
-			a := asked{method: call.Method, path: segment.ReplaceAllString(call.Path, victimGuest), headers: map[string]string{"OpenStack-API-Version": "compute 2.69"}}
+			a := asked{method: call.Method, path: segment.ReplaceAllString(call.Path, victimGuest), version: "compute 2.69"}
 			if call.Method != http.MethodGet {
 				a.body = object{}
 			}
-			got, text := send(t, c, url, i, a)
+			got, answer := send(t, c, url, i, a)
 			want := unknown
 			if i.token != "" && i.name != "unknown token" { // that of a host, denied or not
 				want = forbidden
 			}
 			if got != want {
-				t.Errorf("%s %s as %s: %s, want %s\n%s", call.Method, call.Path, i.name, got, want, text)
+				t.Errorf("as %s: %s, want %s: %s", i.name, got, want, answer)
 			}
 		}
 	}

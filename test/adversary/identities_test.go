@@ -11,15 +11,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-var check = testproc.Check
 
 // victim and attacker are the hosts of the tests; stolen is on the deny list.
 const (
@@ -39,13 +37,11 @@ type site struct {
 
 func newSite(t testing.TB) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir()}
-	var err error
-	s.ca, err = pki.InitAuthority(filepath.Join(s.dir, "ca"), "site", time.Now().Add(-100*24*time.Hour))
-	check(t, err)
-	s.others, err = pki.InitAuthority(filepath.Join(s.dir, "others"), "others", time.Now().Add(-100*24*time.Hour))
-	check(t, err)
-	return s
+	dir := t.TempDir()
+	authority := func(name string) *pki.Authority {
+		return testproc.Try(pki.InitAuthority(filepath.Join(dir, name), name, time.Now().Add(-100*24*time.Hour))).Or(t)
+	}
+	return &site{t: t, dir: dir, ca: authority("site"), others: authority("others")}
 }
 
 // file writes a file and returns its path.
@@ -66,9 +62,7 @@ func (s *site) pair(ca *pki.Authority, id pki.Identity, o pki.SignOptions) (cert
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	if o.Lifetime == 0 {
-		o.Lifetime = time.Hour
-	}
+	o.Lifetime = time.Hour
 	certificate = testproc.Try(ca.Sign(request, id, o)).Or(s.t)
 	return certificate, key
 }
@@ -76,7 +70,7 @@ func (s *site) pair(ca *pki.Authority, id pki.Identity, o pki.SignOptions) (cert
 // server writes the certificate of a service on this machine.
 func (s *site) server(name string) (certFile, keyFile string) {
 	s.t.Helper()
-	certificate, key := s.pair(s.ca, pki.Identity{Kind: pki.Service, Name: name, Names: []string{name}}, pki.SignOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	certificate, key := s.pair(s.ca, service(name), pki.SignOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	return s.file(name+".pem", certificate), s.file(name+".key", key)
 }
 
@@ -102,15 +96,16 @@ func hostIdentity(name, node string) pki.Identity {
 	return pki.Identity{Kind: pki.Host, Name: name, Names: []string{name}, Nodes: []string{node}}
 }
 
+func service(name string) pki.Identity {
+	return pki.Identity{Kind: pki.Service, Name: name, Names: []string{name}}
+}
+
 // identities are all that an attacker may come with.
 func (s *site) identities() []identity {
 	s.t.Helper()
 	of := func(ca *pki.Authority, id pki.Identity, o pki.SignOptions) *tls.Certificate {
 		pair := testproc.Try(tls.X509KeyPair(s.pair(ca, id, o))).Or(s.t)
 		return &pair
-	}
-	service := func(name string) pki.Identity {
-		return pki.Identity{Kind: pki.Service, Name: name, Names: []string{name}}
 	}
 	own, other := hostIdentity(victim, victimNode), hostIdentity(attacker, attackerNode)
 	posing := hostIdentity(attacker, attackerNode)
@@ -137,21 +132,28 @@ func (s *site) identities() []identity {
 	}
 }
 
-// tokenFile has the tokens of identities.
-func (s *site) tokenFile(name string, lines ...[2]string) string {
+// as is the identity of a name.
+func (s *site) as(name string) identity {
 	s.t.Helper()
-	var text strings.Builder
-	for _, line := range lines {
-		fmt.Fprintf(&text, "%x %s %s\n", sha256.Sum256([]byte("token-of-"+line[1])), line[0], line[1])
+	all := s.identities()
+	return all[slices.IndexFunc(all, func(i identity) bool { return i.name == name })]
+}
+
+// tokenFile has the tokens of identities: roles and users, in turn.
+func (s *site) tokenFile(name string, words ...string) string {
+	s.t.Helper()
+	var text []byte
+	for holder := range slices.Chunk(words, 2) {
+		text = fmt.Appendf(text, "%x %s %s\n", sha256.Sum256([]byte("token-of-"+holder[1])), holder[0], holder[1])
 	}
-	return s.file(name, []byte(text.String()))
+	return s.file(name, text)
 }
 
 // denied is a deny list with the stolen host.
 func (s *site) denied() *pki.DenyFile {
 	s.t.Helper()
-	list, err := pki.NewDenyList([]pki.Denial{{Host: stolen, Before: time.Now().Add(time.Hour), Reason: "stolen"}})
-	check(s.t, err)
+	denial := pki.Denial{Host: stolen, Before: time.Now().Add(time.Hour), Reason: "stolen"}
+	list := testproc.Try(pki.NewDenyList([]pki.Denial{denial})).Or(s.t)
 	return testproc.Try(pki.OpenDenyFile(s.file("denied", list.Text()), nopLog)).Or(s.t)
 }
 

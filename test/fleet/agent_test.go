@@ -45,17 +45,14 @@ func (a *agent) start(first time.Time) error {
 	if a.http != nil {
 		a.http.CloseIdleConnections()
 	}
-	cfg := a.fleet.config.PlacementClient
-	cfg.URL = a.fleet.servers.urls[a.number%len(a.fleet.servers.urls)]
+	cfg, server := a.fleet.config.PlacementClient, a.fleet.servers.urls[a.number%len(a.fleet.servers.urls)]
+	cfg.URL = server.String()
 	way, err := access.New(cfg, nil, zerolog.Nop())
 	if err != nil {
 		return err
 	}
 	a.http = way.Transport.(*http.Transport)
-	dial, err := a.dialer(cfg.URL)
-	if err != nil {
-		return err
-	}
+	dial := a.dialer(server).DialContext
 	a.http.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		a.fleet.connections.Add(1)
 		return dial(ctx, network, address)
@@ -75,24 +72,20 @@ func (a *agent) start(first time.Time) error {
 
 // dialer connects from an address of the agent's own, where the server is on this machine: servers
 // bound the connections of an address.
-func (a *agent) dialer(server string) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
-	at, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
+func (a *agent) dialer(server *url.URL) *net.Dialer {
 	dialer := &net.Dialer{Timeout: a.fleet.config.PlacementClient.ConnectTimeout}
-	if ip, err := netip.ParseAddr(at.Hostname()); err == nil && ip.Is4() && ip.IsLoopback() {
+	if ip, err := netip.ParseAddr(server.Hostname()); err == nil && ip.Is4() && ip.IsLoopback() {
 		n := a.number + 1
 		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, byte(1+n>>16), byte(n>>8), byte(n))}
 	}
-	return dialer.DialContext, nil
+	return dialer
 }
 
 // RoundTrip implements http.RoundTripper: it counts.
 func (a *agent) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.fleet.balance == balanceRequests {
 		r = r.Clone(r.Context())
-		r.URL.Host = a.fleet.servers.hosts[(a.number+a.requests)%len(a.fleet.servers.hosts)]
+		r.URL.Host = a.fleet.servers.urls[(a.number+a.requests)%len(a.fleet.servers.urls)].Host
 	}
 	a.requests++
 	begin := time.Now()

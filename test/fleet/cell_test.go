@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // cellHost is an agent's side of a cell: it counts what it asks.
@@ -118,8 +119,9 @@ func TestCellRequests(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
 	synctest.Test(t, func(t *testing.T) {
-		c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: path, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
-		check(t, err)
+		c := testproc.Try(cells.NewCell(t.Context(), cells.CellConfig{
+			Name: "cell1", Database: path, Auth: cell.NoAuth(), Logger: zerolog.Nop(),
+		})).Or(t)
 		defer func() { check(t, c.Close()) }()
 		hosts, stop := startHosts(t, 20, cellclient.Config{URL: "http://cell1", Cell: "cell1", Transport: inProcess{c.Handler()}})
 		time.Sleep(10*time.Minute - time.Second)
@@ -139,27 +141,21 @@ func TestCellRequests(t *testing.T) {
 func TestCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	check(t, binaries.Build())
-	empty, state := filepath.Join(t.TempDir(), "empty.toml"), filepath.Join(t.TempDir(), "state")
-	check(t, os.WriteFile(empty, nil, 0o600), os.Mkdir(state, 0o700))
+	state := filepath.Join(t.TempDir(), "state")
+	check(t, os.Mkdir(state, 0o700))
 	address := testproc.FreeAddress(t)
-	args := []string{
-		"cells", "serve", "--name", "cell1", "--auth", "noauth", "--listen", address,
-		"--config", empty, "--state-dir", state, "--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
-	}
+	args := []string{"cells", "serve", "--name", "cell1", "--auth", "noauth", "--listen", address, "--state-dir", state}
 	if dsn := databaseDSN(t); dsn != "" {
 		args = append(args, "--database", dbservers.WithPasswordFile(t, dsn))
 	}
-	p := testproc.Start(t, "the cell", binaries.Command("compute-agent", args...), `"level":"info"`, `"message":"request"`)
-	p.KilledBy(t)
-	p.Await(t, 0, "The cell is serving.")
+	p := world.StartAlone(t, binaries, nil, args...).Serving(t)
+	config := cellclient.Config{URL: p.URL, Cell: "cell1"}
 	measure := func() (cpu time.Duration, memory testproc.Memory) {
-		cpu = testproc.Try(testproc.CPU(p.Pid())).Or(t)
-		memory = testproc.Try(testproc.MemoryOf(p.Pid())).Or(t)
-		return cpu, memory
+		return testproc.Try(testproc.CPU(p.Pid())).Or(t), testproc.Try(testproc.MemoryOf(p.Pid())).Or(t)
 	}
 	t.Log(testproc.Machine())
 	_, alone := measure()
-	hosts, stop := startHosts(t, *hostCount, cellclient.Config{URL: "http://" + address, Cell: "cell1"})
+	hosts, stop := startHosts(t, *hostCount, config)
 	sum := func() (reports, asks int64) {
 		for _, h := range hosts {
 			reports, asks = reports+h.reports.Load(), asks+h.asks.Load()
@@ -187,7 +183,7 @@ func TestCell(t *testing.T) {
 			t.Errorf("host %d: %+v", h.number, s)
 		}
 	}
-	buildServers(t, cellclient.Config{URL: "http://" + address, Cell: "cell1"}, *bootCount)
+	buildServers(t, config, *bootCount)
 	before, _ := sum()
 	stop()
 	if reports, _ := sum(); reports-before < int64(len(hosts)) {

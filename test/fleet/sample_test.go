@@ -5,7 +5,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,7 +17,7 @@ import (
 type sample struct {
 	wall          time.Duration
 	reads, writes []time.Duration // until the head of the answer
-	statuses      map[int]int     // of 400 and more; 0: no answer
+	statuses      []int           // of 400 and more; 0: no answer
 	passes        int
 	conflicts     int // passes that failed because others wrote
 	failed        int // other passes that failed
@@ -32,10 +31,7 @@ func (s *sample) answered(method string, status int, took time.Duration) {
 		s.writes = append(s.writes, took)
 	}
 	if status == 0 || status >= http.StatusBadRequest {
-		if s.statuses == nil {
-			s.statuses = map[int]int{}
-		}
-		s.statuses[status]++
+		s.statuses = append(s.statuses, status)
 	}
 }
 
@@ -55,40 +51,22 @@ func (s *sample) passed(err error) {
 
 func (s *sample) add(o *sample) {
 	s.reads, s.writes = append(s.reads, o.reads...), append(s.writes, o.writes...)
-	for status, n := range o.statuses {
-		if s.statuses == nil {
-			s.statuses = map[int]int{}
-		}
-		s.statuses[status] += n
-	}
-	s.passes += o.passes
-	s.conflicts += o.conflicts
-	s.failed += o.failed
-	s.why = append(s.why, o.why...)
-}
-
-// sort sorts the latencies, which latencies needs.
-func (s *sample) sort() {
-	slices.Sort(s.reads)
-	slices.Sort(s.writes)
+	s.statuses, s.why = append(s.statuses, o.statuses...), append(s.why, o.why...)
+	s.passes, s.conflicts, s.failed = s.passes+o.passes, s.conflicts+o.conflicts, s.failed+o.failed
 }
 
 func (s *sample) requests() int { return len(s.reads) + len(s.writes) }
 
-// refused lists the answers that refuse, by status.
+// refused counts the answers that refuse, by status.
 func (s *sample) refused() string {
-	var words []string
-	for _, status := range slices.Sorted(maps.Keys(s.statuses)) {
-		what := fmt.Sprint(status)
-		if status == 0 {
-			what = "without an answer"
-		}
-		words = append(words, fmt.Sprintf("%d %s", s.statuses[status], what))
+	counts := map[int]int{}
+	for _, status := range s.statuses {
+		counts[status]++
 	}
-	if words == nil {
+	if len(counts) == 0 {
 		return "none refused"
 	}
-	return strings.Join(words, ", ")
+	return fmt.Sprintf("refused, by status (0: without an answer): %v", counts)
 }
 
 // latencies are the median, the 99th of a hundred and the longest.
@@ -96,6 +74,7 @@ func latencies(of []time.Duration) string {
 	if len(of) == 0 {
 		return "none"
 	}
+	slices.Sort(of)
 	at := func(percent int) float64 { return of[min(len(of)*percent/100, len(of)-1)].Seconds() * 1000 }
 	return fmt.Sprintf("p50 %.2f ms, p99 %.2f, longest %.0f", at(50), at(99), at(100))
 }

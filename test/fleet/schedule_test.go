@@ -93,7 +93,6 @@ func (f *fleet) run(ctx context.Context, from time.Time, long time.Duration) *sa
 	for i := range parts {
 		all.add(&parts[i])
 	}
-	all.sort()
 	return all
 }
 

@@ -4,7 +4,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -23,13 +22,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // servers are the Placement servers of a run.
 type servers struct {
-	urls, hosts []string
-	pids        []int // of given servers and their databases, whose use is measured
-	started     bool  // by this process, as all that is below it
+	urls    []*url.URL
+	pids    []int // of given servers and their databases, whose use is measured
+	started bool  // by this process, as all that is below it
 }
 
 // processes are those whose use is measured.
@@ -57,10 +57,10 @@ type usage struct {
 func (f *fleet) usage(t *testing.T) usage {
 	t.Helper()
 	pids := f.servers.processes(t)
-	cpu := testproc.Try(testproc.CPU(pids...)).Or(t)
-	own := testproc.Try(testproc.CPU(os.Getpid())).Or(t)
-	memory := testproc.Try(testproc.MemoryOf(pids...)).Or(t)
-	return usage{cpu: cpu, own: own, memory: memory, connections: f.connections.Load(), probes: f.probes.Load()}
+	return usage{
+		cpu: testproc.Try(testproc.CPU(pids...)).Or(t), own: testproc.Try(testproc.CPU(os.Getpid())).Or(t),
+		memory: testproc.Try(testproc.MemoryOf(pids...)).Or(t), connections: f.connections.Load(), probes: f.probes.Load(),
+	}
 }
 
 // given are the servers of -fleet.url.
@@ -72,8 +72,7 @@ func given(t *testing.T) *servers {
 	}
 	for word := range strings.SplitSeq(*serverPIDs, ",") {
 		if word = strings.TrimSpace(word); word != "" {
-			pid := testproc.Try(strconv.Atoi(word)).Or(t)
-			s.pids = append(s.pids, pid)
+			s.pids = append(s.pids, testproc.Try(strconv.Atoi(word)).Or(t))
 		}
 	}
 	return s
@@ -81,49 +80,39 @@ func given(t *testing.T) *servers {
 
 func (s *servers) add(t *testing.T, address string) {
 	t.Helper()
-	at := testproc.Try(url.Parse(address)).Or(t)
-	s.urls, s.hosts = append(s.urls, address), append(s.hosts, at.Host)
+	s.urls = append(s.urls, testproc.Try(url.Parse(address)).Or(t))
 }
 
 // start starts n servers, on databases of their own unless dsn names one that they share. If
 // loaded, the trees of their agents are in the databases first.
 func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 	t.Helper()
-	empty := filepath.Join(t.TempDir(), "empty.toml")
-	check(t, os.WriteFile(empty, nil, 0o600))
 	check(t, binaries.Build())
 	s := &servers{started: true}
-	if dsn != "" && loaded {
+	measured := func(what string, load func() error) {
+		t.Helper()
 		begin := time.Now()
-		check(t, loadShared(t, dsn, f.agents))
-		t.Logf("the trees are in the database after %.1f s", time.Since(begin).Seconds())
+		check(t, load())
+		t.Logf("%s: its trees are in it after %.1f s", what, time.Since(begin).Seconds())
+	}
+	if dsn != "" && loaded {
+		measured("the database", func() error { return loadShared(t, dsn, f.agents) })
 	}
 	for i := range n {
 		state := filepath.Join(t.TempDir(), "state")
 		check(t, os.Mkdir(state, 0o700))
-		args := []string{
-			"placement", "serve", "--listen", "127.0.0.1:0", "--config", empty, "--state-dir", state,
-			"--runtime-dir", filepath.Join(testproc.SocketDir(t), "run"),
-		}
+		args := []string{"placement", "serve", "--state-dir", state}
 		if dsn != "" {
 			args = append(args, "--database", dbservers.WithPasswordFile(t, dsn))
 		} else if loaded {
-			begin := time.Now()
-			check(t, load(t.Context(), filepath.Join(state, "placement.db"), f.agents, func(a *agent) bool { return a.number%n == i }))
-			t.Logf("server %d: its trees are in the database after %.1f s", i, time.Since(begin).Seconds())
+			file, its := filepath.Join(state, "placement.db"), func(a *agent) bool { return a.number%n == i }
+			measured(fmt.Sprintf("the database of server %d", i), func() error { return load(t.Context(), file, f.agents, its) })
 		}
 		begin := time.Now()
-		p := testproc.Start(t, fmt.Sprintf("server %d", i), binaries.Command("compute-agent", args...), `"level":"info"`, `"message":"request"`)
-		p.KilledBy(t)
-		var line struct{ Message, Address string }
-		if _, ok := p.Until(t, "that it serves", 0, func(text string) bool {
-			return json.Unmarshal([]byte(text), &line) == nil && line.Message == "Serving the Placement API."
-		}); !ok {
-			t.Fatalf("server %d ended with %d before it served:\n%s", i, p.Code(), strings.Join(p.Lines(), "\n"))
-		}
+		p := world.StartAlone(t, binaries, nil, args...).Serving(t)
 		memory := testproc.Try(testproc.MemoryOf(p.Pid())).Or(t)
 		t.Logf("server %d: started in %.2f s, RSS %d MiB", i, time.Since(begin).Seconds(), memory.RSS>>20)
-		s.add(t, "http://"+line.Address)
+		s.add(t, p.URL)
 	}
 	return s
 }

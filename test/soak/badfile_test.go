@@ -4,14 +4,17 @@ package soak
 
 import (
 	"bytes"
-	"github.com/compute-agent/compute-agent/test/dbservers"
-	"github.com/compute-agent/compute-agent/test/testproc"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serverUser is the user that servers run as where root runs the tests: root may do everything.
@@ -45,10 +48,11 @@ func used(t *testing.T, dir string) *forest {
 	check(t, os.Mkdir(dir, 0o700))
 	give(t, dir)
 	checkpoint(t, dir)
-	server := start(t, unprivileged, onStateDir(dir)...)
+	server := start(t, unprivileged, "--state-dir", dir)
 	c := server.quietly(t)
+	root := providerUUID(1, 0)
 	state := plantAll(t, c, 1)[1]
-	o := op{kind: putInventories, tree: 1, subject: providerUUID(1, 0), offers: map[string]offer{providerUUID(1, 0): {0, amounts{"VCPU": 8}}}}
+	o := op{kind: putInventories, tree: 1, subject: root, offers: map[string]offer{root: {0, amounts{"VCPU": 8}}}}
 	a := testproc.Try(c.do(t.Context(), o)).Or(t)
 	state, want := apply(state, o)
 	if a != want {
@@ -61,17 +65,19 @@ func used(t *testing.T, dir string) *forest {
 // checkpoint brings what is in the write-ahead log into the database, as every orderly end does.
 func checkpoint(t *testing.T, dir string) {
 	t.Helper()
-	server := start(t, unprivileged, onStateDir(dir)...)
+	server := start(t, unprivileged, "--state-dir", dir)
 	server.quietly(t)
 	server.Stop(t)
 }
 
 // overwrite changes bytes of a file.
-func overwrite(t *testing.T, path string, at int64, with []byte) {
-	t.Helper()
-	f := testproc.Try(os.OpenFile(path, os.O_WRONLY, 0)).Or(t)
-	testproc.Try(f.WriteAt(with, at)).Or(t)
-	check(t, f.Close())
+func overwrite(path string, at int64, with []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(with, at)
+	return errors.Join(err, f.Close())
 }
 
 // TestBadFiles: an error about the database file names it and what to do, the file is not changed,
@@ -80,79 +86,74 @@ func TestBadFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	noise := bytes.Repeat([]byte{0xA7, 0x13, 0x5C, 0xE9}, 1024)
+	lost := []string{"acknowledged changes are missing"}
+	removed := slices.Concat(lost, []string{"run: rm -f ", ".placement.db.created"})
+	gone := slices.Concat(removed, []string{"placement.db-lock"})
+	damaged := []string{"the database is damaged", "restore a backup"}
+	unwritable := []string{"it cannot be written", "check the owner and mode"}
 	for name, c := range map[string]struct {
-		spoil func(t *testing.T, dir, db string)
+		spoil func(db string) error
 		code  int
 		says  []string
+		// calm: the write-ahead log is in the database before.
+		calm bool
 	}{
-		"not a database": {func(t *testing.T, _, db string) {
-			check(t, os.WriteFile(db, []byte("Dear Sir,\nwith regard to your letter\n"), 0o600))
-		}, 3, []string{"it is not a database", "choose another path"}},
-		"a directory in its place": {func(t *testing.T, _, db string) {
-			check(t, os.Remove(db))
-			check(t, os.Mkdir(db, 0o700))
-		}, 1, []string{"it cannot be opened", "move it away"}},
-		"a read-only file": {func(t *testing.T, _, db string) {
-			check(t, os.Chmod(db, 0o400))
-		}, 1, []string{"it cannot be written", "check the owner and mode"}},
-		"a read-only directory": {func(t *testing.T, dir, db string) {
-			check(t, os.Remove(db+"-lock"))
-			check(t, os.Chmod(dir, 0o500)) //nolint:gosec // a directory
-		}, 1, []string{"owner and mode"}},
-		"a file of another user": {func(t *testing.T, _, db string) {
+		"not a database": {spoil: func(db string) error {
+			return os.WriteFile(db, []byte("Dear Sir,\nwith regard to your letter\n"), 0o600)
+		}, code: 3, says: []string{"it is not a database", "choose another path"}},
+		"a directory in its place": {spoil: func(db string) error {
+			return errors.Join(os.Remove(db), os.Mkdir(db, 0o700))
+		}, code: 1, says: []string{"it cannot be opened", "move it away"}},
+		"a read-only file": {spoil: func(db string) error { return os.Chmod(db, 0o400) }, code: 1, says: unwritable},
+		"a read-only directory": {spoil: func(db string) error {
+			return errors.Join(os.Remove(db+"-lock"), os.Chmod(filepath.Dir(db), 0o500)) //nolint:gosec // a directory
+		}, code: 1, says: []string{"owner and mode"}},
+		"a file of another user": {spoil: func(db string) error {
 			if os.Geteuid() != 0 {
-				check(t, os.Chmod(db, 0)) // only root can give a file away
-				return
+				return os.Chmod(db, 0) // only root can give a file away
 			}
-			check(t, os.Chown(db, 0, 0))
-		}, 1, []string{"it cannot be written", "check the owner and mode"}},
-		"a damaged header": {func(t *testing.T, _, db string) {
-			checkpoint(t, filepath.Dir(db))
-			overwrite(t, db, 16, noise[:84])
-		}, 3, []string{"it is not a database"}},
-		"damaged pages": {func(t *testing.T, _, db string) {
-			checkpoint(t, filepath.Dir(db))
-			for page := range int64(20) {
-				overwrite(t, db, 4096*(page+2), noise)
+			return os.Chown(db, 0, 0)
+		}, code: 1, says: unwritable},
+		"a damaged header": {spoil: func(db string) error {
+			return overwrite(db, 16, noise[:84])
+		}, code: 3, says: []string{"it is not a database"}, calm: true},
+		"damaged pages": {spoil: func(db string) error {
+			return overwrite(db, 2*4096, bytes.Repeat(noise, 20))
+		}, code: 1, says: damaged, calm: true},
+		"half of it is missing": {spoil: func(db string) error {
+			info, err := os.Stat(db)
+			if err != nil {
+				return err
 			}
-		}, 1, []string{"the database is damaged", "restore a backup"}},
-		"half of it is missing": {func(t *testing.T, _, db string) {
-			checkpoint(t, filepath.Dir(db))
-			info := testproc.Try(os.Stat(db)).Or(t)
-			check(t, os.Truncate(db, info.Size()/2))
-		}, 1, []string{"the database is damaged", "restore a backup"}},
-		"all of it is missing": {func(t *testing.T, _, db string) {
-			check(t, os.Truncate(db, 0))
-		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
-		"the file is removed": {func(t *testing.T, _, db string) {
-			check(t, os.Remove(db))
-		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created", "placement.db-lock"}},
-		"all files are removed": {func(t *testing.T, _, db string) {
-			files := testproc.Try(filepath.Glob(db + "*")).Or(t)
+			return os.Truncate(db, info.Size()/2)
+		}, code: 1, says: damaged, calm: true},
+		"all of it is missing": {spoil: func(db string) error { return os.Truncate(db, 0) }, code: 3, says: gone},
+		"the file is removed":  {spoil: os.Remove, code: 3, says: gone},
+		"all files are removed": {spoil: func(db string) error {
+			files, err := filepath.Glob(db + "*")
 			for _, file := range files {
-				check(t, os.Remove(file))
+				err = errors.Join(err, os.Remove(file))
 			}
-		}, 3, []string{"acknowledged changes are missing", "run: rm -f ", ".placement.db.created"}},
-		"the write-ahead log is removed": {func(t *testing.T, _, db string) {
-			check(t, os.Remove(db+"-wal"))
-		}, 3, []string{"acknowledged changes are missing", "placement.db-wal was removed"}},
-		"the write-ahead log is cut": {func(t *testing.T, _, db string) {
-			check(t, os.Truncate(db+"-wal", 5000))
-		}, 3, []string{"acknowledged changes are missing"}},
+			return err
+		}, code: 3, says: removed},
+		"the write-ahead log is removed": {spoil: func(db string) error {
+			return os.Remove(db + "-wal")
+		}, code: 3, says: slices.Concat(lost, []string{"placement.db-wal was removed"})},
+		"the write-ahead log is cut": {spoil: func(db string) error {
+			return os.Truncate(db+"-wal", 5000)
+		}, code: 3, says: lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := place(t)
 			state := used(t, dir)
 			db, kept := filepath.Join(dir, "placement.db"), filepath.Join(t.TempDir(), "kept")
 			check(t, os.CopyFS(kept, os.DirFS(dir)))
-			c.spoil(t, dir, db)
-			spoiled, _ := os.ReadFile(db) // none when it is no file
-			server := start(t, unprivileged, onStateDir(dir)...)
-			testproc.Equal(t, server.Exit(t), c.code, "it ended with %d")
-			said := strings.Join(server.Lines(), "\n")
-			for _, words := range append(c.says, db) {
-				testproc.Contains(t, said, words, "it does not say %q:\n%s", words)
+			if c.calm {
+				checkpoint(t, dir)
 			}
+			check(t, c.spoil(db))
+			spoiled, _ := os.ReadFile(db) // none when it is no file
+			said := start(t, unprivileged, "--state-dir", dir).refuses(t, c.code, slices.Concat(c.says, []string{db})...)
 			if strings.Count(said, "\n") > 2 {
 				t.Errorf("it prints too much:\n%s", said)
 			}
@@ -160,12 +161,10 @@ func TestBadFiles(t *testing.T) {
 				t.Error("the file was changed")
 			}
 			check(t, os.Chmod(dir, 0o700)) //nolint:gosec // a directory
-			check(t, os.RemoveAll(dir))
-			check(t, os.CopyFS(dir, os.DirFS(kept)))
+			check(t, os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(kept)))
 			give(t, dir)
-			server = start(t, unprivileged, onStateDir(dir)...)
-			s := newStorm()
-			if is := s.readAll(t, server.quietly(t), 1); !is.equal(state) {
+			server := start(t, unprivileged, "--state-dir", dir)
+			if is := newStorm().readAll(t, server.quietly(t), 1); !is.equal(state) {
 				t.Errorf("repaired, it has %+v, want %+v", is, state)
 			}
 			server.Stop(t)
@@ -178,11 +177,13 @@ func TestBadFiles(t *testing.T) {
 func TestInvalidAddresses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
-	for _, dsn := range []string{"cassandra://user:s3cret@host/placement", "sqlite://relative.db", "sqlite:///%zz", "placement.db"} {
-		server := start(t, nil, "--database", dsn)
-		code, said := server.Exit(t), strings.Join(server.Lines(), "\n")
-		if code != 64 || !strings.Contains(said, "sqlite:///PATH") && !strings.Contains(said, "path cannot be read") || strings.Contains(said, "s3cret") {
-			t.Errorf("%s: it ended with %d and printed: %s", dsn, code, said)
+	const forms, unread = "sqlite:///PATH", "path cannot be read"
+	for dsn, says := range map[string]string{
+		"cassandra://user:s3cret@host/placement": forms, "sqlite://relative.db": forms, "placement.db": forms,
+		"sqlite:///%zz": unread,
+	} {
+		if said := start(t, nil, "--database", dsn).refuses(t, 64, says); strings.Contains(said, "s3cret") {
+			t.Errorf("%s: it prints %s", dsn, said)
 		}
 	}
 }

@@ -8,13 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 const (
@@ -22,54 +24,53 @@ const (
 	consumerType = "INSTANCE"
 )
 
+// paths are those of the operations. The method is the first word of each.
+var paths = map[kind]string{
+	putAllocations: "/allocations/SUBJECT", postAllocations: "/allocations", deleteAllocations: "/allocations/SUBJECT",
+	putInventories: "/resource_providers/SUBJECT/inventories", postReshape: "/reshaper",
+	getConsumer: "/allocations/SUBJECT", getHolders: "/resource_providers/SUBJECT/allocations",
+	getInventories: "/resource_providers/SUBJECT/inventories", getUsages: "/resource_providers/SUBJECT/usages",
+	getTree: "/resource_providers?in_tree=SUBJECT", getProject: "/usages?project_id=SUBJECT",
+}
+
 // request is the operation as a method, a path and a body.
 func (o op) request() (method, path string, body any) {
+	method, _, _ = strings.Cut(string(o.kind), " ")
 	switch o.kind {
 	case putAllocations:
-		return http.MethodPut, "/allocations/" + o.subject, o.claimBody(o.subject)
+		body = o.claimBody(o.subject)
 	case postAllocations:
-		return http.MethodPost, "/allocations", o.claimBodies()
-	case deleteAllocations:
-		return http.MethodDelete, "/allocations/" + o.subject, nil
+		body = o.claimBodies()
 	case putInventories:
-		return http.MethodPut, "/resource_providers/" + o.subject + "/inventories", offerBody(o.offers[o.subject])
+		body = offerBody(o.offers[o.subject])
 	case postReshape:
-		inventories := map[string]any{}
+		inventories := world.Record{}
 		for p, want := range o.offers {
 			inventories[p] = offerBody(want)
 		}
-		return http.MethodPost, "/reshaper", map[string]any{"inventories": inventories, "allocations": o.claimBodies()}
-	case getConsumer:
-		return http.MethodGet, "/allocations/" + o.subject, nil
-	case getHolders:
-		return http.MethodGet, "/resource_providers/" + o.subject + "/allocations", nil
-	case getInventories:
-		return http.MethodGet, "/resource_providers/" + o.subject + "/inventories", nil
-	case getUsages:
-		return http.MethodGet, "/resource_providers/" + o.subject + "/usages", nil
-	case getTree:
-		return http.MethodGet, "/resource_providers?in_tree=" + o.subject, nil
-	case getProject:
-		return http.MethodGet, "/usages?project_id=" + o.subject, nil
+		body = world.Record{"inventories": inventories, "allocations": o.claimBodies()}
 	}
-	panic("no such operation: " + o.kind)
+	return method, strings.ReplaceAll(paths[o.kind], "SUBJECT", o.subject), body
 }
 
 func (o op) claimBody(consumer string) any {
 	want := o.claims[consumer]
-	allocations := map[string]any{}
+	allocations := world.Record{}
 	for p, resources := range want.resources {
-		allocations[p] = map[string]any{"resources": resources}
+		allocations[p] = world.Record{"resources": resources}
 	}
 	var generation any
 	if want.generation > 0 {
 		generation = want.generation
 	}
-	return map[string]any{"allocations": allocations, "project_id": project(o.tree), "user_id": user, "consumer_generation": generation, "consumer_type": consumerType}
+	return world.Record{
+		"allocations": allocations, "project_id": project(o.tree), "user_id": user,
+		"consumer_generation": generation, "consumer_type": consumerType,
+	}
 }
 
 func (o op) claimBodies() any {
-	out := map[string]any{}
+	out := world.Record{}
 	for c := range o.claims {
 		out[c] = o.claimBody(c)
 	}
@@ -77,11 +78,11 @@ func (o op) claimBodies() any {
 }
 
 func offerBody(want offer) any {
-	inventories := map[string]any{}
+	inventories := world.Record{}
 	for class, total := range want.totals {
-		inventories[class] = map[string]any{"total": total}
+		inventories[class] = world.Record{"total": total}
 	}
-	return map[string]any{"resource_provider_generation": want.generation, "inventories": inventories}
+	return world.Record{"resource_provider_generation": want.generation, "inventories": inventories}
 }
 
 // client sends requests to one server.
@@ -93,45 +94,54 @@ type client struct {
 // timeout bounds the wait for an answer. No test expects it to pass.
 const timeout = 60 * time.Second
 
-func newClient(url string) *client {
-	return &client{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: timeout}, url}
+func newClient(t testing.TB, url string) *client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &client{&http.Client{Transport: transport, Timeout: timeout}, url}
 }
 
-// raw sends one request as the admin, at 1.39.
-func (c *client) raw(ctx context.Context, method, path string, body any) (status int, header http.Header, answer []byte, err error) {
-	var text io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return 0, nil, nil, err
-		}
-		text = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, text)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	req.Header.Set("X-Auth-Token", "admin")
-	req.Header.Set("X-Roles", "admin,service") // a service may reshape
-	req.Header.Set("OpenStack-API-Version", "placement 1.39")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // it is read to its end
-	answer, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, resp.Header, answer, err
+// header is that of an administrator who may reshape, as a service.
+var header = http.Header{
+	"X-Auth-Token": {"admin"}, "X-Roles": {"admin,service"}, "Openstack-Api-Version": {"placement 1.39"},
 }
+
+// ask sends one request.
+func (c *client) ask(ctx context.Context, method, path string, body any) (*world.Answer, error) {
+	return world.Exchange(ctx, c.http, method, c.url+path, header, body)
+}
+
+// expect sends a request that is no part of a history, and must be answered with a status.
+func (c *client) expect(ctx context.Context, status int, method, path string, body any) error {
+	a, err := c.ask(ctx, method, path, body)
+	if err == nil && a.Code != status {
+		err = errors.New(a.String())
+	}
+	return err
+}
+
+// ready waits until the server says that it is ready.
+func (c *client) ready(t *testing.T) {
+	t.Helper()
+	testproc.Eventually(t, 4*testproc.Patience, "the server is ready", func() error {
+		return c.expect(t.Context(), http.StatusOK, http.MethodGet, "/readyz", nil)
+	})
+}
+
+// change makes a change that no history is about.
+func (c *client) change(ctx context.Context, n uint64) error {
+	return c.expect(ctx, http.StatusCreated, http.MethodPut, fmt.Sprintf("/traits/CUSTOM_%X", n), nil)
+}
+
+// notKnown is what a server says that does not know what became of a write.
+const notKnown = "The outcome of the change is not known"
 
 // do makes one request of a history. Whatever keeps the answer away makes a read one that says
 // nothing and a write one whose outcome is unknown. An error is an answer that no Placement may
 // give.
 func (c *client) do(ctx context.Context, o op) (answer, error) {
 	method, path, body := o.request()
-	status, header, text, err := c.raw(ctx, method, path, body)
+	got, err := c.ask(ctx, method, path, body)
 	var network *net.OpError
 	switch {
 	case errors.As(err, &network) && network.Op == "dial": // nothing was sent
@@ -139,24 +149,24 @@ func (c *client) do(ctx context.Context, o op) (answer, error) {
 	case err != nil:
 		return answer{unknown: true}, nil //nolint:nilerr // that is what unknown says
 	}
-	a := answer{status: status}
+	a, again := answer{status: got.Code}, got.Header.Get("Retry-After") != ""
 	switch {
-	case status == http.StatusOK:
-		a.body, err = canonical(o.kind, text)
-	case status == http.StatusServiceUnavailable && header.Get("Retry-After") != "", status == http.StatusConflict && header.Get("Retry-After") != "":
+	case a.status == http.StatusOK:
+		a.body, err = canonical(o.kind, got.Raw)
+	case again && (a.status == http.StatusServiceUnavailable || a.status == http.StatusConflict):
 		a.later = true
-	case status == http.StatusInternalServerError && strings.Contains(string(text), "The outcome of the change is not known"):
+	case a.status == http.StatusInternalServerError && bytes.Contains(got.Raw, []byte(notKnown)):
 		a.unknown = true
-	case status == http.StatusNotFound, status == http.StatusConflict:
+	case a.status == http.StatusNotFound, a.status == http.StatusConflict:
 		var e wire.ErrorBody
-		if err = json.Unmarshal(text, &e); err == nil && len(e.Errors) != 1 {
-			err = fmt.Errorf("%s %s: %d errors in %s", method, path, len(e.Errors), text)
+		if err = json.Unmarshal(got.Raw, &e); err == nil && len(e.Errors) != 1 {
+			err = fmt.Errorf("%d errors in %s", len(e.Errors), got)
 		}
 		if err == nil {
 			a.code = string(e.Errors[0].Code)
 		}
-	case status != http.StatusNoContent:
-		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, text)
+	case a.status != http.StatusNoContent:
+		err = errors.New(got.String())
 	}
 	return a, err
 }
@@ -208,13 +218,12 @@ func newForest(tree int) *forest {
 // plant makes the providers of a tree.
 func (c *client) plant(ctx context.Context, tree int) error {
 	for n := range providersPerTree {
-		body := map[string]any{"name": fmt.Sprintf("tree%d-%d", tree, n), "uuid": providerUUID(tree, n)}
+		body := world.Record{"name": fmt.Sprintf("tree%d-%d", tree, n), "uuid": providerUUID(tree, n)}
 		if n > 0 {
 			body["parent_provider_uuid"] = providerUUID(tree, 0)
 		}
-		status, _, text, err := c.raw(ctx, http.MethodPost, "/resource_providers", body)
-		if err != nil || status != http.StatusOK {
-			return fmt.Errorf("making a provider of tree %d: %d %s %w", tree, status, text, err)
+		if err := c.expect(ctx, http.StatusOK, http.MethodPost, "/resource_providers", body); err != nil {
+			return fmt.Errorf("making a provider of tree %d: %w", tree, err)
 		}
 	}
 	return nil

@@ -4,9 +4,6 @@ package soak
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"testing"
 	"time"
 
@@ -14,18 +11,23 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// keepsGrowing checks directly what the history proves as well: generations of providers only
-// increase, and sums are right.
-func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
+// follows checks directly what the history proves as well: generations of providers only increase.
+func (f *forest) follows(t *testing.T, before *forest) {
 	t.Helper()
 	for p, was := range before.providers {
-		if is := after.providers[p]; is.generation < was.generation {
+		if is := f.providers[p]; is.generation < was.generation {
 			t.Errorf("the generation of %s went from %d back to %d", p, was.generation, is.generation)
 		}
-		a := testproc.Try(c.do(t.Context(), op{kind: getUsages, tree: tree, subject: p})).Or(t)
-		if want := after.read(op{kind: getUsages, subject: p}); a != want {
-			t.Errorf("usages of %s are %s, the allocations add up to %s", p, a.body, want.body)
-		}
+	}
+}
+
+// addsUp checks directly that sums are right.
+func (f *forest) addsUp(t *testing.T, c *client, tree int) {
+	t.Helper()
+	for p := range f.providers {
+		usages := op{kind: getUsages, tree: tree, subject: p}
+		a := testproc.Try(c.do(t.Context(), usages)).Or(t)
+		testproc.Equal(t, a, f.read(usages), "usages of %s are %+v", p)
 	}
 }
 
@@ -35,8 +37,7 @@ func keepsGrowing(t *testing.T, c *client, tree int, before, after *forest) {
 func TestKillDuringStorm(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	at := onDatabase(t)
-	chance := seed(t)
-	dice := rand.New(rand.NewPCG(chance, 0)) //nolint:gosec // chance, not secrets
+	dice := newDice(testproc.Seed(t), 0)
 	server := start(t, nil, at...)
 	c := server.quietly(t)
 	state := plantAll(t, c, 1, 2, 3)
@@ -62,7 +63,10 @@ func TestKillDuringStorm(t *testing.T) {
 			starting := start(t, nil, at...)
 			after := time.NewTimer(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
 			served := make(chan struct{})
-			go func() { defer close(served); starting.serves(t) }()
+			go func() {
+				defer close(served)
+				starting.Serves(t)
+			}()
 			select {
 			case <-after.C:
 			case <-served:
@@ -75,17 +79,15 @@ func TestKillDuringStorm(t *testing.T) {
 		if dbservers.OnServer(t) {
 			// A database server may have been late with the last COMMIT that it got. A change waits
 			// for that.
-			status, _, text, err := c.raw(t.Context(), http.MethodPut, fmt.Sprintf("/traits/CUSTOM_%X", dice.Uint64()), nil)
-			if err != nil || status != http.StatusCreated {
-				t.Fatalf("a change after the start: %d %s %v", status, text, err)
-			}
+			check(t, c.change(t.Context(), dice.Uint64()))
 			gone = s.now()
 		}
 		s.settle(gone)
 		next := map[int]*forest{}
 		for tree := range state {
 			next[tree] = s.readAll(t, c, tree)
-			keepsGrowing(t, c, tree, state[tree], next[tree])
+			next[tree].follows(t, state[tree])
+			next[tree].addsUp(t, c, tree)
 		}
 		s.linearizable(t, state)
 		s.tally(counts)
@@ -108,7 +110,7 @@ func TestKillDuringStart(t *testing.T) {
 	check(t, binaries.Build()) // which is no part of a start
 	began := time.Now()
 	first := start(t, nil, onDatabase(t)...)
-	first.client(t)
+	first.Serving(t)
 	whole := time.Since(began)
 	first.Kill()
 	const steps = 12
@@ -124,4 +126,9 @@ func TestKillDuringStart(t *testing.T) {
 		check(t, c.plant(t.Context(), 1))
 		again.Stop(t)
 	}
+}
+
+// TestOnServers: the storms, briefly, on MariaDB and PostgreSQL.
+func TestOnServers(t *testing.T) {
+	dbservers.Brief(t, TestLinearizable, TestKillDuringStorm)
 }

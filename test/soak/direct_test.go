@@ -4,9 +4,7 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -29,24 +27,19 @@ func TestOneProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
-	server := start(t, nil, onStateDir(dir)...)
+	server := start(t, nil, "--state-dir", dir)
 	server.quietly(t)
 	holder := fmt.Sprintf("another process (pid %d) has it open", server.Pid())
-	if _, err := direct(dir); !errors.Is(err, sqldb.ErrLocked) || !strings.Contains(err.Error(), holder) || !strings.Contains(err.Error(), "stop that one first") {
-		t.Errorf("beside a server: %v", err)
-	}
-	second := start(t, nil, onStateDir(dir)...)
-	if code, said := second.Exit(t), strings.Join(second.Lines(), "\n"); code != 1 || !strings.Contains(said, dir+"/placement.db") || !strings.Contains(said, holder) {
-		t.Errorf("a second server ended with %d and printed: %s", code, said)
-	}
+	_, err := direct(dir)
+	testproc.ErrorIs(t, err, sqldb.ErrLocked, "beside a server: %v")
+	testproc.ErrorHas(t, err, holder, "beside a server: %v")
+	testproc.ErrorHas(t, err, "stop that one first", "beside a server: %v")
+	start(t, nil, "--state-dir", dir).refuses(t, 1, dir+"/placement.db", holder)
 	server.Stop(t)
 	d := testproc.Try(direct(dir)).Or(t)
-	server = start(t, nil, onStateDir(dir)...)
-	if code, said := server.Exit(t), strings.Join(server.Lines(), "\n"); code != 1 || !strings.Contains(said, "stop that one first") {
-		t.Errorf("a server beside it ended with %d and printed: %s", code, said)
-	}
+	start(t, nil, "--state-dir", dir).refuses(t, 1, "stop that one first")
 	check(t, d.Close())
-	server = start(t, nil, onStateDir(dir)...)
+	server = start(t, nil, "--state-dir", dir)
 	server.quietly(t)
 	server.Stop(t)
 }

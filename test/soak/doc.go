@@ -37,6 +37,6 @@
 // short under go test, and those on databases minutes long under make
 // test-databases; with SOAK=10m in the environment (make soak) each of the
 // storms goes on for that long. They have SQLite, or the engine of -database,
-// but for those that are about a file and the disk below it. Those on databases
-// print their SEED, and take it from the environment.
+// but for those that are about a file and the disk below it. All print their
+// seed, which make soak SEED=N repeats.
 package soak

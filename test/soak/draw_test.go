@@ -97,13 +97,7 @@ func (g *guess) claim(consumer string) holding {
 func (g *guess) reshape(o *op) {
 	from, to, class := g.provider(), g.provider(), classes[g.rand.IntN(len(classes))]
 	o.kind = postReshape
-	leaves, gains := maps.Clone(g.providers[from].totals), maps.Clone(g.providers[to].totals)
-	if leaves == nil {
-		leaves = amounts{}
-	}
-	if gains == nil {
-		gains = amounts{}
-	}
+	leaves, gains := g.providers[from].totals.clone(), g.providers[to].totals.clone()
 	moved := leaves[class]
 	delete(leaves, class)
 	gains[class] = max(moved, 1)
@@ -142,6 +136,8 @@ func (g *guess) learn(o op, a answer) error {
 		return nil
 	}
 	f := g.clone()
+	var err error
+	read := func(body any) { err = json.Unmarshal([]byte(a.body), body) }
 	switch o.kind {
 	case getConsumer:
 		var body struct {
@@ -151,9 +147,7 @@ func (g *guess) learn(o op, a answer) error {
 				Resources  amounts `json:"resources"`
 			} `json:"allocations"`
 		}
-		if err := json.Unmarshal([]byte(a.body), &body); err != nil {
-			return err
-		}
+		read(&body)
 		delete(f.consumers, o.subject)
 		if body.Generation != nil {
 			h := holding{*body.Generation, map[string]amounts{}}
@@ -165,9 +159,7 @@ func (g *guess) learn(o op, a answer) error {
 		}
 	case getInventories:
 		var body wire.Inventories
-		if err := json.Unmarshal([]byte(a.body), &body); err != nil {
-			return err
-		}
+		read(&body)
 		p := offer{body.Generation, amounts{}}
 		for class, inv := range body.Inventories {
 			p.totals[class] = inv.Total
@@ -175,13 +167,13 @@ func (g *guess) learn(o op, a answer) error {
 		f.providers[o.subject] = p
 	case getTree:
 		var generations map[string]int64
-		if err := json.Unmarshal([]byte(a.body), &generations); err != nil {
-			return err
-		}
+		read(&generations)
 		for p, generation := range generations {
 			f.providers[p] = offer{generation, f.providers[p].totals}
 		}
 	}
-	g.forest = f
-	return nil
+	if err == nil {
+		g.forest = f
+	}
+	return err
 }

@@ -7,26 +7,27 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
-	"golang.org/x/sys/unix"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
-// grow writes until a write is refused, and returns that answer's status, headers and body.
-func grow(t *testing.T, c *client, name string) (int, http.Header, string) {
+// grow writes until a write is refused, and returns that answer.
+func grow(t *testing.T, c *client, name string) *world.Answer {
 	t.Helper()
 	for n := range 3000 {
-		status, header, text, err := c.raw(t.Context(), http.MethodPost, "/resource_providers", map[string]any{"name": fmt.Sprintf("%s-%d", name, n)})
-		check(t, err)
-		if status != http.StatusOK {
-			return status, header, string(text)
+		body := world.Record{"name": fmt.Sprintf("%s-%d", name, n)}
+		a := testproc.Try(c.ask(t.Context(), http.MethodPost, "/resource_providers", body)).Or(t)
+		if a.Code != http.StatusOK {
+			return a
 		}
 	}
 	t.Fatal("the disk does not become full")
-	return 0, nil, ""
+	return nil
 }
 
 // TestFullDisk: a disk becomes full while clients write. Reads go on, writes are refused with 503
@@ -35,28 +36,29 @@ func TestFullDisk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
-	server := start(t, testproc.OnSmallDisk(t, dir, "8m", ""), onStateDir(dir)...)
-	c := server.client(t)
-	inside := server.Inside(dir)
+	server := start(t, testproc.OnSmallDisk(t, dir, "8m", ""), "--state-dir", dir)
+	c := newClient(t, server.Serving(t).URL)
+	filler := filepath.Join(server.Inside(dir), "filler")
 	from := plantAll(t, c, 1)
 	s := newStorm()
-	chance := seed(t)
+	first := testproc.Seed(t)
 	for n := range uint64(2) {
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
-		testproc.Fill(t, filepath.Join(inside, "filler"))
-		status, header, text := grow(t, c, fmt.Sprint("full", n))
-		if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "disk") || !strings.Contains(text, "full") {
-			t.Errorf("a write on the full disk: %d, Retry-After %q, %s", status, header.Get("Retry-After"), text)
+		s.blow(t.Context(), first+n, from, 4, 30, c)
+		testproc.Fill(t, filler)
+		a := grow(t, c, fmt.Sprint("full", n)).Is(t, http.StatusServiceUnavailable)
+		testproc.Contains(t, string(a.Raw), "disk", "a write on the full disk: %s")
+		testproc.Contains(t, string(a.Raw), "full", "a write on the full disk: %s")
+		if a.Header.Get("Retry-After") == "" {
+			t.Errorf("a write on the full disk says not to try again: %s", a)
 		}
-		if status, _, text, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(text), "no space is left") {
-			t.Errorf("/readyz on the full disk: %d, %s, %v", status, text, err)
-		}
+		a = testproc.Try(c.ask(t.Context(), http.MethodGet, "/readyz", nil)).Or(t)
+		testproc.Contains(t, string(a.Is(t, http.StatusServiceUnavailable).Raw), "no space is left", "/readyz: %s")
 		// Reads and refused writes are part of the history: nothing of a refused write may show.
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.blow(t.Context(), first+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
-		check(t, os.Remove(filepath.Join(inside, "filler")))
+		check(t, os.Remove(filler))
 		c.ready(t)
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.blow(t.Context(), first+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 	}
 	s.linearizable(t, from)
@@ -69,18 +71,6 @@ func TestFullDisk(t *testing.T) {
 	server.Stop(t)
 }
 
-// ready waits until a server says that it is ready.
-func (c *client) ready(t *testing.T) {
-	t.Helper()
-	testproc.Eventually(t, 4*testproc.Patience, "the server is ready", func() error {
-		status, _, text, err := c.raw(t.Context(), http.MethodGet, "/readyz", nil)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%d: %s", status, text)
-		}
-		return err
-	})
-}
-
 // TestFailedWrites: files may not grow (a limit on their size, which is for SQLite what a failing
 // disk is). The answer says that the outcome is unknown, no write is partial, and when the limit is
 // lifted writes succeed.
@@ -88,34 +78,33 @@ func TestFailedWrites(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutFiles(t)
 	dir := place(t)
-	server := start(t, nil, onStateDir(dir)...)
+	server := start(t, nil, "--state-dir", dir)
 	c := server.quietly(t)
 	from := plantAll(t, c, 1)
 	s := newStorm()
-	chance := seed(t)
+	first := testproc.Seed(t)
 	limit := func(bytes uint64) {
 		t.Helper()
-		check(t, unix.Prlimit(server.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
+		most := &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}
+		check(t, unix.Prlimit(server.Pid(), unix.RLIMIT_FSIZE, most, nil))
 	}
 	for n := range uint64(3) {
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.blow(t.Context(), first+n, from, 4, 30, c)
 		info := testproc.Try(os.Stat(filepath.Join(dir, "placement.db-wal"))).Or(t)
 		limit(uint64(info.Size()) + 10000)
-		status, _, text := grow(t, c, fmt.Sprint("limited", n))
-		if status != http.StatusInternalServerError || !strings.Contains(text, "Read before you repeat the request") {
-			t.Errorf("a write beyond the limit: %d, %s", status, text)
-		}
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		a := grow(t, c, fmt.Sprint("limited", n)).Is(t, http.StatusInternalServerError)
+		testproc.Contains(t, string(a.Raw), "Read before you repeat the request", "a write beyond the limit: %s")
+		s.blow(t.Context(), first+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 		if n == 2 { // killed as it is
 			server.Kill()
-			server = start(t, nil, onStateDir(dir)...)
+			server = start(t, nil, "--state-dir", dir)
 			c = server.quietly(t)
 			s.readAll(t, c, 1)
 		} else {
 			limit(unix.RLIM_INFINITY)
 		}
-		s.blow(t.Context(), chance+n, from, 4, 30, c)
+		s.blow(t.Context(), first+n, from, 4, 30, c)
 		s.readAll(t, c, 1)
 	}
 	s.linearizable(t, from)
@@ -134,30 +123,22 @@ func TestStartOnFullDisk(t *testing.T) {
 	for _, name := range []string{orderly, killed, never} {
 		t.Run(name, func(t *testing.T) {
 			kept, dir := place(t), place(t)
-			server := start(t, nil, onStateDir(kept)...)
-			c := server.quietly(t)
-			state := plantAll(t, c, 1)
+			server := start(t, nil, "--state-dir", kept)
+			state := plantAll(t, server.quietly(t), 1)
 			if name == killed {
 				server.Kill()
 			} else {
 				server.Stop(t)
 			}
 			if name == never {
-				check(t, os.RemoveAll(kept))
-				check(t, os.Mkdir(kept, 0o700))
+				check(t, os.RemoveAll(kept), os.Mkdir(kept, 0o700))
 			}
-			full := start(t, testproc.OnSmallDisk(t, dir, "8m", fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)), onStateDir(dir)...)
-			if url, serves := full.serves(t); serves {
-				c := newClient(url)
-				s := newStorm()
-				if is := s.readAll(t, c, 1); !is.equal(state[1]) {
-					t.Errorf("it has %+v, want %+v", is, state[1])
-				}
-				return
-			}
-			said := strings.Join(full.Lines(), "\n")
-			if code := full.Exit(t); code != 1 || !strings.Contains(said, "the disk is full") || !strings.Contains(said, "make space in "+dir) {
-				t.Errorf("it ended with %d and printed %s", code, said)
+			before := fmt.Sprintf(`cp -r %s/. "$0" && { cat /dev/zero >"$0/filler" 2>/dev/null; } ;`, kept)
+			full := start(t, testproc.OnSmallDisk(t, dir, "8m", before), "--state-dir", dir)
+			if !full.Serves(t) {
+				full.refuses(t, 1, "the disk is full", "make space in "+dir)
+			} else if is := newStorm().readAll(t, newClient(t, full.URL), 1); !is.equal(state[1]) {
+				t.Errorf("it has %+v, want %+v", is, state[1])
 			}
 		})
 	}

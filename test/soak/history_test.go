@@ -3,11 +3,11 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,7 +82,7 @@ func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, cl
 		for range clientsPerTree {
 			number++
 			me, c := number, servers[number%len(servers)]
-			g := &guess{state, rand.New(rand.NewPCG(seed, uint64(tree*1000+me))), tree} //nolint:gosec // chance, not secrets
+			g := &guess{state, newDice(seed, uint64(tree*1000+me)), tree} //nolint:gosec // small numbers
 			wg.Go(func() {
 				for range most {
 					if a := s.step(ctx, me, c, g, g.next()); a.status == 0 || ctx.Err() != nil {
@@ -265,27 +265,14 @@ func sequential(from *forest) porcupine.Model {
 	return m.ToModel()
 }
 
-var check = testproc.Check
-
-// soakTime is how long each storm goes on; none by default.
-func soakTime(t testing.TB) time.Duration {
-	t.Helper()
-	text := os.Getenv("SOAK")
-	if text == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(text)
-	testproc.Checkf(t, err, "SOAK is a duration such as 10m")
-	return d
-}
-
 // rounds yields at least short numbers, few of them in the brief run on a server, and goes on until
-// the time for soaking is over.
+// the time of SOAK, such as 10m, is over.
 func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	if dbservers.InBrief(t) {
 		short = min(short, 2)
 	}
-	end := time.Now().Add(soakTime(t))
+	long := testproc.Try(time.ParseDuration(cmp.Or(os.Getenv("SOAK"), "0s"))).Or(t)
+	end := time.Now().Add(long)
 	return func(yield func(int) bool) {
 		for n := 0; n < short || time.Now().Before(end); n++ {
 			if !yield(n) {
@@ -295,21 +282,7 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 	}
 }
 
-// seed is that of SEED in the environment, new for each run of make soak, or else that of
-// [testproc.Seed]; it is printed.
-func seed(t testing.TB) uint64 {
-	t.Helper()
-	text := os.Getenv("SEED")
-	if text == "" && soakTime(t) == 0 {
-		return testproc.Seed(t)
-	}
-	n := rand.Uint64()
-	if text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SEED is a number: %v", err)
-		}
-	}
-	t.Logf("SEED=%d", n)
-	return n
+// newDice draws what follows from a seed, and is different for each number.
+func newDice(seed, number uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, number)) //nolint:gosec // chance, not secrets
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,12 +39,8 @@ func serveAll(t *testing.T, wraps ...func(http.Handler) http.Handler) (clients [
 	t.Cleanup(func() { check(t, server.Close()) })
 	for _, wrap := range wraps {
 		h := httptest.NewServer(wrap(server.Handler()))
-		c := newClient(h.URL)
-		t.Cleanup(func() {
-			c.http.CloseIdleConnections()
-			h.Close()
-		})
-		clients = append(clients, c)
+		t.Cleanup(h.Close)
+		clients = append(clients, newClient(t, h.URL))
 	}
 	return clients
 }
@@ -66,7 +62,7 @@ func plantAll(t *testing.T, c *client, trees ...int) map[int]*forest {
 // could get.
 func TestLinearizable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	chance := seed(t)
+	chance := testproc.Seed(t)
 	c := serve(t, asItIs)
 	counts := map[string]int{}
 	for round := range rounds(t, 2) {
@@ -153,21 +149,34 @@ func TestCheckerDetectsBrokenPromises(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := serve(t, wrap)
-			chance := seed(t)
-			// One storm is enough nearly always; that chance spares the server twenty times does
-			// not happen.
-			for tree := range 20 {
-				from := plantAll(t, c, tree)
-				s := newStorm()
+			chance := testproc.Seed(t)
+			storms(t, c, porcupine.Illegal, func(s *storm, from map[int]*forest) {
 				s.blow(t.Context(), chance, from, 3, 60, c)
-				s.readAll(t, c, tree)
-				if result, _ := s.judge(from); result == porcupine.Illegal {
-					return
+				for tree := range from {
+					s.readAll(t, c, tree)
 				}
-			}
-			t.Error("it was not noticed")
+			})
 		})
 	}
+}
+
+// storms has storms until one is judged as wanted. One is enough nearly always; that chance spares
+// the server twenty times does not happen.
+func storms(t *testing.T, c *client, want porcupine.CheckResult, blow func(*storm, map[int]*forest)) {
+	t.Helper()
+	for tree := range 20 {
+		from := plantAll(t, c, tree)
+		s := newStorm()
+		blow(s, from)
+		result, draw := s.judge(from)
+		if result == want {
+			return
+		}
+		if result != porcupine.Ok {
+			t.Fatal(draw())
+		}
+	}
+	t.Error("it was not noticed")
 }
 
 // sometimes sends every nth request of a method below a path elsewhere.
@@ -199,9 +208,7 @@ func record(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 }
 
 func replay(w http.ResponseWriter, from *httptest.ResponseRecorder) {
-	for name, values := range from.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), from.Header())
 	w.WriteHeader(from.Code)
 	_, _ = w.Write(from.Body.Bytes()) // whether the client takes it shows in the history
 }
@@ -221,27 +228,16 @@ func TestCheckerDetectsServersThatDisagree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Nothing strikes, so each answer comes. What became of a write that was given up is
 			// not found out here.
-			s := &site{dice: rand.New(rand.NewPCG(seed(t), 0)), patience: timeout} //nolint:gosec // chance, not secrets
+			s := &site{dice: newDice(testproc.Seed(t), 0), patience: timeout}
 			for _, c := range serveAll(t, asItIs, test.wrap, asItIs) {
 				s.servers = append(s.servers, &replica{client: c})
 			}
-			// As above, one storm is enough nearly always.
-			for tree := range 20 {
-				from := plantAll(t, s.servers[0].client, tree)
-				st := newStorm()
+			storms(t, s.servers[0].client, test.want, func(st *storm, from map[int]*forest) {
 				st.target.Store(100)
 				end := s.roamAll(t, st, from)
 				<-st.enough
 				end()
-				result, draw := st.judge(from)
-				if result == test.want {
-					return
-				}
-				if result != porcupine.Ok {
-					t.Fatal(draw())
-				}
-			}
-			t.Error("it was not noticed")
+			})
 		})
 	}
 }

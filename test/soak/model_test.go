@@ -11,6 +11,13 @@ import (
 // amounts are by resource class.
 type amounts map[string]int64
 
+// clone is a copy, which can be added to.
+func (a amounts) clone() amounts {
+	out := amounts{}
+	maps.Copy(out, a)
+	return out
+}
+
 // offer is what a provider offers: totals, everything else as it is by default.
 type offer struct {
 	generation int64
@@ -195,10 +202,7 @@ func (f *forest) reshape(o op) *answer {
 		}
 		final[p] = want
 		if len(want.totals) > 0 {
-			sum := maps.Clone(f.providers[p].totals)
-			if sum == nil {
-				sum = amounts{}
-			}
+			sum := f.providers[p].totals.clone()
 			maps.Copy(sum, want.totals)
 			both[p] = offer{totals: sum}
 		}

@@ -12,56 +12,42 @@ import (
 
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
-var binaries = testproc.Of("cmd/compute-agent")
+var (
+	binaries = testproc.Of("cmd/compute-agent")
+	check    = testproc.Check
+)
 
 func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
-// process is a `compute-agent placement serve`. What it says of requests is not kept: there are
-// very many of them.
-type process struct{ *testproc.Process }
-
-// place is the state directory of a database file, not there yet: with a short path, since
-// sockets are made below it, that every user can reach.
+// place is the state directory of a database file, not there yet, that every user can reach.
 func place(t *testing.T) string {
 	t.Helper()
-	dir := testproc.Try(os.MkdirTemp("", "ca")).Or(t)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	dir := testproc.SocketDir(t)
 	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // it holds nothing but the state directory
 	return filepath.Join(dir, "state")
 }
-
-// onStateDir are the arguments for a state directory.
-func onStateDir(dir string) []string { return []string{"--state-dir", dir} }
 
 // onDatabase are the arguments for a database that is empty now: that of a state directory, or one
 // on the engine of the test, if one is chosen.
 func onDatabase(t *testing.T) []string {
 	t.Helper()
-	args := onStateDir(place(t))
+	args := []string{"--state-dir", place(t)}
 	if dbservers.Engine(t) != "" {
 		args = append(args, "--database", dbservers.WithPasswordFile(t, dbservers.Fresh(t)))
 	}
 	return args
 }
 
+// process is a Placement that is a process of its own.
+type process struct{ *world.Alone }
+
 // start starts a server on a free port; prepare changes how, when it is not nil.
 func start(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
 	t.Helper()
-	cmd := binaries.Command("compute-agent", append([]string{"placement", "serve", "--listen", "127.0.0.1:0"}, args...)...)
-	// Each has sockets of its own, in a directory that it makes itself, as the user that it runs
-	// as.
-	sockets := testproc.Try(os.MkdirTemp("", "cr")).Or(t)
-	t.Cleanup(func() { check(t, os.RemoveAll(sockets)) })
-	check(t, os.Chmod(sockets, 0o777)) //nolint:gosec // see above
-	cmd.Env = append(cmd.Env, "COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(sockets, "run"))
-	if prepare != nil {
-		prepare(cmd)
-	}
-	p := &process{testproc.Start(t, "a server", cmd, `"level":"info"`, `"message":"request"`)}
-	p.KilledBy(t)
-	return p
+	return &process{world.StartAlone(t, binaries, prepare, append([]string{"placement", "serve"}, args...)...)}
 }
 
 // alarms are the lines above level info.
@@ -75,39 +61,23 @@ func (p *process) alarms() (out []string) {
 	return out
 }
 
-// serving is what a server logs when it serves.
-const serving = "Serving the Placement API."
-
-// serves waits until the server serves, and returns its URL, or until it ends.
-func (p *process) serves(t *testing.T) (url string, ok bool) {
-	t.Helper()
-	_, ok = p.Until(t, "that it serves", 0, func(text string) bool {
-		var line struct{ Message, Address string }
-		err := json.Unmarshal([]byte(text), &line)
-		url = "http://" + line.Address
-		return err == nil && line.Message == serving
-	})
-	return url, ok
-}
-
-// client waits until the server serves.
-func (p *process) client(t *testing.T) *client {
-	t.Helper()
-	url, ok := p.serves(t)
-	if !ok {
-		t.Fatalf("the server ended with %d before it served:\n%s", p.Code(), strings.Join(p.Lines(), "\n"))
-	}
-	c := newClient(url)
-	t.Cleanup(c.http.CloseIdleConnections)
-	return c
-}
-
-// quietly is client, for a start that must log no alarms.
+// quietly waits until the server serves, after a start that must log no alarms.
 func (p *process) quietly(t *testing.T) *client {
 	t.Helper()
-	c := p.client(t)
+	c := newClient(t, p.Serving(t).URL)
 	if alarms := p.alarms(); len(alarms) > 0 {
 		t.Errorf("the start was alarming:\n%s", strings.Join(alarms, "\n"))
 	}
 	return c
+}
+
+// refuses checks that a server ends by itself with a code, and what it says then.
+func (p *process) refuses(t *testing.T, code int, says ...string) (said string) {
+	t.Helper()
+	testproc.Equal(t, p.Exit(t), code, "it ended with %d")
+	said = strings.Join(p.Lines(), "\n")
+	for _, words := range says {
+		testproc.Contains(t, said, words, "it says %s")
+	}
+	return said
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -27,19 +26,31 @@ import (
 const replicaCount = 3
 
 // engine is the clustered database of a Placement.
-type engine interface {
+type engine struct {
 	// enter has a program run on a host, with a socket of the network of the tests if address is
 	// not "".
-	enter(t *testing.T, host int, cmd *exec.Cmd, name, address string)
+	enter func(t testing.TB, host int, cmd *exec.Cmd, name, address string)
 	// database is the DSN of the database for the programs on a host.
-	database(host int) string
+	database func(host int) string
 	// faults are those that the database can have.
-	faults(t *testing.T, dice *rand.Rand) []fault
+	faults []fault
 	// separate cuts a host off from the database; join undoes it.
-	separate(t *testing.T, host int)
-	join(t *testing.T)
+	separate func(host int) step
+	join     step
 	// whole waits until all its nodes have all that was written.
-	whole(t *testing.T)
+	whole step
+}
+
+type (
+	step  = func(t testing.TB)
+	steps []step
+)
+
+func (s steps) take(t testing.TB) {
+	t.Helper()
+	for _, one := range s {
+		one(t)
+	}
 }
 
 // fault is something that goes wrong, and is undone later.
@@ -47,14 +58,16 @@ type fault struct {
 	name string
 	// takes are what no two faults have at the same time.
 	takes  []string
-	strike func()
-	heal   func()
+	strike steps
+	heal   steps
 }
 
-// What faults take: the database, the wires between networks, and each of the servers.
-const (
-	database = "database"
-	wires    = "wires"
+// What the faults of a database take: that, and the wires between networks.
+const wires = "wires"
+
+var (
+	alone = []string{"database"}
+	wired = []string{"database", wires}
 )
 
 // replica is one of the servers of a Placement, which is started again and again.
@@ -91,8 +104,8 @@ func newSite(t *testing.T, e engine, dice *rand.Rand) *site {
 	s := &site{engine: e, dice: dice, patience: 3 * time.Second, began: time.Now(), struck: map[string]int{}}
 	for host := range replicaCount {
 		address := testproc.FreeAddress(t)
-		r := &replica{host: host, address: address, state: place(t), at: dbservers.WithPasswordFile(t, e.database(host)), client: newClient("http://" + address)}
-		t.Cleanup(r.client.http.CloseIdleConnections)
+		r := &replica{host: host, address: address, state: place(t)}
+		r.at, r.client = dbservers.WithPasswordFile(t, e.database(host)), newClient(t, "http://"+address)
 		s.servers = append(s.servers, r)
 		s.await(t, r)
 	}
@@ -125,7 +138,7 @@ func (r *replica) ended() bool {
 
 // stop stops the process of a server, if there is one: without a database it ends by itself,
 // perhaps just now.
-func (r *replica) stop(t *testing.T) {
+func (r *replica) stop(t testing.TB) {
 	t.Helper()
 	testproc.Eventually(t, testproc.Patience, fmt.Sprintf("server %d is stopped, or has ended", r.host), func() error {
 		if p, there := processes.Look(r.process.Pid()); r.ended() || there && p.State == 'T' {
@@ -136,7 +149,7 @@ func (r *replica) stop(t *testing.T) {
 }
 
 // goOn has the process of a server continue, if there is one.
-func (r *replica) goOn(t *testing.T) {
+func (r *replica) goOn(t testing.TB) {
 	t.Helper()
 	if !r.ended() {
 		r.process.Thaw(t)
@@ -150,7 +163,7 @@ func (s *site) await(t *testing.T, r *replica) {
 		if r.process == nil || r.ended() {
 			s.launch(t, r)
 		}
-		if _, ok := r.process.serves(t); !ok {
+		if !r.process.Serves(t) {
 			return fmt.Errorf("it ended with %d: %s", r.process.Code(), strings.Join(r.process.Lines(), "\n"))
 		}
 		return nil
@@ -161,13 +174,15 @@ func (s *site) await(t *testing.T, r *replica) {
 func (s *site) faults(t *testing.T) (out []fault) {
 	for _, r := range s.servers {
 		me := fmt.Sprintf("server %d", r.host)
+		kill := func(testing.TB) {
+			r.killed = true
+			r.process.Kill()
+		}
+		launch := func(testing.TB) { s.launch(t, r) }
 		out = append(out,
-			fault{name: "a server is killed", takes: []string{me}, strike: func() {
-				r.killed = true
-				r.process.Kill()
-			}, heal: func() { s.launch(t, r) }},
-			fault{name: "a server is stopped", takes: []string{me}, strike: func() { r.stop(t) }, heal: func() { r.goOn(t) }},
-			fault{name: "a server is cut off", takes: []string{me, wires}, strike: func() { s.engine.separate(t, r.host) }, heal: func() { s.engine.join(t) }},
+			fault{"a server is killed", []string{me}, steps{kill}, steps{launch}},
+			fault{"a server is stopped", []string{me}, steps{r.stop}, steps{r.goOn}},
+			fault{"a server is cut off", []string{me, wires}, steps{s.engine.separate(r.host)}, steps{s.engine.join}},
 		)
 	}
 	return out
@@ -176,7 +191,7 @@ func (s *site) faults(t *testing.T) (out []fault) {
 // strike has a few faults come and go, and ends when all are healed.
 func (s *site) strike(t *testing.T, st *storm, steps int) {
 	t.Helper()
-	servers, databases := s.faults(t), s.engine.faults(t, s.dice)
+	servers, databases := s.faults(t), s.engine.faults
 	var active []fault
 	taken := map[string]bool{}
 	heal := func(n int) {
@@ -185,7 +200,7 @@ func (s *site) strike(t *testing.T, st *storm, steps int) {
 		for _, what := range f.takes {
 			taken[what] = false
 		}
-		f.heal()
+		f.heal.take(t)
 		s.log(t, "healed: %s %v", f.name, f.takes)
 		s.notice(t)
 	}
@@ -195,12 +210,8 @@ func (s *site) strike(t *testing.T, st *storm, steps int) {
 			all = databases
 		}
 		f := all[s.dice.IntN(len(all))]
-		free := true
-		for _, what := range f.takes {
-			free = free && !taken[what]
-		}
-		if free {
-			f.strike()
+		if !slices.ContainsFunc(f.takes, func(what string) bool { return taken[what] }) {
+			f.strike.take(t)
 			s.log(t, "strikes: %s %v", f.name, f.takes)
 			s.struck[f.name]++
 			active = append(active, f)
@@ -235,11 +246,7 @@ func (s *site) settle(t *testing.T, st *storm) {
 	}
 	for _, r := range s.servers {
 		testproc.Eventually(t, testproc.Patience, "a change is made", func() error {
-			status, _, text, err := r.client.raw(t.Context(), http.MethodPut, fmt.Sprintf("/traits/CUSTOM_%X", rand.Uint64()), nil)
-			if err == nil && status != http.StatusCreated {
-				err = fmt.Errorf("%d: %s", status, text)
-			}
-			return err
+			return r.client.change(t.Context(), rand.Uint64())
 		})
 	}
 	st.settle(st.now())
@@ -260,7 +267,7 @@ func wait(t *testing.T, d time.Duration) {
 func (s *site) notice(t *testing.T) {
 	t.Helper()
 	for _, r := range s.servers {
-		if r.ended() && !r.killed && r.process.Count(0, serving) > 0 {
+		if r.ended() && !r.killed && r.process.Count(0, "Serving the Placement API.") > 0 {
 			t.Fatalf("server %d ended with %d by itself", r.host, r.process.Code())
 		}
 	}
@@ -287,7 +294,7 @@ func (s *site) roamAll(t *testing.T, st *storm, from map[int]*forest) (end func(
 	stop := make(chan struct{})
 	for i, tree := range slices.Sorted(maps.Keys(from)) {
 		for n := range clientsPerTree {
-			g := &guess{from[tree], rand.New(rand.NewPCG(s.dice.Uint64(), 0)), tree} //nolint:gosec // chance, not secrets
+			g := &guess{from[tree], newDice(s.dice.Uint64(), 0), tree}
 			clients.Go(func() { s.roam(t, st, stop, 1+i*clientsPerTree+n, g) })
 		}
 	}
@@ -389,11 +396,7 @@ func (s *site) histories(t *testing.T) {
 		st.linearizable(t, from)
 		s.log(t, "round %d: %v, checked in %v", n, counts, time.Since(began))
 		for tree := range from {
-			for p, was := range from[tree].providers {
-				if is := next[tree].providers[p]; is.generation < was.generation {
-					t.Errorf("the generation of %s went from %d back to %d", p, was.generation, is.generation)
-				}
-			}
+			next[tree].follows(t, from[tree])
 		}
 		from = next
 	}

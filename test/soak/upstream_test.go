@@ -70,7 +70,9 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 			`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%s}},%q:{"resource_provider_generation":%d,"inventories":{%s}}},"allocations":{%s}}`,
 			p, pGeneration, pInventories, q, qGeneration, qInventories, allocations), 0}
 	}
+	read := func(path string) exchange { return exchange{"1.38", "GET", path, "", 0} }
 	onlyOurs := func(e exchange, status int) exchange { e.ours = status; return e }
+	const usages = "/resource_providers/" + p + "/usages"
 	const vcpu8, vcpu4, memory = `"VCPU":{"total":8}`, `"VCPU":{"total":4}`, `"MEMORY_MB":{"total":1024}`
 	moved := func(generation1, generation2 string, n1, n2 int) string {
 		return fmt.Sprintf(`%q:%s,%q:%s`, c1, claim("1.38", q, generation1, n1), c2, claim("1.38", q, generation2, n2))
@@ -101,10 +103,9 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	answers := map[string]int{}
 	run := func(list ...exchange) {
 		t.Helper()
-		reads := []exchange{
-			{"1.38", "GET", "/allocations/" + c1, "", 0}, {"1.38", "GET", "/allocations/" + c2, "", 0}, {"1.38", "GET", "/allocations/" + c3, "", 0},
-			{"1.38", "GET", "/resource_providers/" + q + "/allocations", "", 0}, {"1.38", "GET", "/resource_providers/" + q + "/inventories", "", 0},
-			{"1.38", "GET", "/resource_providers/" + p + "/inventories", "", 0}, {"1.38", "GET", "/resource_providers/" + p + "/usages", "", 0},
+		reads := []string{
+			"/allocations/" + c1, "/allocations/" + c2, "/allocations/" + c3, "/resource_providers/" + q + "/allocations",
+			"/resource_providers/" + q + "/inventories", "/resource_providers/" + p + "/inventories", usages,
 		}
 		for n, e := range list {
 			want, _ := tell(t, theirs, e)
@@ -119,14 +120,14 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 			if got != want && e.path != "/resource_providers" { // what is made has links with the host in them
 				t.Fatalf("step %d, %+v:\nours   %s\ntheirs %s", n, e, got, want)
 			}
-			for _, r := range reads {
-				want, _ := tell(t, theirs, r)
-				if got, _ := tell(t, ours, r); got != want {
-					t.Fatalf("after step %d, %+v, %s:\nours   %s\ntheirs %s", n, e, r.path, got, want)
+			for _, path := range reads {
+				want, _ := tell(t, theirs, read(path))
+				if got, _ := tell(t, ours, read(path)); got != want {
+					t.Fatalf("after step %d, %+v, %s:\nours   %s\ntheirs %s", n, e, path, got, want)
 				}
 			}
 		}
-		got, _ := tell(t, ours, exchange{"1.38", "GET", "/resource_providers/" + p + "/usages", "", 0})
+		got, _ := tell(t, ours, read(usages))
 		check(t, json.Unmarshal([]byte(got[4:]), &at))
 	}
 	run(story...)
