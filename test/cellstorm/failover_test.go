@@ -105,7 +105,7 @@ func TestDatabasesOfACellFailOver(t *testing.T) {
 func failOver(t *testing.T, on *servers, all []failure) {
 	t.Helper()
 	on.processes = map[string]int{"cell1": 2}
-	w := newWorld(t, plan{kinds: []kind{fake, fake}, servers: on, downTime: 20 * time.Second, api: hurried})
+	w := newWorld(t, plan{cells: 2, kinds: []kind{fake, fake}, servers: on, downTime: 20 * time.Second, api: hurried})
 	watch := w.watching(unmoved)
 	kept := []string{w.bootOn("h1", "before")}
 	for i, f := range all {

@@ -23,7 +23,7 @@ const settleTime = 4 * time.Minute
 // back: guests run on as if nothing had happened, and then everything goes together.
 func TestOutage(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
-	w := newWorld(t, plan{kinds: []kind{libvirt, libvirt, libvirt}, downTime: 20 * time.Second, api: unhurried})
+	w := newWorld(t, plan{cells: 3, kinds: []kind{libvirt, libvirt, libvirt}, downTime: 20 * time.Second, api: unhurried})
 	watch := w.watching(unmoved)
 	one, two := world.Of("one"), world.Of("two")
 
@@ -77,7 +77,16 @@ func TestOutage(t *testing.T) {
 			t.Errorf("the list of %s is empty", who.Project)
 		}
 	}
-	inCell1, elsewhere := firstOf(servers, one, ofCell1, true), firstOf(servers, one, ofCell1, false)
+	var inCell1, elsewhere string // of project one
+	for uuid, owner := range servers {
+		switch {
+		case owner != one:
+		case ofCell1[uuid]:
+			inCell1 = uuid
+		default:
+			elsewhere = uuid
+		}
+	}
 	for uuid, want := range map[string]string{inCell1: "UNKNOWN", elsewhere: "ACTIVE"} {
 		testproc.Equal(t, w.show(one, uuid).Status, want, "%s is shown as %s", uuid)
 		w.Get(two, "2.69", "/servers/"+uuid).Is(t, 404)
@@ -129,16 +138,6 @@ func TestOutage(t *testing.T) {
 	}
 	w.nothingLeft()
 	watch.judge()
-}
-
-// firstOf is a server of a project in the cell, or elsewhere.
-func firstOf(servers map[string]world.Caller, who world.Caller, in map[string]bool, there bool) string {
-	for _, uuid := range slices.Sorted(maps.Keys(servers)) {
-		if servers[uuid] == who && in[uuid] == there {
-			return uuid
-		}
-	}
-	return ""
 }
 
 // allActive waits until servers are active.

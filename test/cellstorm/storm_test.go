@@ -49,12 +49,13 @@ func stormOn(t *testing.T, on *servers) {
 			lasts = 2 * time.Minute
 		}
 	}
-	kinds := []kind{fake, fake, fake}
-	for i := range min(*stormLibvirt, len(kinds)) {
+	kinds := []kind{fake, fake, fake, fake}
+	for i := range min(*stormLibvirt, 3) {
 		kinds[i] = libvirt
 	}
+	kinds[3] = kinds[2]
 	w := newWorld(t, plan{
-		kinds: kinds, pair: true, servers: on, downTime: 4 * time.Second,
+		cells: 3, kinds: kinds, servers: on, downTime: 4 * time.Second,
 		api: append(slices.Clone(hurried), `compute_api.reclaim_instance_interval = "15s"`),
 	})
 	s := &storm{w: w, model: newModel(), flavors: []string{"shared", "pinned"}}
@@ -323,10 +324,10 @@ func (s *storm) changePower(r *rand.Rand) {
 	}
 	action := powerActions[what]
 	got := s.act(r, what, server.who, server, action.body)
-	switch {
-	case got.Code == 202:
+	switch got.Code {
+	case 202:
 		s.model.givePower(server, action.to)
-	case got.Code == 409: // it is being built, or not in a state for it
+	case 409: // it is being built, or not in a state for it
 		s.model.givePower(server, server.power)
 	default:
 		if got.Code != noAnswer && got.Code < 500 {

@@ -42,8 +42,8 @@ type cell struct {
 
 // plan says what a world is made of.
 type plan struct {
-	kinds []kind // of the hosts: that of cell1, of cell2, …
-	pair  bool   // the last cell has a second host of its kind
+	cells int    // beside cell0
+	kinds []kind // of the hosts: that of cell1, of cell2, …; the last cell has all that are left
 	// servers have the API database and those of some cells; nil: each is a file, for one process.
 	servers *servers
 	// downTime is after which silence a host is down.
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, p plan) *deployment {
 		Binaries: binaries, Env: []string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, Tail: *shownLog,
 		Cell: []string{fmt.Sprintf("cell.service_down_time = %q", p.downTime)}, API: slices.Concat(patient, p.api),
 	}
-	for i := range p.kinds {
+	for i := range p.cells {
 		starts.Cells = append(starts.Cells, fmt.Sprintf("cell%d", i+1))
 	}
 	if p.servers != nil {
@@ -102,13 +102,9 @@ func newWorld(t *testing.T, p plan) *deployment {
 		}
 		return err
 	}))
-	kinds, n := p.kinds, len(p.kinds)
-	if p.pair {
-		kinds = append(slices.Clone(kinds), kinds[n-1])
-	}
 	var agents []*world.Agent
-	for i, kind := range kinds {
-		h := w.addHost(fmt.Sprintf("h%d", i+1), w.cells[min(i+1, n)], kind)
+	for i, kind := range p.kinds {
+		h := w.addHost(fmt.Sprintf("h%d", i+1), w.cells[min(i+1, p.cells)], kind)
 		agents = append(agents, h.Agent)
 	}
 	for _, f := range flavors {
