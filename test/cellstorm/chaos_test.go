@@ -3,10 +3,8 @@
 package cellstorm
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,9 +29,10 @@ func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 	}
 	for _, p := range w.processes {
 		out = append(out, victim{
-			p.name,
-			func() func() { p.kill(); return p.restart },
-			func() func() { p.signal(syscall.SIGSTOP); return func() { p.signal(syscall.SIGCONT) } },
+			p.Name(),
+			func() func() { p.kill(); return func() { p.start(t) } },
+			// It may have ended.
+			func() func() { _ = p.Signal(syscall.SIGSTOP); return func() { _ = p.Signal(syscall.SIGCONT) } },
 		})
 	}
 	for _, h := range w.hosts {
@@ -52,13 +51,13 @@ func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 				}
 			}
 		}
-		out = append(out, victim{"driver of " + h.name, each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
+		out = append(out, victim{"driver of " + h.Host, each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
 		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back
 		// with a job without an owner, and refuses all calls for that domain ("cannot acquire state
 		// change lock").
 		if h.sim != nil {
 			out = append(out, victim{
-				"libvirtd of " + h.name,
+				"libvirtd of " + h.Host,
 				func() func() {
 					ctx, cancel := context.WithTimeout(context.Background(), patience)
 					defer cancel()
@@ -74,15 +73,6 @@ func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 		}
 	}
 	return out
-}
-
-// restart starts a process that was killed.
-func (p *process) restart() {
-	if err := p.start(); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.died = append(p.died, err.Error())
-	}
 }
 
 // moments are what logs say in the middle of something: a good time to disturb the process that the
@@ -103,12 +93,15 @@ var moments = []string{
 func (w *deployment) await(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	from := map[string]int64{}
+	marks := map[*process]int{}
+	for _, p := range w.processes {
+		marks[p] = p.Mark()
+	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		for _, p := range w.processes {
-			if p.logged(from, text) {
+		for p, mark := range marks {
+			if p.Count(mark, text) > 0 {
 				return
 			}
 		}
@@ -117,27 +110,6 @@ func (w *deployment) await(ctx context.Context, text string) {
 		case <-tick.C:
 		}
 	}
-}
-
-// logged reports whether the log has a text since the last look; at the first look nothing is new.
-func (p *process) logged(from map[string]int64, text string) bool {
-	info, err := os.Stat(p.log)
-	before, looked := from[p.log]
-	if err != nil || info.Size() == before {
-		return false
-	}
-	from[p.log] = info.Size()
-	if !looked {
-		return false
-	}
-	file, err := os.Open(p.log)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = file.Close() }()
-	said := make([]byte, info.Size()-before)
-	n, _ := file.ReadAt(said, before)
-	return bytes.Contains(said[:n], []byte(text))
 }
 
 // atOnce is how many things are disturbed at the same time.

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // failure is one of the database servers of a cell.
@@ -39,17 +40,18 @@ func TestDatabasesOfACellFailOver(t *testing.T) {
 			return p.DSN(name)
 		}}
 		back := func(t testing.TB) { p.Rejoin(t) }
-		all := []failure{{name: "the primary is killed, and the standby promoted", end: back, begin: func(t testing.TB) {
-			p.Primary.Kill(t)
-			p.Promote(t)
-		}}}
+		all := []failure{{
+			name: "the primary is killed, and the standby promoted", end: back,
+			begin: func(t testing.TB) { p.Primary.Kill(t); p.Promote(t) },
+		}}
 		if long {
-			all = append(all, failure{name: "the primary hangs, and the standby is promoted", end: back, begin: func(t testing.TB) {
-				p.Primary.Pause(t)
-				p.Promote(t)
-			}}, failure{
+			all = append(all, failure{
+				name: "the primary hangs, and the standby is promoted", end: back,
+				begin: func(t testing.TB) { p.Primary.Pause(t); p.Promote(t) },
+			}, failure{
 				name: "the primary is killed", down: true,
-				begin: func(t testing.TB) { p.Primary.Kill(t) }, end: func(t testing.TB) { p.Primary.Start(t); p.WaitSynchronous(t) },
+				begin: func(t testing.TB) { p.Primary.Kill(t) },
+				end:   func(t testing.TB) { p.Primary.Start(t); p.WaitSynchronous(t) },
 			})
 		}
 		failOver(t, on, all)
@@ -102,57 +104,53 @@ func TestDatabasesOfACellFailOver(t *testing.T) {
 // on the servers, and two processes.
 func failOver(t *testing.T, on *servers, all []failure) {
 	t.Helper()
-	on.apiInFile, on.processes = true, func(cell string) int { return map[string]int{"cell1": 2}[cell] }
-	w := newWorld(t, plan{kinds: []kind{fake, fake}, apis: 1, servers: on, downTime: 20 * time.Second})
-	watch := w.watching(t.Context(), unmoved)
-	kept := []string{w.bootOn(t, "h1", "before")}
+	on.processes = map[string]int{"cell1": 2}
+	w := newWorld(t, plan{cells: 2, kinds: []kind{fake, fake}, servers: on, downTime: 20 * time.Second, api: hurried})
+	watch := w.watching(unmoved)
+	kept := []string{w.bootOn("h1", "before")}
 	for i, f := range all {
 		f.begin(t)
-		w.listed(t, f.name, f.down)
+		w.listed(f.name, f.down)
 		// It waits, goes to another cell, or fails, and is then in error.
-		w.apis[0].boot(t, admin, fmt.Sprintf("during%d", i), "shared", nil)
-		w.apis[0].boot(t, admin, fmt.Sprintf("there%d", i), "shared", record{"availability_zone": "nova:h1"})
+		w.boot(world.Admin, fmt.Sprintf("during%d", i), "shared", nil)
+		w.boot(world.Admin, fmt.Sprintf("there%d", i), "shared", record{"availability_zone": "nova:h1"})
 		if !f.down {
-			kept = append(kept, w.bootOn(t, "h1", fmt.Sprintf("goes-on%d", i)))
+			kept = append(kept, w.bootOn("h1", fmt.Sprintf("goes-on%d", i)))
 		}
 		f.end(t)
-		w.listed(t, "after: "+f.name, false)
-		kept = append(kept, w.bootOn(t, "h1", fmt.Sprintf("after%d", i)))
-		p := w.settled(t, settleTime)
+		w.listed("after: "+f.name, false)
+		kept = append(kept, w.bootOn("h1", fmt.Sprintf("after%d", i)))
+		p := w.settled()
 		for _, uuid := range kept {
 			if row := p.rows[p.mappings[uuid].CellUUID][uuid]; row.VMState != cellwire.VMActive || row.Host != "h1" {
 				t.Errorf("after: %s: %s is %+v", f.name, uuid, row)
 			}
 		}
 	}
-	for uuid := range w.apis[0].list(t, admin, "?all_tenants=1") {
-		w.removed(t, uuid)
+	for uuid := range w.list(world.Admin) {
+		w.removed(uuid)
 	}
-	w.nothingLeft(t, admin.project)
-	strayed, seen, looks := watch.found()
-	for _, text := range strayed {
-		t.Error(text)
-	}
-	t.Logf("guests of %d servers were seen in %d looks", seen, looks)
+	w.nothingLeft()
+	watch.judge()
 }
 
 // bootOn boots a server on a host, and again until one is active there.
-func (w *deployment) bootOn(t *testing.T, host, name string) string {
-	t.Helper()
-	all := w.bootUntil(t, name, "shared", record{"availability_zone": "nova:" + host})
+func (w *deployment) bootOn(host, name string) string {
+	w.T.Helper()
+	all := w.bootUntil(name, "shared", record{"availability_zone": "nova:" + host})
 	return all[len(all)-1]
 }
 
 // bootUntil boots servers until one is active, which is the last: a host that does not take one may
 // be down for a moment.
-func (w *deployment) bootUntil(t *testing.T, name, flavor string, extra record) (uuids []string) {
-	t.Helper()
-	testproc.Eventually(t, 2*patience, "a server is built", func() error {
-		uuid := w.apis[0].boot(t, admin, name, flavor, extra)
+func (w *deployment) bootUntil(name, flavor string, extra record) (uuids []string) {
+	w.T.Helper()
+	testproc.Eventually(w.T, 2*patience, "a server is built", func() error {
+		uuid := w.boot(world.Admin, name, flavor, extra)
 		uuids = append(uuids, uuid)
 		var is shown
-		testproc.Eventually(t, 2*patience, uuid+" is built, or not", func() error {
-			if is = show(t, w.apis[0], admin, uuid); is.Status == "BUILD" || is.Status == "UNKNOWN" {
+		testproc.Eventually(w.T, 2*patience, uuid+" is built, or not", func() error {
+			if is = w.show(world.Admin, uuid); is.Status == "BUILD" || is.Status == "UNKNOWN" {
 				return fmt.Errorf("it is %+v", is)
 			}
 			return nil
@@ -166,10 +164,10 @@ func (w *deployment) bootUntil(t *testing.T, name, flavor string, extra record) 
 }
 
 // listed waits until the list of cells says that all are up, or that the first is down and why.
-func (w *deployment) listed(t *testing.T, when string, down bool) {
-	t.Helper()
-	testproc.Eventually(t, 2*patience, fmt.Sprintf("%s: cell1 is listed as down: %v", when, down), func() error {
-		out, code := binaries.Run(t, "compute-agent", "cells", "manage", "list", "--output", "json", "--config", w.path("api0.toml"))
+func (w *deployment) listed(when string, down bool) {
+	w.T.Helper()
+	testproc.Eventually(w.T, 2*patience, fmt.Sprintf("%s: cell1 is listed as down: %v", when, down), func() error {
+		out, code := w.TryManage("list", "--output", "json")
 		var views []struct{ Name, State, Cause string }
 		if code != 0 {
 			return fmt.Errorf("it ended with %d: %s", code, out)
@@ -181,10 +179,11 @@ func (w *deployment) listed(t *testing.T, when string, down bool) {
 			return fmt.Errorf("it lists %+v", views)
 		}
 		for _, v := range views {
-			switch wants := down && v.Name == "cell1"; {
-			case wants && (v.State != "down" || !strings.Contains(v.Cause, "database is unavailable")):
-				return fmt.Errorf("it says %+v", v)
-			case !wants && (v.State != "up" || v.Cause != ""):
+			right := v.State == "up" && v.Cause == ""
+			if down && v.Name == "cell1" {
+				right = v.State == "down" && strings.Contains(v.Cause, "database is unavailable")
+			}
+			if !right {
 				return fmt.Errorf("it says %+v", v)
 			}
 		}
@@ -193,13 +192,13 @@ func (w *deployment) listed(t *testing.T, when string, down bool) {
 }
 
 // removed deletes a server for good. A cell that is slow for a moment is asked again.
-func (w *deployment) removed(t *testing.T, uuid string) {
-	t.Helper()
-	testproc.Eventually(t, patience, uuid+" is deleted", func() error {
-		got, err := w.apis[0].ask(t.Context(), admin, "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
-		if err == nil && got.Code != 202 && got.Code != 404 {
-			err = errors.New(got.String())
+func (w *deployment) removed(uuid string) {
+	w.T.Helper()
+	testproc.Eventually(w.T, patience, uuid+" is deleted", func() error {
+		got := w.Ask(world.Admin, "2.69", "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
+		if got.Code != 202 && got.Code != 404 {
+			return errors.New(got.String())
 		}
-		return err
+		return nil
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // fate is what the API answered a server's owner about it.
@@ -45,7 +46,7 @@ const (
 // tracked is a server that was accepted.
 type tracked struct {
 	uuid, name string
-	who        caller
+	who        world.Caller
 	flavor     string
 	fate       fate
 	power      power
@@ -115,7 +116,8 @@ func (m *model) take(r *rand.Rand, fits func(*tracked) bool) *tracked {
 func (m *model) give(s *tracked, f fate, soft bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.fate == unsure && (f != deleted || soft) { // what was asked for then may still come, but a deletion for good is the last word
+	// What was asked for then may still come, but a deletion for good is the last word.
+	if s.fate == unsure && (f != deleted || soft) {
 		f = unsure
 	}
 	if s.fate == deleted && f == lives {
@@ -192,6 +194,11 @@ func (s *tracked) agrees(row cellwire.Server) bool {
 	return true
 }
 
+// noHost says whether that no host could take it is all that is wrong with a server.
+func noHost(row cellwire.Server) bool {
+	return row.Fault != nil && strings.HasPrefix(row.Fault.Message, "No valid host was found.")
+}
+
 // judge compares what was promised with what came of it.
 func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []string, outcomes map[string]int) {
 	m.mu.Lock()
@@ -222,10 +229,10 @@ func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []st
 		switch {
 		case is == "no record", s.fate == deleted && is != "deleted", s.fate == lives && is == "deleted":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)", uuid, s.name, s.fate, is, mapping))
-		case is == cellwire.VMError && (row.Fault == nil || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")):
+		case is == cellwire.VMError && !noHost(row):
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is in error: %+v", uuid, s.name, row.Fault))
 		case s.fate == lives && !s.agrees(row):
-			wrong = append(wrong, fmt.Sprintf("%s (%s) is %s, and the last that was asked for is the power %d", uuid, s.name, is, s.power))
+			wrong = append(wrong, fmt.Sprintf("%s (%s) is %s, and the power asked for last is %d", uuid, s.name, is, s.power))
 		case is == cellwire.VMActive && s.flavor == "huge":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is active, and no host is so large", uuid, s.name))
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // migrate has a server moved: mostly by a migration, and by an evacuation, which is refused unless
@@ -42,8 +43,8 @@ func (s *storm) endMove(r *rand.Rand) {
 
 // doMove asks for an action about a move of a server that was taken, and gives it back.
 func (s *storm) doMove(r *rand.Rand, server *tracked, what string, body record, accepted int) {
-	got, answered := s.ask(r, what, caller{server.who.project, true}, "POST", "/servers/"+server.uuid+"/action", body)
-	if answered && !slices.Contains([]int{accepted, 400, 409}, got.Code) && got.Code < 500 {
+	got := s.act(r, what, world.AdminOf(server.who.Project), server, body)
+	if !slices.Contains([]int{noAnswer, accepted, 400, 409}, got.Code) && got.Code < 500 {
 		s.model.violated("%s (%s) lives, and %s was answered with %s", server.uuid, server.name, what, got)
 	}
 	power := server.power
@@ -56,9 +57,8 @@ func (s *storm) doMove(r *rand.Rand, server *tracked, what string, body record, 
 // endMoves confirms all migrations, when no client does anything any more, until nothing moves.
 func (s *storm) endMoves(t *testing.T) {
 	t.Helper()
-	api := s.w.apis[0]
 	testproc.Eventually(t, settleTime, "all migrations have ended", func() error {
-		got, err := api.ask(t.Context(), admin, "GET", "/servers/detail?all_tenants=1", nil)
+		got, err := try(t.Context(), s.w.APIURL, world.Admin, "GET", "/servers/detail?all_tenants=1", nil)
 		if err != nil || got.Code != 200 {
 			return fmt.Errorf("listing servers: %s: %w", got, err)
 		}
@@ -70,7 +70,8 @@ func (s *storm) endMoves(t *testing.T) {
 		for _, is := range body.Servers {
 			switch is.Status {
 			case "VERIFY_RESIZE":
-				_, err = api.ask(t.Context(), admin, "POST", "/servers/"+is.ID+"/action", record{"confirmResize": nil})
+				action := "/servers/" + is.ID + "/action"
+				_, err = try(t.Context(), s.w.APIURL, world.Admin, "POST", action, record{"confirmResize": nil})
 				fallthrough
 			case "RESIZE", "REVERT_RESIZE", "REBUILD", "UNKNOWN":
 				moving++

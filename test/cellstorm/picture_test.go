@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
+	"github.com/compute-agent/compute-agent/test/world"
 )
 
 // picture is what each process that knows servers says about them.
@@ -37,7 +39,11 @@ type picture struct {
 
 // look makes a picture. An error names the process that did not answer.
 func (w *deployment) look(ctx context.Context) (*picture, error) {
-	p := &picture{w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{}, held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{}, moves: map[string][]cellwire.Migration{}}
+	p := &picture{
+		w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{},
+		held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{},
+		moves: map[string][]cellwire.Migration{},
+	}
 	var err error
 	var list []apidb.Mapping
 	if err = w.read(ctx, func(db apidb.Store) (err error) {
@@ -73,13 +79,15 @@ func (w *deployment) look(ctx context.Context) (*picture, error) {
 		if err != nil {
 			return nil, err
 		}
-		for what, servers := range map[string][]cellwire.UnfinishedServer{"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable} {
+		for what, servers := range map[string][]cellwire.UnfinishedServer{
+			"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable,
+		} {
 			for _, s := range servers {
 				p.unfinished = append(p.unfinished, fmt.Sprintf("%s is %s in %s", s.UUID, what, c.name))
 			}
 		}
 	}
-	if err := p.readPlacement(ctx); err != nil {
+	if err := p.readPlacement(); err != nil {
 		return nil, err
 	}
 	emulators := w.emulators()
@@ -90,7 +98,7 @@ func (w *deployment) look(ctx context.Context) (*picture, error) {
 		}
 		for uuid, g := range traces {
 			for _, e := range emulators[uuid] {
-				g.runs = g.runs || e.host == h.name
+				g.runs = g.runs || e.host == h.Host
 			}
 			p.guests[uuid] = append(p.guests[uuid], g)
 		}
@@ -122,21 +130,21 @@ func (c *cell) all(ctx context.Context) (map[string]cellwire.Server, error) {
 	}
 }
 
-func (p *picture) readPlacement(ctx context.Context) error {
+func (p *picture) readPlacement() error {
 	var all struct {
 		ResourceProviders []struct {
 			UUID string
 			Root string `json:"root_provider_uuid"`
 		} `json:"resource_providers"`
 	}
-	if err := p.w.askPlacement(ctx, "/resource_providers", &all); err != nil {
+	if err := p.w.ReadPlacement("/resource_providers", &all); err != nil {
 		return err
 	}
 	for _, provider := range all.ResourceProviders {
 		var body struct {
 			Allocations map[string]struct{ Resources map[string]int64 }
 		}
-		if err := p.w.askPlacement(ctx, "/resource_providers/"+provider.UUID+"/allocations", &body); err != nil {
+		if err := p.w.ReadPlacement("/resource_providers/"+provider.UUID+"/allocations", &body); err != nil {
 			return err
 		}
 		for consumer, a := range body.Allocations {
@@ -225,38 +233,39 @@ func (p *picture) differences() []string {
 // compareHosted compares a server that is active, stopped, or in error after an evacuation, with
 // its guest and with what it holds.
 func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, c *cell) {
-	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.name == s.Host })
+	i := slices.IndexFunc(p.w.hosts, func(h *host) bool { return h.Host == s.Host })
 	if i < 0 || p.w.hosts[i].cell != c {
 		differ("%s is %s in %s on the host %q, which is not one of its hosts", s.UUID, s.VMState, c.name, s.Host)
 		return
 	}
 	h := p.w.hosts[i]
-	if guests := p.guests[s.UUID]; len(guests) != 1 || guests[0].host != h.name || s.VMState != cellwire.VMError && guests[0].runs != (s.VMState == cellwire.VMActive) {
-		differ("%s is %s on %s, and its guests are %+v", s.UUID, s.VMState, h.name, guests)
+	active, failed := s.VMState == cellwire.VMActive, s.VMState == cellwire.VMError
+	if g := p.guests[s.UUID]; len(g) != 1 || g[0].host != h.Host || !failed && g[0].runs != active {
+		differ("%s is %s on %s, and its guests are %+v", s.UUID, s.VMState, h.Host, g)
 	}
-	var want map[string]int64
+	want := map[string]int64{"MEMORY_MB": memoryMB, "DISK_GB": 1}
 	for _, f := range flavors {
 		if f.id == s.Flavor.ID {
-			want = f.holds
+			maps.Copy(want, f.holds)
 		}
 	}
-	if held := p.held[s.UUID]; len(held) != 1 || !maps.Equal(held[h.node], want) {
-		differ("%s is %s on %s (%s), and holds %v instead of %v", s.UUID, s.VMState, h.name, h.node, held, want)
+	if held := p.held[s.UUID]; len(held) != 1 || !maps.Equal(held[h.Node], want) {
+		differ("%s is %s on %s (%s), and holds %v instead of %v", s.UUID, s.VMState, h.Host, h.Node, held, want)
 	}
 }
 
 // settled waits until all agree and nothing is under way. If they never do, what differs is an
 // error, with what the logs say of it.
-func (w *deployment) settled(t *testing.T, within time.Duration) *picture {
-	t.Helper()
+func (w *deployment) settled() *picture {
+	w.T.Helper()
 	var p *picture
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(settleTime)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for quiet := 0; quiet < 2; <-tick.C { // twice: what is on its way between two of them is in neither
 		var err error
 		var differences []string
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(w.T.Context(), 20*time.Second)
 		if p, err = w.look(ctx); err == nil {
 			differences = p.differences()
 		}
@@ -265,54 +274,61 @@ func (w *deployment) settled(t *testing.T, within time.Duration) *picture {
 			quiet = 0
 		}
 		if time.Now().After(deadline) {
-			testproc.Checkf(t, err, "not all could be asked within %v", within)
-			told := map[string]bool{}
-			for _, d := range differences {
-				t.Errorf("after %v: %s", within, d)
-				if len(d) > 36 && !told[d[:36]] && len(told) < 5 {
-					told[d[:36]] = true
-					t.Logf("of %s the logs say:\n%s", d[:36], w.logged(d[:36]))
-				}
-			}
-			t.FailNow()
+			testproc.Checkf(w.T, err, "not all could be asked within %v", settleTime)
+			w.tell(differences)
+			w.T.FailNow()
 		}
 	}
 	for _, h := range w.hosts {
 		if h.sim == nil {
 			continue
 		}
-		for uuid, runs := range h.domains(t) {
-			if g := p.guests[uuid]; len(g) != 1 || g[0].host != h.name || g[0].runs != runs {
-				t.Errorf("%s has a domain of %s (running: %v), and beside it %+v", h.name, uuid, runs, g)
+		for uuid, runs := range h.domains(w.T) {
+			if g := p.guests[uuid]; len(g) != 1 || g[0].host != h.Host || g[0].runs != runs {
+				w.T.Errorf("%s has a domain of %s (running: %v), and beside it %+v", h.Host, uuid, runs, g)
 			}
 		}
 	}
 	return p
 }
 
+// tell has it be errors what is wrong, with what the logs say of the first servers.
+func (w *deployment) tell(wrong []string) {
+	w.T.Helper()
+	told := map[string]bool{}
+	for _, text := range wrong {
+		w.T.Error(text)
+		about := text[:min(36, len(text))]
+		if uuid.Validate(about) == nil && !told[about] && len(told) < 5 {
+			told[about] = true
+			w.T.Logf("of %s the logs say:\n%s", about, w.logged(about))
+		}
+	}
+}
+
 // nothingLeft waits until there is nothing of any server on any host, and in Placement.
-func (w *deployment) nothingLeft(t *testing.T, projects ...string) {
-	t.Helper()
-	p := w.settled(t, settleTime)
+func (w *deployment) nothingLeft() {
+	w.T.Helper()
+	p := w.settled()
 	for uuid, m := range p.mappings {
 		if !m.Queued() {
-			t.Errorf("%s is not queued for delete", uuid)
+			w.T.Errorf("%s is not queued for delete", uuid)
 		}
 	}
 	if len(p.held) > 0 || len(p.guests) > 0 {
-		t.Errorf("left are allocations %v and guests %v", p.held, p.guests)
+		w.T.Errorf("left are allocations %v and guests %v", p.held, p.guests)
 	}
-	for _, project := range projects {
-		if i, c, r := w.apis[0].used(t, project); i != 0 || c != 0 || r != 0 {
-			t.Errorf("%s still uses %d instances, %d cores, %d MiB", project, i, c, r)
+	for _, project := range []string{"one", "two", world.Admin.Project} {
+		if i, c, r := w.used(project); i != 0 || c != 0 || r != 0 {
+			w.T.Errorf("%s still uses %d instances, %d cores, %d MiB", project, i, c, r)
 		}
 	}
 	for _, h := range w.hosts {
 		if h.sim == nil {
 			continue
 		}
-		if left := h.domains(t); len(left) > 0 {
-			t.Errorf("domains are left on %s: %v", h.name, left)
+		if left := h.domains(w.T); len(left) > 0 {
+			w.T.Errorf("domains are left on %s: %v", h.Host, left)
 		}
 	}
 }

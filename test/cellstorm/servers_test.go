@@ -13,10 +13,8 @@ import (
 type servers struct {
 	// database makes an empty database and returns its DSN.
 	database func(t testing.TB, name string) string
-	// apiInFile says that only cells have their databases there.
-	apiInFile bool
-	// processes is how many processes a cell has there; 0: it has a file.
-	processes func(cell string) int
+	// processes is how many of what has its database there: cells by name, and "api".
+	processes map[string]int
 
 	// A storm disturbs the server, and the connections to it.
 	server *dbservers.Server
@@ -27,19 +25,21 @@ type servers struct {
 // those of two cells, of which one has two processes.
 func stormServers(t *testing.T, start func(testing.TB, dbservers.Options) *dbservers.Server) *servers {
 	t.Helper()
-	s := &servers{server: start(t, dbservers.Options{Durable: true}), processes: func(cell string) int { return map[string]int{"cell2": 1, "cell3": 2}[cell] }}
+	s := &servers{server: start(t, dbservers.Options{Durable: true})}
+	s.processes = map[string]int{"api": *stormAPIs, "cell2": 1, "cell3": 2}
 	s.database = s.server.Database
 	s.proxy = dbservers.NewProxy(t, s.database(t, "first"))
 	return s
 }
 
-// through is how processes reach a database.
+// through is how processes reach a database: through what the test disturbs, with the password in a
+// file.
 func (s *servers) through(t testing.TB, dsn string) string {
 	t.Helper()
-	if s.proxy == nil {
-		return dsn
+	if s.proxy != nil {
+		dsn = s.proxy.Through(t, dsn)
 	}
-	return s.proxy.Through(t, dsn)
+	return dbservers.WithPasswordFile(t, dsn)
 }
 
 // faultyCommits is that one of so many commits has a fault while connections are disturbed.

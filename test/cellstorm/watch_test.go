@@ -5,7 +5,6 @@ package cellstorm
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -18,16 +17,18 @@ type watch struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 
-	mu    sync.Mutex
 	where map[string]string // by the server's uuid
 	wrong map[string]bool
 	looks int
 }
 
 // watching starts to watch. moved says how clients may have moved a server until now.
-func (w *deployment) watching(ctx context.Context, moved func(uuid string) moved) *watch {
-	ctx, stop := context.WithCancel(ctx)
-	o := &watch{w: w, moved: moved, stop: stop, done: make(chan struct{}), where: map[string]string{}, wrong: map[string]bool{}}
+func (w *deployment) watching(moved func(uuid string) moved) *watch {
+	ctx, stop := context.WithCancel(w.T.Context())
+	o := &watch{
+		w: w, moved: moved, stop: stop, done: make(chan struct{}),
+		where: map[string]string{}, wrong: map[string]bool{},
+	}
 	go func() {
 		defer close(o.done)
 		tick := time.NewTicker(250 * time.Millisecond)
@@ -44,8 +45,6 @@ func (w *deployment) watching(ctx context.Context, moved func(uuid string) moved
 }
 
 func (o *watch) look() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.looks++
 	runs := map[string]*host{}
 	for _, h := range o.w.hosts {
@@ -54,12 +53,12 @@ func (o *watch) look() {
 			o.wrong[err.Error()] = true
 		}
 		for uuid, g := range traces {
-			o.seen(uuid, h.name)
+			o.seen(uuid, h.Host)
 			if !g.runs {
 				continue
 			}
 			if other := runs[uuid]; other != nil && o.moved(uuid) != evacuated && other.has(uuid) {
-				o.wrong[fmt.Sprintf("%s runs on %s and on %s", uuid, other.name, h.name)] = true
+				o.wrong[fmt.Sprintf("%s runs on %s and on %s", uuid, other.Host, h.Host)] = true
 			}
 			runs[uuid] = h
 		}
@@ -90,14 +89,13 @@ func (h *host) has(uuid string) bool {
 // unmoved says that no client moves anything.
 func unmoved(string) moved { return never }
 
-// found ends the watch and returns what was wrong, and how many servers were seen how often.
-func (o *watch) found() (wrong []string, servers, looks int) {
+// judge ends the watch. What was wrong is an error.
+func (o *watch) judge() {
+	o.w.T.Helper()
 	o.stop()
 	<-o.done
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	for text := range o.wrong {
-		wrong = append(wrong, text)
+		o.w.T.Error(text)
 	}
-	return wrong, len(o.where), o.looks
+	o.w.T.Logf("guests of %d servers were seen in %d looks", len(o.where), o.looks)
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,29 +34,8 @@ func newMovers(t *testing.T, env []string, hosts ...string) *movers {
 	for _, name := range hosts {
 		m.agents[name] = c.world.AddAgent("cell1", name).Run()
 	}
-	for name, agent := range m.agents {
-		agent.Await(t, 0, "Registered this host with the cell.")
-		m.until(name+" has an inventory", func() bool { return len(m.provider(name)) > 0 })
-	}
-	m.until("the hosts are mapped", func() bool {
-		var body struct{ Hypervisors []any }
-		m.ask(http.MethodGet, "/os-hypervisors", nil, &body)
-		return len(body.Hypervisors) == len(m.agents)
-	})
+	c.world.Ready(slices.Collect(maps.Values(m.agents))...)
 	return m
-}
-
-// provider is the uuid of the resource provider of a host, if that has an inventory.
-func (m *movers) provider(host string) string {
-	m.t.Helper()
-	var body struct {
-		ResourceProviders []struct{ UUID string } `json:"resource_providers"`
-	}
-	get(m.t, m.placement+"/resource_providers?name="+host+"&resources=VCPU:1", &body)
-	if len(body.ResourceProviders) == 0 {
-		return ""
-	}
-	return body.ResourceProviders[0].UUID
 }
 
 // bootOn makes a server on a host.
@@ -93,7 +73,7 @@ func (m *movers) look() string {
 		var held struct {
 			Allocations map[string]struct{ Resources map[string]int }
 		}
-		get(m.t, m.placement+"/resource_providers/"+m.provider(host)+"/allocations", &held)
+		get(m.t, m.placement+"/resource_providers/"+m.agents[host].Node+"/allocations", &held)
 		for consumer, a := range held.Allocations {
 			out = append(out, fmt.Sprintf("%s: held by %s: VCPU %d, MEMORY_MB %d, DISK_GB %d", host, m.consumer(consumer), a.Resources["VCPU"], a.Resources["MEMORY_MB"], a.Resources["DISK_GB"]))
 		}
@@ -252,7 +232,7 @@ func TestEmptyingAHost(t *testing.T) {
 	m.tree("cn1", map[string]string{one: "one", two: "two"})
 
 	// It comes back, forced down as it is.
-	m.agents["cn2"].Run()
+	m.agents["cn2"].Again(t)
 	m.is("cn2 is empty", slices.Concat(back, []string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"})...)
 	m.o.do(nil, "compute", "service", "set", "--up", "cn2", "nova-compute")
 	m.tree("cn2", nil)

@@ -58,7 +58,7 @@ func TestKilledCells(t *testing.T) {
 	}
 
 	t.Log("all are back")
-	w.StartPlacement()
+	w.Placement.Again(t)
 	w.Revive()
 	w.BuiltOn("coming", "c1h1")
 	w.Show(world.Admin, "2.69", "early").Fault(t, "itemNotFound", 404)
@@ -137,8 +137,7 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 	agent.Await(t, mark, `"level":"warn"`, "cell")
 	unchanged("the cell is down")
 	agent.Kill()
-	agent.Run()
-	agent.Await(t, 0, `"level":"warn"`, "cell")
+	agent.Await(t, agent.Again(t), `"level":"warn"`, "cell")
 	unchanged("the agent was killed meanwhile")
 	// As after ten minutes: its service is down when the cell is back, until the agent reports.
 	edit(t, w.cellDatabase("cell1"), "UPDATE services SET last_seen_up = last_seen_up - 600000000")
@@ -156,7 +155,7 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 	}}).Is(t, 202)
 	agent.Kill() // whichever half it is in
 	w.Kill("cell1")
-	agent.Run()
+	agent.Again(t)
 	w.Revive()
 	w.Settled("ACTIVE", "web1")
 	if after := agent.Guests()[web1]; strings.Contains(before[web1], key) || !strings.Contains(after, key) {
@@ -187,18 +186,6 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 // runAgent starts an agent and waits until servers can go to its host.
 func (w deployment) runAgent(a *world.Agent) *world.Agent {
 	w.T.Helper()
-	a.Run()
-	a.Await(w.T, 0, "Registered this host with the cell.")
-	w.Eventually("the host is mapped and has an inventory", func() error {
-		w.Discover()
-		var has struct {
-			Providers []any `json:"resource_providers"`
-		}
-		w.AskPlacement("GET", "/resource_providers?name="+a.Host+"&resources=VCPU:1", nil, &has)
-		if mapped := w.Get(world.Admin, "2.69", "/os-hypervisors").List(w.T, "hypervisors"); len(mapped) != 1 || len(has.Providers) != 1 {
-			return fmt.Errorf("mapped are %v, and in Placement %v", mapped, has.Providers)
-		}
-		return nil
-	})
+	w.Ready(a.Run())
 	return a
 }

@@ -24,11 +24,11 @@ const Patience = 90 * time.Second
 // test are called where that test's methods may be.
 type Process struct {
 	name   string
-	cmd    *exec.Cmd
 	forget []string
-	done   chan struct{} // closed when it has ended and all its output is kept
 
 	mu    sync.Mutex
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when it has ended and all its output is kept
 	lines []string
 	more  chan struct{} // closed and replaced at every line
 }
@@ -38,7 +38,22 @@ type Process struct {
 // messages.
 func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process {
 	t.Helper()
-	p := &Process{name: name, cmd: cmd, forget: forget, done: make(chan struct{}), more: make(chan struct{})}
+	p := &Process{name: name, forget: forget, more: make(chan struct{})}
+	p.start(t, cmd)
+	return p
+}
+
+// Again starts the command once more, when it has ended, and returns the mark from which on it
+// writes. Lines and marks of before stay good.
+func (p *Process) Again(t testing.TB) (mark int) {
+	t.Helper()
+	mark, old := p.Mark(), p.command()
+	p.start(t, &exec.Cmd{Path: old.Path, Args: old.Args, Env: old.Env, Dir: old.Dir, SysProcAttr: old.SysProcAttr})
+	return mark
+}
+
+func (p *Process) start(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -48,15 +63,18 @@ func Start(t testing.TB, name string, cmd *exec.Cmd, forget ...string) *Process 
 	_ = w.Close() // the process has it
 	if err != nil {
 		_ = r.Close()
-		t.Fatalf("starting %s: %v", name, err)
+		t.Fatalf("starting %s: %v", p.name, err)
 	}
-	go p.read(r)
-	return p
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.done = cmd, done
+	p.mu.Unlock()
+	go p.read(r, cmd, done)
 }
 
 // read keeps the output, until no process can write to it, and waits for the process.
-func (p *Process) read(r io.ReadCloser) {
-	defer close(p.done)
+func (p *Process) read(r io.ReadCloser, cmd *exec.Cmd, done chan<- struct{}) {
+	defer close(done)
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
@@ -69,7 +87,7 @@ func (p *Process) read(r io.ReadCloser) {
 		}
 	}
 	_ = r.Close()
-	_ = p.cmd.Wait() // how it ended is in its ProcessState
+	_ = cmd.Wait() // how it ended is in its ProcessState
 }
 
 // Lines returns all lines so far, oldest first.
@@ -88,8 +106,11 @@ func (p *Process) Mark() int {
 
 // Count counts the lines after a mark that have all parts.
 func (p *Process) Count(mark int, parts ...string) int {
+	p.mu.Lock()
+	lines := p.lines[mark:]
+	p.mu.Unlock()
 	n := 0
-	for _, line := range p.Lines()[mark:] {
+	for _, line := range lines {
 		if ContainsAll(line, parts) {
 			n++
 		}
@@ -102,7 +123,7 @@ func (p *Process) Count(mark int, parts ...string) int {
 func (p *Process) Show(t testing.TB, without ...string) {
 	t.Helper()
 	lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return len(without) > 0 && ContainsAll(line, without) })
-	t.Logf("output of %s (%v):\n%s", p.name, p.cmd.Args, strings.Join(lines, "\n"))
+	t.Logf("output of %s (%v):\n%s", p.name, p.command().Args, strings.Join(lines, "\n"))
 }
 
 // Await waits for a line after a mark that contains all parts, and returns it. If the process ends
@@ -124,7 +145,7 @@ func (p *Process) Until(t testing.TB, what string, mark int, match func(line str
 	defer deadline.Stop()
 	for next, ended := mark, false; ; {
 		p.mu.Lock()
-		lines, more := p.lines[min(next, len(p.lines)):], p.more
+		lines, more, done := p.lines[min(next, len(p.lines)):], p.more, p.done
 		p.mu.Unlock()
 		if i := slices.IndexFunc(lines, match); i >= 0 {
 			return lines[i], true
@@ -135,7 +156,7 @@ func (p *Process) Until(t testing.TB, what string, mark int, match func(line str
 		next += len(lines)
 		select {
 		case <-more:
-		case <-p.done:
+		case <-done:
 			ended = true // after one more look
 		case <-deadline.C:
 			t.Fatalf("%s did not write %s within %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
@@ -143,21 +164,35 @@ func (p *Process) Until(t testing.TB, what string, mark int, match func(line str
 	}
 }
 
+// Name is that for messages.
+func (p *Process) Name() string { return p.name }
+
+// command is the one that runs, or ran last.
+func (p *Process) command() *exec.Cmd {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd
+}
+
 // Pid returns the process id.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
+func (p *Process) Pid() int { return p.command().Process.Pid }
 
 // Done is closed when the process has ended and all its output is kept.
-func (p *Process) Done() <-chan struct{} { return p.done }
+func (p *Process) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
 
 // Code returns the exit code of a process that has ended, -1 after a signal.
-func (p *Process) Code() int { return p.cmd.ProcessState.ExitCode() }
+func (p *Process) Code() int { return p.command().ProcessState.ExitCode() }
 
 // Exit waits for the end and returns the exit code, -1 after a signal. A process that does not end
 // is killed, and the test fails.
 func (p *Process) Exit(t testing.TB) int {
 	t.Helper()
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-time.After(Patience):
 		p.Kill()
 		t.Fatalf("%s does not end:\n%s", p.name, strings.Join(p.Lines(), "\n"))
@@ -167,7 +202,7 @@ func (p *Process) Exit(t testing.TB) int {
 
 // Signal sends a signal. It fails if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil {
+	if err := p.command().Process.Signal(sig); err != nil {
 		return fmt.Errorf("sending %v to %s: %w", sig, p.name, err)
 	}
 	return nil
@@ -176,8 +211,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 // Kill ends the process as a power cut does, and returns when it has ended. It may have ended
 // before.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
+	_ = p.command().Process.Kill()
+	<-p.Done()
 }
 
 // Stop ends the process as systemd does, and checks that it ends well.

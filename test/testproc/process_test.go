@@ -81,7 +81,8 @@ func TestUntilProcessEnds(t *testing.T) {
 	}
 }
 
-// Stop lets a process end, Kill does not; a stopped one can be killed, and one that is gone.
+// Stop lets a process end, Kill does not; a stopped one can be killed, and one that is gone. It is
+// started again, and its output goes on.
 func TestStopAndKill(t *testing.T) {
 	const script = `trap 'echo good night; exit 0' TERM; echo up; while :; do sleep 0.01; done`
 	p := shell(t, script)
@@ -90,12 +91,12 @@ func TestStopAndKill(t *testing.T) {
 	if p.Count(0, "good night") != 1 {
 		t.Errorf("it wrote %q", p.Lines())
 	}
-	p = shell(t, script)
-	p.Await(t, 0, "up")
+	mark := p.Again(t)
+	p.Await(t, mark, "up")
 	p.Freeze(t)
 	p.Kill()
 	p.Kill()
-	if p.Code() != -1 || p.Count(0, "good night") != 0 {
+	if p.Code() != -1 || p.Count(mark, "good night") != 0 || p.Count(0, "up") != 2 {
 		t.Errorf("it ended with %d and wrote %q", p.Code(), p.Lines())
 	}
 }

@@ -14,9 +14,14 @@ import (
 // Post asks for a server, with more keys or with others.
 func (w *World) Post(who Caller, name string, more Record) *Answer {
 	w.T.Helper()
+	return w.Ask(who, "2.69", "POST", "/servers", ServerBody(name, more))
+}
+
+// ServerBody is the body of a request for a server, with more keys or with others.
+func ServerBody(name string, more Record) Record {
 	server := Record{"name": name, "flavorRef": "1", "imageRef": Image, "networks": "none"}
 	maps.Copy(server, more)
-	return w.Ask(who, "2.69", "POST", "/servers", Record{"server": server})
+	return Record{"server": server}
 }
 
 // Accepted is the uuid of the server that a post made.

@@ -11,6 +11,7 @@ package world
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -39,6 +40,13 @@ type Plan struct {
 	Env []string
 	// TLS has cells listen on ports, for https.
 	TLS bool
+	// Databases are the DSNs of what has its database on a server: cells by name, and "api". Others
+	// have files.
+	Databases map[string]string
+	// Processes is how many a cell has, which share its database; without a number it is one.
+	Processes map[string]int
+	// Tail is how many lines of each log a failure shows, and none of level debug; 0: all.
+	Tail int
 }
 
 // World is a deployment.
@@ -60,9 +68,8 @@ type World struct {
 
 // Cell is a cell.
 type Cell struct {
-	*testproc.Process
-	Name, Config string
-	URL          string // where its process listens
+	*testproc.Process // the first, if it has several
+	Name, URL         string
 }
 
 // Image is what servers boot from.
@@ -78,21 +85,14 @@ func New(t *testing.T, p Plan) *World {
 		p.Cells = []string{"cell1", "cell2"}
 	}
 	w.PlacementURL = "http://" + testproc.FreeAddress(t)
-	w.StartPlacement()
+	w.Placement = w.Start("placement", "placement", "serve", "--config", w.configure("placement"),
+		"--listen", strings.TrimPrefix(w.PlacementURL, "http://"))
 	for _, name := range append([]string{"cell0"}, p.Cells...) {
-		c := &Cell{Name: name, URL: "unix://" + w.Path(name+".sock")}
-		listen := c.URL
-		if p.TLS {
-			listen = testproc.FreeAddress(t)
-			c.URL = "https://" + listen
-		}
-		c.Config = w.configure(name, append([]string{fmt.Sprintf("cell.listen = %q", listen), `cell.report_interval = "1s"`, `cell.service_down_time = "60s"`}, p.Cell...)...)
-		w.Cells[name] = c
-		w.launch(c)
+		w.addCell(name)
 	}
 	w.Placement.Await(t, 0, placementServes)
-	for _, c := range w.Cells {
-		c.Await(t, 0, cellServes)
+	for _, p := range w.processes[1:] {
+		p.Await(t, 0, cellServes)
 	}
 	w.APIURL = "http://" + testproc.FreeAddress(t)
 	w.ConfigureAPI()
@@ -100,9 +100,40 @@ func New(t *testing.T, p Plan) *World {
 	for _, name := range p.Cells {
 		w.Manage("create", "--name", name, "--url", w.Cells[name].URL)
 	}
-	w.StartAPI()
+	w.API = w.serveAPI("api", w.APIConfig)
 	w.AddFlavor("1", "m1.tiny", 1)
 	return w
+}
+
+// addCell starts the processes of a cell.
+func (w *World) addCell(name string) {
+	w.T.Helper()
+	c := &Cell{Name: name}
+	w.Cells[name] = c
+	for i := range max(1, w.plan.Processes[name]) {
+		process, separator := name, ""
+		if i > 0 {
+			process, separator = fmt.Sprintf("%s-%d", name, i+1), ","
+		}
+		listen := "unix://" + w.Path(process+".sock")
+		url := listen
+		if w.plan.TLS {
+			listen = testproc.FreeAddress(w.T)
+			url = "https://" + listen
+		}
+		c.URL += separator + url
+		keys := []string{
+			fmt.Sprintf("cell.listen = %q", listen), `cell.report_interval = "1s"`, `cell.service_down_time = "60s"`,
+		}
+		if dsn := w.plan.Databases[name]; dsn != "" {
+			keys = append(keys, fmt.Sprintf("cell.database = %q", dsn))
+		}
+		config := w.configure(process, append(keys, w.plan.Cell...)...)
+		p := w.Start(process, "cells", "serve", "--name", name, "--config", config)
+		if c.Process == nil {
+			c.Process = p
+		}
+	}
 }
 
 // What processes log when they serve.
@@ -159,6 +190,9 @@ func (w *World) Start(name string, args ...string) *testproc.Process {
 	return p
 }
 
+// Processes are all that were started, oldest first.
+func (w *World) Processes() []*testproc.Process { return slices.Clone(w.processes) }
+
 // close ends all processes, and shows what they said if the test failed.
 func (w *World) close() {
 	for _, p := range slices.Backward(w.processes) {
@@ -166,7 +200,13 @@ func (w *World) close() {
 	}
 	if w.T.Failed() {
 		for _, p := range w.processes {
-			p.Show(w.T, `"level":"info"`, "API request")
+			if w.plan.Tail == 0 {
+				p.Show(w.T, `"level":"info"`, "API request")
+				continue
+			}
+			lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return strings.Contains(line, `"level":"debug"`) })
+			lines = lines[max(0, len(lines)-w.plan.Tail):]
+			w.T.Logf("the end of the log of %s:\n%s", p.Name(), strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -199,22 +239,11 @@ func (w *World) Discover() {
 	w.Manage("discover-hosts")
 }
 
-// StartPlacement starts Placement, or starts it again at the same address with the same database.
-func (w *World) StartPlacement() {
-	w.T.Helper()
-	w.Placement = w.Start("placement", "placement", "serve", "--config", w.configure("placement"), "--listen", strings.TrimPrefix(w.PlacementURL, "http://"))
-}
-
-func (w *World) launch(c *Cell) {
-	w.T.Helper()
-	c.Process = w.Start(c.Name, "cells", "serve", "--name", c.Name, "--config", c.Config)
-}
-
 // LaunchCell starts a cell again that was killed, and returns when it serves.
 func (w *World) LaunchCell(name string) {
 	w.T.Helper()
-	w.launch(w.Cells[name])
-	w.Cells[name].Await(w.T, 0, cellServes)
+	c := w.Cells[name]
+	c.Await(w.T, c.Again(w.T), cellServes)
 }
 
 // Kill kills cells.
@@ -228,17 +257,16 @@ func (w *World) Kill(names ...string) {
 // Revive starts all cells again that were killed, and returns when their hosts are up.
 func (w *World) Revive() {
 	w.T.Helper()
-	var started []*Cell
+	marks := map[*Cell]int{}
 	for _, c := range w.Cells {
 		select {
 		case <-c.Done():
-			w.launch(c)
-			started = append(started, c)
+			marks[c] = c.Again(w.T)
 		default:
 		}
 	}
-	for _, c := range started {
-		c.Await(w.T, 0, cellServes)
+	for c, mark := range marks {
+		c.Await(w.T, mark, cellServes)
 	}
 	w.Eventually("all hosts are up", func() error {
 		for _, s := range w.Get(Admin, "2.69", "/os-services").List(w.T, "services") {
@@ -254,17 +282,43 @@ func (w *World) Revive() {
 // have so much time that none that is well is down.
 func (w *World) ConfigureAPI(keys ...string) {
 	w.T.Helper()
-	w.APIConfig = w.configure("api", slices.Concat([]string{
-		fmt.Sprintf("compute_api.listen = %q", strings.TrimPrefix(w.APIURL, "http://")), `compute_api.cell_timeout = "60s"`, `compute_api.cell_ping_interval = "0s"`,
-		`compute_api.discover_hosts_interval = "0s"`, "quota.instances = -1", "quota.cores = -1", "quota.ram = -1", fmt.Sprintf("placement_client.url = %q", w.PlacementURL),
-	}, w.plan.API, keys)...)
+	w.APIConfig = w.configureAPI("api", w.APIURL, keys...)
 }
 
-// StartAPI serves the compute API.
+func (w *World) configureAPI(name, url string, keys ...string) string {
+	w.T.Helper()
+	own := []string{
+		fmt.Sprintf("compute_api.listen = %q", strings.TrimPrefix(url, "http://")),
+		fmt.Sprintf("placement_client.url = %q", w.PlacementURL), `compute_api.cell_timeout = "60s"`,
+		`compute_api.cell_ping_interval = "0s"`, `compute_api.discover_hosts_interval = "0s"`,
+		"quota.instances = -1", "quota.cores = -1", "quota.ram = -1",
+	}
+	if dsn := w.plan.Databases["api"]; dsn != "" {
+		own = append(own, fmt.Sprintf("compute_api.database = %q", dsn))
+	}
+	return w.configure(name, slices.Concat(own, w.plan.API, keys)...)
+}
+
+func (w *World) serveAPI(name, config string) *testproc.Process {
+	w.T.Helper()
+	p := w.Start(name, "cells", "api", "--config", config)
+	p.Await(w.T, 0, apiServes)
+	return p
+}
+
+// AddAPI serves the compute API by one more process, and returns where. It shares the database of
+// the first, which is on a server.
+func (w *World) AddAPI(name string) (url string) {
+	w.T.Helper()
+	url = "http://" + testproc.FreeAddress(w.T)
+	w.serveAPI(name, w.configureAPI(name, url))
+	return url
+}
+
+// StartAPI starts the compute API again, and returns when it serves.
 func (w *World) StartAPI() {
 	w.T.Helper()
-	w.API = w.Start("api", "cells", "api", "--config", w.APIConfig)
-	w.API.Await(w.T, 0, apiServes)
+	w.API.Await(w.T, w.API.Again(w.T), apiServes)
 }
 
 // RestartAPI serves it by a configuration with more keys than the plan has.
@@ -336,6 +390,18 @@ func (w *World) fits(a *Answer, method, path string, body any) {
 // TryPlacement asks Placement.
 func (w *World) TryPlacement(method, path string, body any) (*Answer, error) {
 	return Exchange(w.T.Context(), web, method, w.PlacementURL+path, http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.38"}}, body)
+}
+
+// ReadPlacement reads something of Placement's. What does not succeed is an error.
+func (w *World) ReadPlacement(path string, out any) error {
+	a, err := w.TryPlacement("GET", path, nil)
+	if err != nil {
+		return err
+	}
+	if a.Code != http.StatusOK {
+		return errors.New(a.String())
+	}
+	return json.Unmarshal(a.Raw, out)
 }
 
 // AskPlacement asks it for what succeeds.
