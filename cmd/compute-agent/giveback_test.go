@@ -28,8 +28,8 @@ func (s *site) rootTree() map[string]any {
 	return out
 }
 
-// TestGiveBackAfterReshape: what a reshape has moved must be moved back before. A reshape of another
-// node, of which the outcome is not known, is in nothing's way.
+// TestGiveBackAfterReshape: what a reshape has moved must be moved back before. A reshape of
+// another node, of which the outcome is not known, is in nothing's way.
 func TestGiveBackAfterReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
