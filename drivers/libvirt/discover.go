@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
@@ -54,7 +55,10 @@ type deviceComparison struct {
 	devices    []machine.Device
 	parents    []machine.MdevParent
 
-	discrepancies []machine.Discrepancy
+	// found is what differed, discrepancies what of it is reported: in the first comparison of a
+	// connection or configuration all, later what differed in the one before too, with no events
+	// between them. libvirt knows a device some time after the kernel.
+	found, discrepancies []machine.Discrepancy
 	// since is for how many passes it has stood.
 	since int
 }
@@ -247,7 +251,8 @@ func (d *Driver) checkThreads(f facts) {
 
 // compare compares the host's cells and devices with those of libvirt and ghw. It compares cells in
 // each pass, devices only after a change of the kernel's list, the connection or the configuration,
-// and, while there is a discrepancy, after device events and every lookAgain passes.
+// while there is a discrepancy also after device events and every lookAgain passes, and in the pass
+// after one that found a new discrepancy.
 func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Discrepancy, error) {
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them
@@ -277,14 +282,31 @@ func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.L
 	case errors.As(err, &gone):
 		return deviceComparison{}, err
 	case err != nil: // a deviceComparison that cannot be understood; the kernel counts
-		w.discrepancies = append(w.discrepancies, machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err))
+		w.found = append(w.found, machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err))
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		w.discrepancies = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
+		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
 	}
-	w.discrepancies = append(w.discrepancies, discovery.ComparePCI(cfg.Chroot, m)...)
+	w.found = append(w.found, discovery.ComparePCI(cfg.Chroot, m)...)
+	w.report(d.deviceComparison)
 	d.deviceComparison = w
 	return w, nil
+}
+
+// report chooses what is reported of what was found.
+func (w *deviceComparison) report(before deviceComparison) {
+	stood := before.discrepancies
+	switch {
+	case w.connection != before.connection || w.config != before.config:
+		stood = w.found
+	case w.events == before.events:
+		stood = before.found
+	}
+	for _, one := range w.found {
+		if slices.ContainsFunc(stood, func(s machine.Discrepancy) bool { return s.Key == one.Key }) {
+			w.discrepancies = append(w.discrepancies, one)
+		}
+	}
 }
 
 // holds reports whether the last comparison is still valid.
@@ -292,7 +314,9 @@ func (w deviceComparison) holds(now deviceComparison) bool {
 	switch {
 	case w.config != now.config || w.connection != now.connection:
 		return false
-	case len(w.discrepancies) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
+	case len(w.found) > len(w.discrepancies):
+		return false
+	case len(w.found) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
 		return false
 	}
 	return reflect.DeepEqual(w.devices, now.devices) && reflect.DeepEqual(w.parents, now.parents)
