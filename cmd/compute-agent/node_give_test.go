@@ -195,7 +195,10 @@ func TestGiveNode(t *testing.T) {
 			if got := s.total(contestedNode, "CUSTOM_GPU"); got != 1 {
 				t.Errorf("of CUSTOM_GPU, which a guest has one of, there are %d", got)
 			}
-			s.says(exitDone, []string{"node", "list"}, "renamed", "reporting")
+			s.eventually("the node is its own", func() bool {
+				_, stdout, _ := s.run("node", "list")
+				return strings.Contains(stdout, "renamed") && strings.Contains(stdout, "reporting")
+			})
 			s.request("PUT", "/allocations/"+alice, `{"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": 1}`, nil)
 		})
 	}
