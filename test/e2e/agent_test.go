@@ -127,9 +127,12 @@ func TestAgentLifecycle(t *testing.T) {
 	s.configure(16)
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, "configured again")
-	if st := s.status(); st.State != "degraded" || !strings.Contains(st.Summary, "unavailable") {
-		t.Errorf("status: %s: %s", st.State, st.Summary)
-	}
+	testproc.Eventually(t, testproc.Patience, "the status says so", func() error {
+		if st := s.status(); st.State != "degraded" || !strings.Contains(st.Summary, "unavailable") {
+			return fmt.Errorf("status: %s: %s", st.State, st.Summary)
+		}
+		return nil
+	})
 	servePlacement(t, state, address)
 	agent.await(mark, "reported again")
 	agent.await(mark, wrote, "VCPU total 12→16")
