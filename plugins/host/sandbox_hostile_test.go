@@ -144,7 +144,14 @@ var attempts = []attempt{
 	{"see the limits of the agent", bySeccomp, true, func(h *intruder) error {
 		return unix.Prlimit(h.agent, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{})
 	}},
-	{"change the priority of the agent", bySeccomp, true, func(h *intruder) error { return unix.Setpriority(unix.PRIO_PROCESS, h.agent, 19) }},
+	{"change the priority of the agent", bySeccomp, true, func(h *intruder) error {
+		const top = 20 // the kernel counts down from it, so that no priority is an error
+		left, err := unix.Getpriority(unix.PRIO_PROCESS, h.agent)
+		if err != nil {
+			return err
+		}
+		return unix.Setpriority(unix.PRIO_PROCESS, h.agent, top-left) // as it was: the agent here is the test
+	}},
 	{"open the memory of the agent", byLandlock, false, func(h *intruder) error { return reopen(h.proc("mem"), os.O_RDONLY) }},
 	{"have the kernel end the agent", byLandlock, true, func(h *intruder) error {
 		score, err := os.ReadFile(h.proc("oom_score_adj"))
