@@ -154,7 +154,7 @@ func debianRoot(t *testing.T, cache string) string {
 // install installs packages in a root.
 func install(t *testing.T, root string, packages ...string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(root, policyRC), []byte(noServices), 0o755))
+	must(t, testproc.WriteExecutable(filepath.Join(root, policyRC), []byte(noServices)))
 	inRoot(t, root, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"}, packages...)...)
 	inRoot(t, root, "apt-get", "clean")
 	must(t, os.Remove(filepath.Join(root, policyRC)))

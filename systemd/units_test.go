@@ -24,7 +24,7 @@ func installed(t *testing.T) (dir string, services, all []string) {
 	t.Helper()
 	dir = t.TempDir()
 	binary := filepath.Join(dir, "compute-agent")
-	testproc.Check(t, os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o755))
+	testproc.Check(t, testproc.WriteExecutable(binary, []byte("#!/bin/sh\n")))
 	entries := testproc.Try(fs.ReadDir(Units, "units")).Or(t)
 	for _, e := range entries {
 		content := testproc.Try(fs.ReadFile(Units, "units/"+e.Name())).Or(t)

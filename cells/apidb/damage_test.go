@@ -217,7 +217,7 @@ func openUnprivileged(t *testing.T, path string) string {
 	binary := filepath.Join(filepath.Dir(path), "child")
 	content, err := os.ReadFile(self) //nolint:gosec // this very binary
 	must(t, err)
-	must(t, os.WriteFile(binary, content, 0o755)) //nolint:gosec // the other user runs it
+	must(t, testproc.WriteExecutable(binary, content))
 	cmd := exec.CommandContext(t.Context(), binary)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), childEnv+"=open|"+path)

@@ -36,7 +36,7 @@ func TestPluginsBesideTheAgent(t *testing.T) {
 			put := func(path, content string) {
 				t.Helper()
 				testproc.Check(t, os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755))
-				testproc.Check(t, os.WriteFile(filepath.Join(root, path), []byte(content), 0o755))
+				testproc.Check(t, testproc.WriteExecutable(filepath.Join(root, path), []byte(content)))
 			}
 			put("/etc/a.toml", c.file)
 			for _, dir := range c.installed {

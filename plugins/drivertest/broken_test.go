@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,17 +43,8 @@ func writeScript(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-raw")
 	self := testproc.Try(os.Executable()).Or(t)
-	writeExecutable(t, name, script+"'"+self+"'\n")
+	testproc.Check(t, testproc.WriteExecutable(name, []byte(script+"'"+self+"'\n")))
 	return name
-}
-
-// writeExecutable writes a script. Meanwhile this process forks no other one: that would have it
-// open for writing until its exec, and it could not be executed.
-func writeExecutable(t *testing.T, name, text string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	testproc.Check(t, os.WriteFile(name, []byte(text), 0o755))
 }
 
 func (b brokenPlugin) options(path, name string) Options {

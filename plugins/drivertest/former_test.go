@@ -22,7 +22,7 @@ import (
 func formerRelease(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-former")
-	writeExecutable(t, name, "#!/bin/sh\nexec '"+fakePath+"'\n")
+	testproc.Check(t, testproc.WriteExecutable(name, []byte("#!/bin/sh\nexec '"+fakePath+"'\n")))
 	return name
 }
 
@@ -115,7 +115,7 @@ func TestUnusableFormerReleaseIsAnError(t *testing.T) {
 func otherProtocol(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "compute-driver-old")
-	writeExecutable(t, name, "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n")
+	testproc.Check(t, testproc.WriteExecutable(name, []byte("#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n")))
 	return name
 }
 

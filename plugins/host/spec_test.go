@@ -119,7 +119,7 @@ func TestInstalled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for _, name := range []string{"compute-driver-a", "compute-driver-", "compute-driver-B", "other"} {
-		testproc.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, name), nil))
 	}
 	got, err := Installed(dir)
 	if diff := cmp.Diff(map[string]string{"a": filepath.Join(dir, "compute-driver-a")}, got); diff != "" || err != nil {

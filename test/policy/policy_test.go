@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -239,6 +240,23 @@ func TestFiles(t *testing.T) {
 		}
 		if lines := strings.Count(string(content), "\n"); lines > most {
 			t.Errorf("%s has %d lines, more than %d: split it by topic", name, lines, most)
+		}
+	}
+}
+
+// TestTestsWriteExecutables: a program that is written while another test starts a process cannot
+// be executed until that process has executed its own (ETXTBSY).
+func TestTestsWriteExecutables(t *testing.T) {
+	written := regexp.MustCompile(`os\.WriteFile\(.*?, (0o[0-7]*)\)`)
+	for _, name := range goFiles(t) {
+		if !strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		content := testproc.Try(os.ReadFile(filepath.Join(root, name))).Or(t)
+		for _, found := range written.FindAllStringSubmatch(string(content), -1) {
+			if strings.HasSuffix(found[1], "5") || strings.HasSuffix(found[1], "1") {
+				t.Errorf("%s: %s: use testproc.WriteExecutable", name, found[0])
+			}
 		}
 	}
 }

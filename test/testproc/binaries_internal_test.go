@@ -13,7 +13,7 @@ import (
 func TestBinariesThatAreMade(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(made, dir)
-	Check(t, os.WriteFile(filepath.Join(dir, "compute-agent"), []byte("#!/bin/sh\necho made\n"), 0o755))
+	Check(t, WriteExecutable(filepath.Join(dir, "compute-agent"), []byte("#!/bin/sh\necho made\n")))
 	b := Of("cmd/compute-agent", "test/testproc/nothing")
 	b.dir = t.TempDir()
 	err := b.Build()
