@@ -282,7 +282,9 @@ func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.L
 	case errors.As(err, &gone):
 		return deviceComparison{}, err
 	case err != nil: // a deviceComparison that cannot be understood; the kernel counts
-		w.found = append(w.found, machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err))
+		w.found = []machine.Discrepancy{
+			machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err),
+		}
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
 		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)

@@ -83,23 +83,25 @@ func TestRealCallsForAListOfDevices(t *testing.T) {
 	}
 }
 
+// awaitDevice waits for an event of a device.
+func awaitDevice(t *testing.T, events <-chan Event, name string) {
+	t.Helper()
+	for e := await(t, events); e.Device != name; e = await(t, events) {
+		t.Logf("another event: %+v", e)
+	}
+}
+
 func TestRealLifeOfAMediatedDevice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	events := make(chan Event, 100)
 	c := connect(t, Request{URI: s.URI(), Write: true, Event: func(e Event) { events <- e }})
-	reported := func(name string) {
-		t.Helper()
-		for e := await(t, events); e.Device != name; e = await(t, events) {
-			t.Logf("another event: %+v", e)
-		}
-	}
 	before := names(t, c, Mdevs)
 	made, err := c.CreateDevice(mdevXML(mdevUUID))
 	if err != nil || made != testhost.MdevName(mdevUUID, gpu) {
 		t.Fatalf("%q, %v", made, err)
 	}
-	reported(made)
+	awaitDevice(t, events, made)
 	if _, err := c.CreateDevice(mdevXML(mdevUUID)); err == nil {
 		t.Error("made twice")
 	}
@@ -107,16 +109,16 @@ func TestRealLifeOfAMediatedDevice(t *testing.T) {
 	testproc.NoError(t, c.DestroyDevice(made))
 	// When a device goes, the daemon asks mdevctl for all definitions, and forgets what is not in
 	// the answer, even what was defined meanwhile. It reports the device after that.
-	reported(made)
+	awaitDevice(t, events, made)
 	testproc.ErrorIs(t, c.DestroyDevice(made), ErrNotFound, "ended twice: %v")
 
 	defined := testproc.Try(c.DefineDevice(mdevXML(uuid(5)))).Or(t)
-	reported(defined)
+	awaitDevice(t, events, defined)
 	if diff := cmp.Diff(append([]string{defined + " (defined)"}, before...), names(t, c, Mdevs), asSets); diff != "" {
 		t.Errorf("defined (-want +got):\n%s", diff)
 	}
 	testproc.NoError(t, errors.Join(c.SetDeviceAutostart(defined, true), c.StartDevice(defined)))
-	reported(defined)
+	awaitDevice(t, events, defined)
 	testproc.Samef(t, cmp.Diff(append([]string{defined}, before...), names(t, c, Mdevs), asSets), "started")
 	testproc.NoError(t, errors.Join(c.DestroyDevice(defined), c.UndefineDevice(defined)))
 	if _, err := c.CreateDevice(strings.Replace(mdevXML(uuid(6)), "nvidia-222", "nonsense", 1)); err == nil {
@@ -138,13 +140,9 @@ func TestRealEventsOfDevices(t *testing.T) {
 	c := connect(t, Request{URI: s.URI(), Event: func(e Event) { events <- e }})
 	testproc.Check(t, s.AddMdev(t.Context(), gpu, "nvidia-222", mdevUUID, 77))
 	name := testhost.MdevName(mdevUUID, gpu)
-	for e := await(t, events); e.Device != name; e = await(t, events) {
-		t.Logf("another event: %+v", e)
-	}
+	awaitDevice(t, events, name)
 	testproc.Check(t, s.PCI(t.Context(), "change", gpu))
-	for e := await(t, events); e.Device != testhost.NodeDeviceName(gpu); e = await(t, events) {
-		t.Logf("another event: %+v", e)
-	}
+	awaitDevice(t, events, testhost.NodeDeviceName(gpu))
 	if !c.Alive() {
 		t.Error("not alive")
 	}
