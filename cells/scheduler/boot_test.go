@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -201,7 +202,7 @@ func TestNoValidHost(t *testing.T) {
 		"the host is not mapped": {why: "in_no_cell", before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1})
 			if c.change == nil {
 				c.change = func(*scheduler.CreateRequest) {}
@@ -334,7 +335,7 @@ func TestSpread(t *testing.T) {
 func TestCellDiesBeforeInsert(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1, 1})
 			for _, s := range w.sites[1:] { // the first that is asked fails
 				s.link.when(func(r *http.Request) fault {
@@ -383,7 +384,7 @@ func TestStaysInBuild(t *testing.T) {
 		"the cell, when it is shown":    {link: func(w *world) *link { return w.sites[1].link }, flavor: small, only: "POST /v1/servers/{uuid}/release"},
 	} {
 		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
-			t.Run(name+" "+how, func(t *testing.T) {
+			dbservers.Case(t, name+" "+how, func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				w := begin(t, []int{1})
 				uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = c.flavor })

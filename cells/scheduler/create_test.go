@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -68,7 +69,7 @@ func TestCreateRefuses(t *testing.T) {
 		"over the quota":      {change: func(r *scheduler.CreateRequest) { r.Min = 8 }, want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
 		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) }, want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1}, limits(8, -1, -1))
 			uuid := w.created()
 			w.schedule()

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -109,7 +110,7 @@ func TestWhichHostsAreMapped(t *testing.T) {
 			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1", CellUUID: w.sites[1].cell.UUID}}))
 		}, mapped: true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := withTokens(t, 2)
 			a := w.add(1, "h1")
 			if c.prepare != nil {
@@ -200,7 +201,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 		"the cell of the mapped host is down":   {site: 2, named: true, cellDown: true},
 		"one cell, and both certificates do so": {site: 1, named: true, firstNamed: true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := withTokens(t, 2)
 			all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
 			node := w.add(c.site, "first").node

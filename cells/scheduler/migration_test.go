@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -377,7 +378,7 @@ func TestDeleteWhileItMoves(t *testing.T) {
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
-				t.Run(fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
+				dbservers.Case(t, fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
 					testproc.Parallel(t, testproc.Light)
 					deleteWhileItMoves(t, kind, stage, dead)
 				})

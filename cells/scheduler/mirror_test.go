@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -179,7 +180,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 		"isolated by another value":          {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "forbidden"}, want: all},
 		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates = c.options })
 			for _, a := range w.sites[1].agents {

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -77,7 +78,7 @@ func TestServerGroupPolicies(t *testing.T) {
 				return uuids
 			},
 		} {
-			t.Run(name+"/"+how, func(t *testing.T) {
+			dbservers.Case(t, name+"/"+how, func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				w := begin(t, c.hosts)
 				_, in := w.group(c.policy, c.most)

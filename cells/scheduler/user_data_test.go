@@ -4,6 +4,7 @@ package scheduler_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -52,7 +54,7 @@ func TestUserDataHost(t *testing.T) {
 		"no pattern":                {},
 		"its cell asks for nothing": {patterns: pattern, noauth: true, host: "h1"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		dbservers.Case(t, name, func(t *testing.T) {
 			w := byPattern(t, c.patterns...)
 			if c.noauth {
 				w = begin(t, []int{0}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = c.patterns })
@@ -80,29 +82,32 @@ func TestUserDataHost(t *testing.T) {
 // TestUserDataMovesToEnrolledHostsOnly: a server with user data is neither evacuated nor migrated
 // to a host that a pattern found, one without is.
 func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for _, userData := range []string{"", "c2VjcmV0"} {
 			for _, wanted := range []string{"", "h2"} {
 				for _, enrolled := range []bool{false, true} {
-					w := byPattern(t, "h2")
-					h1, _ := w.add(1, "h1"), w.add(1, "h2")
-					w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
-					uuid := w.seeded("h1", userData)
-					if enrolled {
-						w.enrolled(1, "h2", apidb.Enrolled)
-					}
-					if kind == cellwire.MigrationEvacuation {
-						w.dies(h1)
-					}
-					w.must(w.migrate(uuid, kind, wanted))
-					w.moves()
-					row, goes := w.row(uuid), userData == "" || enrolled
-					moves := row.Host == "h2" || row.TaskState == cellwire.TaskResizeMigrating
-					why := row.Fault != nil && strings.Contains(row.Fault.Details, "1 on hosts that are not enrolled by a person, and the server has user data")
-					if moves != goes || why == goes {
-						t.Errorf("%s with user data %q to %q, enrolled %t: on %s, %s, %+v", kind, userData, wanted, enrolled, row.Host, row.TaskState, row.Fault)
-					}
+					dbservers.Case(t, fmt.Sprintf("%s with user data %q to %q, enrolled %t", kind, userData, wanted, enrolled), func(t *testing.T) {
+						testproc.Parallel(t, testproc.Light)
+						w := byPattern(t, "h2")
+						h1, _ := w.add(1, "h1"), w.add(1, "h2")
+						w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
+						uuid := w.seeded("h1", userData)
+						if enrolled {
+							w.enrolled(1, "h2", apidb.Enrolled)
+						}
+						if kind == cellwire.MigrationEvacuation {
+							w.dies(h1)
+						}
+						w.must(w.migrate(uuid, kind, wanted))
+						w.moves()
+						row, goes := w.row(uuid), userData == "" || enrolled
+						moves := row.Host == "h2" || row.TaskState == cellwire.TaskResizeMigrating
+						why := row.Fault != nil && strings.Contains(row.Fault.Details, "1 on hosts that are not enrolled by a person, and the server has user data")
+						if moves != goes || why == goes {
+							t.Errorf("on %s, %s, %+v", row.Host, row.TaskState, row.Fault)
+						}
+					})
 				}
 			}
 		}

@@ -204,11 +204,19 @@ func files(t tester, dir string) place {
 	}
 }
 
-// databases has them on the engine of the test.
+// databases has them on the engine of the test, but for that of Placement, which has suites of its
+// own on each.
 func databases(t *testing.T) place {
 	t.Helper()
-	return func(_ string, template *dbservers.Template) string { return template.Fresh(t) }
+	return func(name string, template *dbservers.Template) string {
+		if name == placementName {
+			return files(t, dbservers.Memory(t))(name, template)
+		}
+		return template.Fresh(t)
+	}
 }
+
+const placementName = "placement"
 
 // newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
 func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
@@ -227,7 +235,7 @@ func newWorldAt(t tester, at place, database string, other http.Handler, hosts [
 	t.Helper()
 	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
-	w.pl, err = newPlacement(at("placement", placementTemplate))
+	w.pl, err = newPlacement(at(placementName, placementTemplate))
 	w.must(err)
 	if w.asked = other; other == nil {
 		w.asked = w.pl.Handler()

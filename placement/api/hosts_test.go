@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -202,25 +203,27 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 			name += "?resources=VCPU:1&in_tree=" + root1
 		}
 		for who, want := range map[string]int{"h1": r.own, "h2": r.other, "user:": 403} {
-			h, l := hostsWorld(t)
-			calls(t, h, call{method: "PUT", path: "/traits/CUSTOM_THERE", version: "1.39", status: 201}, call{method: "PUT", path: "/resource_classes/CUSTOM_THERE", version: "1.39", status: 201})
-			if c.Path == "/" || who == "user:" && c.Path == "/" {
-				want = 200
-			}
-			p, _ := l.Current().Provider(root1)
-			before := dumpOf(t, l)
-			w := call{method: c.Method, path: name, body: strings.ReplaceAll(r.body, "%GEN", fmt.Sprint(p.Generation))}.as(who).send(h)
-			if w.Code != want {
-				t.Errorf("%s %s as %s: status %d, want %d: %s", c.Method, name, who, w.Code, want, w.Body)
-			}
-			if diff := cmp.Diff(before, dumpOf(t, l)); w.Code >= 400 && diff != "" {
-				t.Errorf("%s %s as %s was refused, and changed:\n%s", c.Method, name, who, diff)
-			}
-			if w.Code == 403 && who != "user:" {
-				if e := errorOf(t, w); e.Code != wire.CodeHost || !strings.Contains(e.Detail, "placement:hosts:") {
-					t.Errorf("%s %s as %s: the answer names no rule: %s", c.Method, name, who, w.Body)
+			dbservers.Case(t, fmt.Sprintf("%s %s as %s", c.Method, name, who), func(t *testing.T) {
+				h, l := hostsWorld(t)
+				calls(t, h, call{method: "PUT", path: "/traits/CUSTOM_THERE", version: "1.39", status: 201}, call{method: "PUT", path: "/resource_classes/CUSTOM_THERE", version: "1.39", status: 201})
+				if c.Path == "/" || who == "user:" && c.Path == "/" {
+					want = 200
 				}
-			}
+				p, _ := l.Current().Provider(root1)
+				before := dumpOf(t, l)
+				w := call{method: c.Method, path: name, body: strings.ReplaceAll(r.body, "%GEN", fmt.Sprint(p.Generation))}.as(who).send(h)
+				if w.Code != want {
+					t.Errorf("status %d, want %d: %s", w.Code, want, w.Body)
+				}
+				if diff := cmp.Diff(before, dumpOf(t, l)); w.Code >= 400 && diff != "" {
+					t.Errorf("it was refused, and changed:\n%s", diff)
+				}
+				if w.Code == 403 && who != "user:" {
+					if e := errorOf(t, w); e.Code != wire.CodeHost || !strings.Contains(e.Detail, "placement:hosts:") {
+						t.Errorf("the answer names no rule: %s", w.Body)
+					}
+				}
+			})
 		}
 	}
 	for name := range rows {
@@ -397,23 +400,25 @@ func TestWhatAHostWrites(t *testing.T) {
 		reshape("that, with a consumer on both", inv(root2, "5", "VCPU", "MEMORY_MB"), consumer(onBoth, allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1"), 403),
 		reshape("a consumer of another host", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost2, allocated(root2, "VCPU", 1, share2, "DISK_GB", 5), "1"), 403),
 	} {
-		h, l := hostsWorld(t)
-		p1, _ := l.Current().Provider(root1)
-		p2, _ := l.Current().Provider(numa1)
-		if p1.Generation != 5 || p2.Generation != 2 {
-			t.Fatalf("the generations are %d and %d, and the writes of this test name 5 and 2", p1.Generation, p2.Generation)
-		}
-		before := dumpOf(t, l)
-		answer := call{method: w.method, path: w.path, body: w.body}.as("h1").send(h)
-		if answer.Code != w.status {
-			t.Errorf("%s: status %d, want %d: %s", w.name, answer.Code, w.status, answer.Body)
-		}
-		if diff := cmp.Diff(before, dumpOf(t, l)); answer.Code >= 400 && diff != "" {
-			t.Errorf("%s was refused, and changed:\n%s", w.name, diff)
-		}
-		if answer.Code == 403 && strings.Contains(answer.Body.String(), "generation") {
-			t.Errorf("%s: the answer tells of others: %s", w.name, answer.Body)
-		}
+		dbservers.Case(t, w.name, func(t *testing.T) {
+			h, l := hostsWorld(t)
+			p1, _ := l.Current().Provider(root1)
+			p2, _ := l.Current().Provider(numa1)
+			if p1.Generation != 5 || p2.Generation != 2 {
+				t.Fatalf("the generations are %d and %d, and the writes of this test name 5 and 2", p1.Generation, p2.Generation)
+			}
+			before := dumpOf(t, l)
+			answer := call{method: w.method, path: w.path, body: w.body}.as("h1").send(h)
+			if answer.Code != w.status {
+				t.Errorf("status %d, want %d: %s", answer.Code, w.status, answer.Body)
+			}
+			if diff := cmp.Diff(before, dumpOf(t, l)); answer.Code >= 400 && diff != "" {
+				t.Errorf("it was refused, and changed:\n%s", diff)
+			}
+			if answer.Code == 403 && strings.Contains(answer.Body.String(), "generation") {
+				t.Errorf("the answer tells of others: %s", answer.Body)
+			}
+		})
 	}
 }
 

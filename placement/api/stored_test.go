@@ -17,11 +17,15 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+var template = dbservers.NewTemplate(func(dsn string) (*store.Store, error) {
+	return store.Open(context.Background(), dsn, store.Options{Logger: zerolog.Nop()})
+})
+
 // openStored is a ledger on an empty database on the engine of the test. When the test has ended,
 // the database has what the ledger had.
 func openStored(t testing.TB) *ledger.Ledger {
 	t.Helper()
-	database := dbservers.Fresh(t)
+	database := template.Fresh(t)
 	open := func() *store.Store {
 		return testproc.Try(store.Open(context.Background(), database, store.Options{Logger: zerolog.Nop()})).Or(t)
 	}

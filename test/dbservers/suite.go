@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -104,6 +105,17 @@ func OnServer(t testing.TB) bool {
 func InBrief(t testing.TB) bool {
 	t.Helper()
 	return *chosen == "" && OnServer(t)
+}
+
+// Case runs a case of a table as a subtest: on SQLite and in make nightly each of them, on an
+// engine with a server one of three, by its name. It is for cases that ask the same of the database
+// and differ in what is decided.
+func Case(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	const every = 3
+	if !OnServer(t) || testproc.Nightly() || crc32.ChecksumIEEE([]byte(t.Name()+"/"+name))%every == 0 {
+		t.Run(name, f)
+	}
 }
 
 // FewerChecks has a property be checked less often, if the suite runs on an engine with a server:
