@@ -61,12 +61,8 @@ func newMonitored(t *testing.T) *monitored {
 		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://" + placement, "COMPUTE_AGENT_COMPUTE_API_METRICS_LISTEN=" + m.targets["compute-agent-api"],
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms",
 	}, "api", "cells", "api", "--listen", compute)
-	for _, words := range [][]string{{"--name", "cell0", "--cell0"}, {"--name", "cell1"}} {
-		words = slices.Concat([]string{"cells", "manage", "create", "--url", m.cell(words[1])}, m.directories("api"), words)
-		if out, code := binaries.Run(t, "compute-agent", words...); code != 0 {
-			t.Fatalf("compute-agent %v ended with %d:\n%s", words, code, out)
-		}
-	}
+	m.manage("create", "--name", "cell0", "--url", m.cell("cell0"), "--cell0")
+	m.manage("create", "--name", "cell1", "--url", m.cell("cell1"))
 	config := filepath.Join(m.dir, "agent.toml")
 	testproc.Check(t, os.WriteFile(config, fmt.Appendf(nil, `
 [agent]
@@ -133,15 +129,25 @@ func answer(t *testing.T, r *http.Request, out any) int {
 	return resp.StatusCode
 }
 
+// manage runs a command of cells manage.
+func (m *monitored) manage(words ...string) {
+	m.t.Helper()
+	words = slices.Concat([]string{"cells", "manage"}, words, m.directories("api"))
+	if out, code := binaries.Run(m.t, "compute-agent", words...); code != 0 {
+		m.t.Fatalf("compute-agent %v ended with %d:\n%s", words, code, out)
+	}
+}
+
 // use makes a server and deletes it.
 func (m *monitored) use() {
 	m.t.Helper()
 	m.ask(http.MethodPost, "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 512, "disk": 1}}`, nil)
-	testproc.Eventually(m.t, testproc.Patience, "the host is mapped", testproc.True(func() bool {
+	testproc.Eventually(m.t, testproc.Patience, "the host reports its node", testproc.True(func() bool {
 		var known struct{ Hypervisors []any }
 		m.ask(http.MethodGet, "/os-hypervisors", "", &known)
 		return len(known.Hypervisors) == 1
 	}))
+	m.manage("discover-hosts")
 	var made struct{ Server struct{ ID, Status string } }
 	if code := m.ask(http.MethodPost, "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "", "networks": "none"}}`, &made); code != http.StatusAccepted {
 		m.t.Fatalf("POST /servers: %d", code)

@@ -335,11 +335,12 @@ url = %q`, c.cellURL("cell1")))
 	agent := r.run()
 	agent.awaitAny(passDone)
 	agent.awaitAny("Registered this host with the cell.")
-	c.until("the host is mapped", func() bool {
+	c.until("the host reports its node", func() bool {
 		var body struct{ Hypervisors []any }
 		c.ask(http.MethodGet, "/os-hypervisors", nil, &body)
 		return len(body.Hypervisors) > 0
 	})
+	c.world.Discover()
 	traits := r.see().Traits
 	cpuTrait := traits["cn1_numa_0"][slices.IndexFunc(traits["cn1_numa_0"], func(trait string) bool { return strings.HasPrefix(trait, "HW_CPU_X86_") })]
 	r.mark("cn1_numa_0", "CUSTOM_FAST")

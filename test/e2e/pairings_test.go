@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,22 +103,23 @@ instances = {}
 	for _, p := range []*part{&cell0, &cell1, &api} {
 		p.now = p.start(older)
 	}
-	for _, name := range []string{"cell0", "cell1"} {
-		words := []string{"cells", "manage", "create", "--name", name, "--url", c.cellURL(name), "--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime()}
-		if name == "cell0" {
-			words = append(words, "--cell0")
-		}
+	manage := func(words ...string) {
+		t.Helper()
+		words = slices.Concat([]string{"cells", "manage"}, words, []string{"--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime()})
 		out, err := exec.CommandContext(t.Context(), filepath.Join(older.Dir(), "compute-agent"), words...).CombinedOutput() //nolint:gosec // the test's own words
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", words, err, out)
 		}
 	}
+	manage("create", "--name", "cell0", "--url", c.cellURL("cell0"), "--cell0")
+	manage("create", "--name", "cell1", "--url", c.cellURL("cell1"))
 	agent.now = agent.start(older)
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
-	c.until("the host is mapped", func() bool {
+	c.until("the host reports its node", func() bool {
 		var body struct{ Hypervisors []any }
 		return c.ask(http.MethodGet, "/os-hypervisors", nil, &body) == http.StatusOK && len(body.Hypervisors) == 1
 	})
+	manage("discover-hosts")
 	held := func(id string) map[string]int {
 		t.Helper()
 		var body struct {

@@ -69,13 +69,14 @@ func TestHypervisor417IsStolen(t *testing.T) {
 		nodes[name] = status.Identity.Nodes[0]
 	}
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
-	testproc.Eventually(t, patience, "both hosts are mapped", func() error {
+	testproc.Eventually(t, patience, "both hosts report their nodes", func() error {
 		var body struct{ Hypervisors []any }
 		if c.ask(http.MethodGet, "/os-hypervisors", nil, &body); len(body.Hypervisors) != 2 {
 			return fmt.Errorf("%d hypervisors", len(body.Hypervisors))
 		}
 		return nil
 	})
+	e.manage("discover-hosts")
 	servers := map[string]string{}
 	for _, name := range []string{"h416", "h417"} {
 		var made struct{ Server struct{ ID string } }

@@ -58,8 +58,7 @@ func (w *World) Ready(agents ...*Agent) {
 	for _, a := range agents {
 		a.Await(w.T, 0, "Registered this host with the cell.")
 	}
-	w.Eventually("the hosts are mapped, and have inventories", func() error {
-		w.Discover()
+	w.Eventually("the hosts report their nodes, and have inventories", func() error {
 		nodes := map[any]any{}
 		for _, h := range w.Get(Admin, "2.69", "/os-hypervisors/detail").List(w.T, "hypervisors") {
 			if service, is := h["service"].(Record); is {
@@ -69,7 +68,7 @@ func (w *World) Ready(agents ...*Agent) {
 		for _, a := range agents {
 			var is bool
 			if a.Node, is = nodes[a.Host].(string); !is {
-				return fmt.Errorf("%s is not mapped: %v", a.Host, nodes)
+				return fmt.Errorf("the cell of %s has no node of it: %v", a.Host, nodes)
 			}
 			var has struct{ Inventories Record }
 			err := w.ReadPlacement("/resource_providers/"+a.Node+"/inventories", &has)
@@ -79,6 +78,7 @@ func (w *World) Ready(agents ...*Agent) {
 		}
 		return nil
 	})
+	w.Discover() // The list has nodes that are not mapped.
 }
 
 // Guests are the files of the guests that the driver without a hypervisor has, by server.
