@@ -21,5 +21,6 @@ if [ -z "$why" ]; then
   exit 0
 fi
 echo "The previous release is upgraded, and HEAD is released twice, because $why."
-packaging/previous.sh "$out/previous"
-packaging/reproduce.sh "$out/release"
+packaging/previous.sh "$out/previous" &
+packaging/reproduce.sh "$out/release" || { wait; exit 1; }
+wait $!
