@@ -31,8 +31,8 @@ racy() {
 
 # What make build has built is tested.
 export TEST_BINARIES=$PWD/bin
-# SQLite is not ours to look for races in: it takes most of the time.
-race=(-race '-gcflags=modernc.org/...=-race=false')
+# These are not ours to look for races in, and take most of the time.
+race=(-race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/google/go-cmp/...=-race=false' '-gcflags=pgregory.net/...=-race=false')
 running=()
 set -m # each of what runs in the background has a process group, by which it is ended
 trap 'for pid in "${running[@]}"; do kill -- "-$pid" 2>/dev/null || true; done' INT TERM HUP
