@@ -378,7 +378,8 @@ func TestDeleteWhileItMoves(t *testing.T) {
 	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
 		for stage := range 6 {
 			for _, dead := range []string{"", "source", "home"} {
-				dbservers.Case(t, fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none")), func(t *testing.T) {
+				name := fmt.Sprintf("%s, stage %d, down: %s", kind, stage, cmp.Or(dead, "none"))
+				dbservers.Case(t, name, func(t *testing.T) {
 					testproc.Parallel(t, testproc.Light)
 					deleteWhileItMoves(t, kind, stage, dead)
 				})

@@ -87,7 +87,8 @@ func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
 		for _, userData := range []string{"", "c2VjcmV0"} {
 			for _, wanted := range []string{"", "h2"} {
 				for _, enrolled := range []bool{false, true} {
-					dbservers.Case(t, fmt.Sprintf("%s with user data %q to %q, enrolled %t", kind, userData, wanted, enrolled), func(t *testing.T) {
+					name := fmt.Sprintf("%s with user data %q to %q, enrolled %t", kind, userData, wanted, enrolled)
+					dbservers.Case(t, name, func(t *testing.T) {
 						testproc.Parallel(t, testproc.Light)
 						w := byPattern(t, "h2")
 						h1, _ := w.add(1, "h1"), w.add(1, "h2")
@@ -103,7 +104,8 @@ func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
 						w.moves()
 						row, goes := w.row(uuid), userData == "" || enrolled
 						moves := row.Host == "h2" || row.TaskState == cellwire.TaskResizeMigrating
-						why := row.Fault != nil && strings.Contains(row.Fault.Details, "1 on hosts that are not enrolled by a person, and the server has user data")
+						const reason = "1 on hosts that are not enrolled by a person, and the server has user data"
+						why := row.Fault != nil && strings.Contains(row.Fault.Details, reason)
 						if moves != goes || why == goes {
 							t.Errorf("on %s, %s, %+v", row.Host, row.TaskState, row.Fault)
 						}

@@ -105,7 +105,9 @@ instances = {}
 	}
 	manage := func(words ...string) {
 		t.Helper()
-		words = slices.Concat([]string{"cells", "manage"}, words, []string{"--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime()})
+		words = slices.Concat([]string{"cells", "manage"}, words, []string{
+			"--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime(),
+		})
 		out, err := exec.CommandContext(t.Context(), filepath.Join(older.Dir(), "compute-agent"), words...).CombinedOutput() //nolint:gosec // the test's own words
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", words, err, out)
