@@ -113,8 +113,8 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 	if err == nil && ctx.Err() == nil && !late.Load() {
 		return p, nil
 	}
+	p.kill() // as go-plugin does where the handshake fails
 	byItself := p.exitedByItself()
-	p.kill()
 	switch incompatible := checkHandshake(p.handshake()); {
 	case ctx.Err() != nil:
 		err = ctx.Err()

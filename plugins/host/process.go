@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
@@ -146,15 +147,32 @@ func (p *process) crashOutput() string {
 
 func (p *process) handshake() string { return p.runner.output.firstLine() }
 
-// exitedByItself returns how the process ended if it was not killed.
+// exitedByItself returns how a process ended that has been killed, if it had ended before; nil if
+// the kill ended it, or there is no process.
 func (p *process) exitedByItself() error {
 	if p.runner.pid() == 0 {
 		return nil
 	}
+	<-p.runner.done
+	if p.runner.signal() == syscall.SIGKILL {
+		return nil
+	}
+	return p.runner.exit
+}
+
+// endsWithin waits for the end of a process whose connection broke: most often it is ending, and
+// how says why. It returns nil if the process goes on for all that time.
+func endsWithin(p interface {
+	Done() <-chan struct{}
+	Exit() error
+}, limit time.Duration,
+) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
-	case <-p.runner.done:
-		return p.runner.exit
-	case <-time.After(50 * time.Millisecond): // its pipe can be closed a moment before it is reaped
+	case <-p.Done():
+		return p.Exit()
+	case <-timer.C:
 		return nil
 	}
 }

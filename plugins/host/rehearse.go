@@ -223,8 +223,10 @@ func (r *rehearsal) problem(err error) string {
 	if !errors.As(err, &failed) {
 		return err.Error()
 	}
-	if errors.Is(err, ErrUnavailable) && r.exitedByItself() != nil {
-		return failed.Call + ": " + r.Exit().Error()
+	if errors.Is(err, ErrUnavailable) {
+		if ended := endsWithin(r, r.spec.Timeouts.Health); ended != nil {
+			return failed.Call + ": " + ended.Error()
+		}
 	}
 	return failed.Call + ": " + failed.Err.Error()
 }

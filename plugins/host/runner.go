@@ -173,6 +173,15 @@ func (r *runner) wasKilled() bool {
 	return r.killed
 }
 
+// signal is the one that ended the process; valid after done.
+func (r *runner) signal() syscall.Signal {
+	status, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return 0
+	}
+	return status.Signal()
+}
+
 // pid is the process id, 0 before the start.
 func (r *runner) pid() int {
 	r.mu.Lock()

@@ -209,10 +209,8 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		s.to(Degraded, err)
 		return 0, nil
 	}
-	select {
-	case <-serving.Done(): // the loop reports its exit
+	if errors.Is(err, ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil { // the loop reports its exit
 		return misses, nil
-	default:
 	}
 	misses++
 	if misses >= spec.Restart.Misses {

@@ -262,6 +262,35 @@ func TestMissedHealthChecks(t *testing.T) {
 	})
 }
 
+// TestProcessThatEndsSlowlySaysWhy: the connection of a process that crashes breaks first, and how
+// it ended is known later, on a busy machine after several health checks. That is the reason.
+func TestProcessThatEndsSlowlySaysWhy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	spec := Spec{Restart: Restart{HealthInterval: 100 * time.Millisecond, Misses: 2}}
+	play(t, spec, []string{"0s healthy", "2.5s backoff", "3.5s healthy"}, func(s *stage) {
+		s.wait(time.Second)
+		s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
+		s.wait(1500 * time.Millisecond)
+		s.process(0).end("crashed")
+		synctest.Wait()
+		testproc.Equal(t, s.Status().LastError, "the process ended", "last error %q")
+		s.set(func() { s.health = func() error { return nil } })
+		s.wait(2 * time.Second)
+	})
+}
+
+// TestProcessWithoutAConnectionIsKilled: one that broke its connection and goes on is of no use.
+func TestProcessWithoutAConnectionIsKilled(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	play(t, Spec{}, []string{"0s healthy", "13s degraded", "26s degraded", "39s backoff", "40s healthy"}, func(s *stage) {
+		s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
+		s.wait(39500 * time.Millisecond)
+		testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
+		s.set(func() { s.health = func() error { return nil } })
+		s.wait(5 * time.Second)
+	})
+}
+
 func TestOneAnswerForgivesMisses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	n := 0
