@@ -156,10 +156,15 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 			Load: opts.load, Configuration: opts.configuration, Logger: log, Bundled: true,
 			OnReady: func(ctx context.Context, a *agent.Agent) {
 				showTree(ctx, a, cfg, stdout)
-				if services != nil {
-					showCompute(stdout, services.URL())
-				}
 				_, _ = fmt.Fprint(stdout, "The agent keeps Placement up to date. Ctrl-C stops everything except guests.\n\n")
+				if services != nil {
+					group.Go(func() error {
+						if services.awaitHost(ctx) == nil {
+							showCompute(stdout, services.URL())
+						}
+						return nil
+					})
+				}
 			},
 		})
 	})

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -108,6 +109,7 @@ func newStandaloneCompute(
 	}
 	made.Connections, made.Audit = connections, audit
 	made.Upgrade = true
+	made.DiscoverHosts = min(made.DiscoverHosts, standaloneDiscovery)
 	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
 		return nil, err
 	}
@@ -188,6 +190,27 @@ func offerFlavors(ctx context.Context, store apidb.Store) error {
 		}
 	}
 	return nil
+}
+
+// standaloneDiscovery is how often the cell, which is in the same process, is asked for new hosts.
+const standaloneDiscovery = 500 * time.Millisecond
+
+// awaitHost waits until the compute API knows the host, or until ctx ends. A server that is created
+// before finds no host.
+func (s *standaloneCompute) awaitHost(ctx context.Context) error {
+	tick := time.NewTicker(standaloneDiscovery / 5)
+	defer tick.Stop()
+	for {
+		hosts, err := s.api.Store().Hosts(ctx)
+		if err != nil || len(hosts) > 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // URL is the endpoint of the compute API.

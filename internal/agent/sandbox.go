@@ -12,8 +12,8 @@ import (
 )
 
 // instanceDirs are the directories of guests' disks that a driver uses without naming them in its
-// configuration.
-var instanceDirs = []string{"/var/lib/compute-agent-instances", "/var/lib/nova/instances"}
+// configuration: the package's, Nova's, and libvirt's default storage pool.
+var instanceDirs = []string{"/var/lib/compute-agent-instances", "/var/lib/libvirt/images", "/var/lib/nova/instances"}
 
 // formerMachines is the directory in the state directory from which the fake driver, and no other,
 // takes over what a former release left there.

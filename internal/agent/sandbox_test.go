@@ -55,7 +55,7 @@ identity_file = "/srv/identity.pem"
 	want := &host.Sandbox{
 		Secrets:   []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent", "/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
 		Protected: []string{"/etc/ssl/certs/ca.pem", "/srv/ca.pem", filepath.Join(dir, "provider_config")},
-		Write:     []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
+		Write:     []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/libvirt/images", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
 	}
 	got := sandbox(cfg, "one")
 	slices.Sort(want.Secrets)

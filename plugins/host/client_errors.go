@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,7 +18,19 @@ import (
 )
 
 func (p *process) failed(call string, err error) error {
-	return &CallError{Driver: p.name, Call: call, Err: err}
+	return &CallError{Driver: p.name, Call: call, Err: p.refusedBySandbox(err)}
+}
+
+// refusedBySandbox adds the way out to an error that the sandbox may have caused: the kernel does
+// not say which of its rules refused something.
+func (p *process) refusedBySandbox(err error) error {
+	message := err.Error()
+	if p.runner == nil || p.runner.sandbox == nil || !strings.Contains(message, syscall.EACCES.Error()) && !strings.Contains(message, syscall.EPERM.Error()) {
+		return err
+	}
+	return &wrappedError{
+		message: fmt.Sprintf("%s. If the driver's user may do this, its sandbox refused it: [drivers.%s] write_paths and read_paths open files to it", message, p.name), err: err,
+	}
 }
 
 // callError converts a gRPC error to a [*CallError].
