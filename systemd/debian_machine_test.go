@@ -31,8 +31,6 @@ type machine struct {
 	// guest is the server that the test has made in it, and what it has in Placement.
 	guest struct{ server, allocations string }
 	group *os.File // its control group, where no systemd makes one
-	// What commands of a document have exported in its shell.
-	exported string
 	console  bytes.Buffer
 	nspawn   *exec.Cmd
 	ended    chan struct{} // closed when nspawn has ended

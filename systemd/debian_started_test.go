@@ -68,7 +68,10 @@ func (c chapter) do(t *testing.T, all map[string]*machine) {
 			case m == nil:
 				t.Fatalf("%s:%d: there is no machine %s", startedPage, s.line, name)
 			case s.file != nil:
-				m.write(t, s.file.Path, s.file.Content)
+				const end = "END OF THE FILE"
+				if out, err := m.typed("cat >" + s.file.Path + " <<'" + end + "'\n" + strings.TrimSuffix(s.file.Content, "\n") + "\n" + end); err != nil {
+					t.Fatalf("%s:%d: writing %s on %s: %v\n%s", startedPage, s.line, s.file.Path, name, err, out)
+				}
 			default:
 				m.do(t, s)
 			}
@@ -144,19 +147,24 @@ var balloon = regexp.MustCompile(`(?m)^Warning of driver libvirt on this machine
 // reads are commands that only show something. What they show may take a while to be so.
 var reads = regexp.MustCompile(`( list| show| status| tree| list-hosts|virsh )`)
 
+// typed runs a command in the shell of root that a reader of the page has open on the machine: its
+// directory, mask and variables are as the commands before have left them.
+func (m *machine) typed(text string) (string, error) {
+	const shell = `if [ -e /run/shell ]; then . /run/shell; else cd /root/packages; fi
+trap 'status=$?; { umask -p; printf "cd %q\n" "$PWD"; export -p; } >/run/shell; exit $status' EXIT
+`
+	return m.try("bash", "-euc", shell+text)
+}
+
 // do runs a command of the page in the machine.
 func (m *machine) do(t *testing.T, s step) {
 	t.Helper()
-	if strings.HasPrefix(s.command, "export ") {
-		m.exported += s.command + "\n"
-		return
-	}
 	run := func() (string, error) {
 		text := s.command
 		if given := token.FindString(joinToken); given != "" {
 			text = token.ReplaceAllString(text, given)
 		}
-		out, err := m.try("bash", "-euc", "cd /root/packages; "+m.exported+text)
+		out, err := m.typed(text)
 		return balloon.ReplaceAllString(out, ""), err
 	}
 	out, err := run()
