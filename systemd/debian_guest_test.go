@@ -5,6 +5,7 @@ package systemd_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,6 +47,12 @@ func testGuest(t *testing.T, m *machine) {
 		t.Errorf("the disk is no layer over the image: %s", backing)
 	}
 	before := m.domain(t)
+	eventually(t, "the console's log, which belongs to root", func() error {
+		if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, "ok") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	for _, text := range []string{userData, base64.StdEncoding.EncodeToString([]byte(userData))} {
 		m.keepsSecret(t, text)
 	}
@@ -73,7 +80,11 @@ func (m *machine) instancesDropIn(t *testing.T) {
 // `cells manage`.
 func (m *machine) makeServer(t *testing.T, manage string) {
 	t.Helper()
-	m.run(t, "qemu-img", "create", "-q", "-f", "qcow2", "/var/lib/compute-agent-images/"+image, "16M")
+	boot := make([]byte, 512)
+	copy(boot, "\xba\xf8\x03\xb0o\xee\xb0k\xee\xf4\xeb\xfd") // writes "ok" to the serial port
+	boot[510], boot[511] = 0x55, 0xaa
+	m.write(t, "/root/boot", string(boot))
+	m.sh(t, "truncate --size=16M /root/boot; qemu-img convert -O qcow2 /root/boot /var/lib/compute-agent-images/"+image)
 	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
 		m.sh(t, manage+"create "+cell)
 	}

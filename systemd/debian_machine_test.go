@@ -29,12 +29,12 @@ type machine struct {
 	name    string   // which no other one of the machine that runs the test has
 	options []string // of systemd-nspawn; without any it has no network and writes to its root
 	// guest is the server that the test has made in it, and what it has in Placement.
-	guest struct{ server, allocations string }
-	group *os.File // its control group, where no systemd makes one
-	console  bytes.Buffer
-	nspawn   *exec.Cmd
-	ended    chan struct{} // closed when nspawn has ended
-	leader   int           // its PID 1, as this machine counts
+	guest   struct{ server, allocations string }
+	group   *os.File // its control group, where no systemd makes one
+	console bytes.Buffer
+	nspawn  *exec.Cmd
+	ended   chan struct{} // closed when nspawn has ended
+	leader  int           // its PID 1, as this machine counts
 }
 
 // nameOf is the name of a test's machine, or of its files.

@@ -15,7 +15,7 @@ import (
 const (
 	powerFiles    = "/usr/share/compute-agent/"
 	powerTmpfiles = "compute-agent-cpu-power.conf"
-	powerDropIn   = "compute-agent.service.d"
+	dropIns       = ServiceUser + ".service.d"
 )
 
 // checkCPUPower looks whether the agent may switch dedicated CPUs, where it is configured to.
@@ -50,19 +50,19 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 		return bad(fmt.Sprintf("%s cannot write %d of %d files such as %s", e.Agent.Name, closed, len(files), first), why,
 			e.command("install -D -m 644 %scpu-power-tmpfiles.conf /etc/tmpfiles.d/%s && systemd-tmpfiles --create %s", powerFiles, powerTmpfiles, powerTmpfiles))
 	}
-	if e.Agent.Name == ServiceUser && e.systemd() && !e.powerAllowed() {
+	if e.Agent.Name == ServiceUser && e.systemd() && !e.dropIn(allowsPower) {
 		return bad("no drop-in of compute-agent.service lets it write to /sys/devices/system/cpu", why, e.command(
-			"install -D -m 644 %scpu-power.conf /etc/systemd/system/%s/cpu-power.conf && systemctl daemon-reload && systemctl restart compute-agent", powerFiles, powerDropIn))
+			"install -D -m 644 %scpu-power.conf /etc/systemd/system/%s/cpu-power.conf && systemctl daemon-reload && systemctl restart compute-agent", powerFiles, dropIns))
 	}
 	return fine("%s can write %d files such as %s", e.Agent.Name, len(files), strings.TrimPrefix(files[0], e.Root))
 }
 
-// powerAllowed reports whether a drop-in of the unit lifts the protection of the kernel's files.
-func (e *Env) powerAllowed() bool {
+// dropIn reports whether the text of a drop-in of the agent's unit is as wanted.
+func (e *Env) dropIn(wanted func(text string) bool) bool {
 	for _, dir := range []string{"/etc/systemd/system/", "/run/systemd/system/", "/usr/local/lib/systemd/system/", "/usr/lib/systemd/system/"} {
-		files, _ := filepath.Glob(e.path(dir + powerDropIn + "/*.conf"))
+		files, _ := filepath.Glob(e.path(dir + dropIns + "/*.conf"))
 		for _, file := range files {
-			if text, err := readSome(file); err == nil && allowsPower(text) {
+			if text, err := readSome(file); err == nil && wanted(text) {
 				return true
 			}
 		}
@@ -70,7 +70,7 @@ func (e *Env) powerAllowed() bool {
 	return false
 }
 
-// allowsPower reads a drop-in.
+// allowsPower reports whether a drop-in lifts the protection of the kernel's files.
 func allowsPower(text string) bool {
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")

@@ -106,6 +106,10 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			}
 		}
 		switch {
+		case err == nil && write && !e.readsConsoles():
+			return warn("a daemon listens on "+s.path+"; no drop-in of compute-agent.service has CAP_DAC_READ_SEARCH",
+				"`openstack console log show` fails: virtlogd, which writes the logs, lets only root read them.",
+				e.command("%s", installDropIn))
 		case err == nil:
 			return fine("a daemon listens on %s", s.path)
 		case errors.Is(err, os.ErrPermission):
@@ -166,8 +170,17 @@ func (e *Env) startLibvirt(unit, program, verb string) string {
 	return e.command("systemctl %s %s", verb, unit)
 }
 
-// instancesDropIn opens the directory of guests' disks to the service.
-const instancesDropIn = "/etc/systemd/system/" + ServiceUser + ".service.d/instances.conf"
+// installDropIn lets the service write guests' disks and read their console logs.
+const installDropIn = "install -D -m 644 -t /etc/systemd/system/" + dropIns + " /usr/share/compute-agent/instances.conf" +
+	" && systemctl daemon-reload && systemctl restart compute-agent"
+
+// readsConsoles reports whether the agent can read the console logs that virtlogd writes. The unit
+// of another user may be anything.
+func (e *Env) readsConsoles() bool {
+	return e.Agent.Name != ServiceUser || !e.systemd() || e.dropIn(func(text string) bool {
+		return strings.Contains(text, "\nAmbientCapabilities=CAP_DAC_READ_SEARCH\n")
+	})
+}
 
 // libvirtAccess is the result for a user without access to a socket of libvirt.
 func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result {
@@ -190,8 +203,7 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 		return bad(found+", though that user is in the group libvirt", guests, e.command("systemctl restart %s", socket))
 	case e.Agent.Name == ServiceUser:
 		return bad(found+"; the service is not in the group libvirt", guests,
-			e.command("usermod -aG libvirt %s && install -D -m 644 /usr/share/compute-agent/instances.conf %s && systemctl daemon-reload && systemctl restart compute-agent",
-				e.Agent.Name, instancesDropIn))
+			e.command("usermod -aG libvirt %s && %s", e.Agent.Name, installDropIn))
 	}
 	return bad(found+"; the user is not in the group libvirt", guests, e.command("usermod -aG libvirt %s", e.Agent.Name))
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/systemd"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -167,8 +169,7 @@ func TestBrokenHosts(t *testing.T) {
 			f.config(withInstances)
 			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
 		}, "libvirt", Error, "the service is not in the group libvirt",
-			"usermod -aG libvirt compute-agent && install -D -m 644 /usr/share/compute-agent/instances.conf /etc/systemd/system/compute-agent.service.d/instances.conf" +
-				" && systemctl daemon-reload && systemctl restart compute-agent"},
+			"usermod -aG libvirt compute-agent && " + installDropIn},
 		"libvirt not writable for an agent that creates guests, asked by another": {func(f *fixture) {
 			f.config(withInstances)
 			f.env.Self, f.env.Agent = 1000, Account{Name: "cloud", UID: agentUID, GIDs: []int{agentGID}}
@@ -178,7 +179,14 @@ func TestBrokenHosts(t *testing.T) {
 			f.env.Agent = Account{Name: "compute-agent", UID: agentUID, GIDs: []int{agentGID}}
 			f.env.LookupGroup = func(string) (int, error) { return 0, errors.New("unknown group") }
 		}, "libvirt", Error, "there is no group libvirt", "groupadd --system libvirt && systemctl restart libvirtd.socket"},
-		"libvirt writable for an agent that creates guests": {func(f *fixture) { f.config(withInstances) }, "libvirt", OK, "a daemon listens on /run/libvirt/libvirt-sock", ""},
+		"libvirt writable for an agent that creates guests": {func(f *fixture) {
+			f.config(withInstances)
+			f.write("/etc/systemd/system/compute-agent.service.d/instances.conf", string(testproc.Try(fs.ReadFile(systemd.Units, "units/instances.conf")).Or(f.t)), 0o644)
+		}, "libvirt", OK, "a daemon listens on /run/libvirt/libvirt-sock", ""},
+		"the drop-in of a release that could not read console logs": {func(f *fixture) {
+			f.config(withInstances)
+			f.write("/etc/systemd/system/compute-agent.service.d/instances.conf", "[Service]\nReadWritePaths=-/var/lib/compute-agent-instances\n", 0o644)
+		}, "libvirt", Warning, "no drop-in of compute-agent.service has CAP_DAC_READ_SEARCH", installDropIn},
 		"libvirt's read-only socket closed": {func(f *fixture) { f.chmod("/run/libvirt/libvirt-sock-ro", 0o700) }, "libvirt", Error, "the read-only socket is closed",
 			"chmod o+rwx /run/libvirt/libvirt-sock-ro   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit"},
 		"libvirt without write access for an agent that reports": {func(f *fixture) { f.chmod("/run/libvirt/libvirt-sock", 0o700) }, "libvirt", OK, "libvirt-sock-ro", ""},
