@@ -3,7 +3,7 @@
 # The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
 # Without the directory in what is built, one cache is for all clones on a machine.
-export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
@@ -26,6 +26,7 @@ modules:
 
 .PHONY: build
 build: ## Build all binaries into bin/.
+	@[ -e bin ] || echo "Building for the first time, which takes a few minutes."
 	@install -d -m 755 bin
 	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
 	@umask 022 && CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt

@@ -4,9 +4,11 @@ package systemd_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,11 +16,12 @@ import (
 )
 
 // TestFreshMachine does on a small Debian what a newcomer does: it has git, make and Go, clones
-// what is committed here, and runs make test, which installs what it needs.
+// what is committed here, and runs make run and make test, which install what they need. With make
+// run it makes the server that is printed, and reads its console log.
 //
 //	make test-systemd RUN='^TestFreshMachine$'
 //
-// It runs as a user with sudo, as root, and as root with libvirt installed and running. Nothing
+// make test runs as a user with sudo, as root, and as root with libvirt installed and running. Nothing
 // may be left that could not run, but for what only root can. The modules of Go come from this
 // machine, Debian's packages from the network. It takes the time of three runs of make test, of
 // which the first two compile all.
@@ -56,5 +59,44 @@ func TestFreshMachine(t *testing.T) {
 			}
 		})
 	}
+	t.Run("make run", m.makeRun)
 	m.halt(t, "poweroff")
+}
+
+// printedCurl is the command that make run prints.
+var printedCurl = regexp.MustCompile(`(?m)^ +(curl .*/servers .*)$`)
+
+// makeRun does what make run says, with the machine's libvirtd.
+func (m *machine) makeRun(t *testing.T) {
+	m.run(t, "systemd-run", "--unit=newcomer", "--property=KillMode=mixed", "runuser", "--login", "root", "-c", "cd compute-agent; exec make run")
+	said := func() string {
+		out, _ := m.try("journalctl", "--unit=newcomer", "--output=cat", "--no-pager")
+		return out
+	}
+	var curl []string
+	eventually(t, "the command that makes a server", func() error {
+		out := said()
+		if state, _ := m.try("systemctl", "is-active", "newcomer"); strings.TrimSpace(state) != "active" {
+			t.Fatalf("make run has ended: %s", out)
+		}
+		if curl = printedCurl.FindStringSubmatch(out); curl == nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	var made struct{ Server struct{ ID string } }
+	testproc.Check(t, json.Unmarshal([]byte(m.sh(t, curl[1])), &made))
+	m.guest.server = made.Server.ID
+	m.becomes(t, "ACTIVE")
+	if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, `"output"`) {
+		t.Errorf("its console log: %s", out)
+	}
+	m.run(t, "systemctl", "kill", "--kill-whom=all", "--signal=INT", "newcomer")
+	eventually(t, "make run to end", func() error {
+		if state, _ := m.try("systemctl", "is-active", "newcomer"); strings.TrimSpace(state) == "active" {
+			return errors.New(said())
+		}
+		return nil
+	})
+	testproc.Contains(t, m.sh(t, "virsh list"), "instance-"+m.guest.server, "the guest after make run: %s")
 }

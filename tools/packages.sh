@@ -5,8 +5,17 @@
 # If none is missing, it does nothing, and needs neither network nor privileges.
 set -euo pipefail
 
-# To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU.
-run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86)
+# Go is not Debian's: that of Debian 12 cannot read go.mod. From 1.21 on, Go fetches the version that go.mod has.
+version=$(go env GOVERSION 2>/dev/null || true)
+if [ -z "$version" ] || [ "$(printf '%s\n' go1.21 "$version" | sort --version-sort | head -n 1)" != go1.21 ]; then
+  wanted=$(sed -n 's/^go //p' "$(dirname "$0")/../go.mod")
+  echo "This needs Go $wanted or newer, and ${version:-no Go} is in the PATH. To install it (https://go.dev/doc/install), as root:" >&2
+  echo "  curl -L https://go.dev/dl/go$wanted.linux-$(dpkg --print-architecture).tar.gz | tar -C /usr/local -xz; export PATH=\$PATH:/usr/local/go/bin" >&2
+  exit 1
+fi
+
+# To build and run: a C compiler for the libvirt driver (its headers come with the Go module), libvirt and QEMU; curl, for what is printed.
+run=(gcc libc6-dev libvirt-daemon-system qemu-system-x86 curl)
 # To show it as well: OpenStack's command line.
 demo=("${run[@]}" python3-openstackclient)
 # To test what is pure: the race detector needs a C compiler; what the driver in Python is built from (examples/driver-python), whose
