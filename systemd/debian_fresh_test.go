@@ -21,10 +21,10 @@ import (
 //
 //	make test-systemd RUN='^TestFreshMachine$'
 //
-// make test runs as a user with sudo, as root, and as root with libvirt installed and running. Nothing
-// may be left that could not run, but for what only root can. The modules of Go come from this
-// machine, Debian's packages from the network. It takes the time of three runs of make test, of
-// which the first two compile all.
+// make test runs as a user with sudo, as root, and as root with libvirt installed and running.
+// Nothing may be left that could not run, but for what only root can. The modules of Go come from
+// this machine, Debian's packages from the network. It takes the time of three runs of make test,
+// of which the first two compile all.
 func TestFreshMachine(t *testing.T) {
 	needsRoot(t)
 	root := filepath.Join(rootCache(t), "run-"+nameOf(t))

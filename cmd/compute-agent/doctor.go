@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/doctor"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // newDoctor checks the host. It works without a running agent, and without a valid configuration.
@@ -29,6 +32,8 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "Check this host, and suggest fixes", Args: cobra.NoArgs,
 		Long: "Check this host, and print a command that fixes each problem. Nothing is changed. The exit code is 1 if something keeps the\n" +
 			"agent from working, and 0 otherwise.\n\n" +
+			"The services of the control plane that are enabled on this machine are checked as well: their units, certificates and\n" +
+			"databases. On a machine without an agent that is all. Run the command as root there: the files of services are theirs.\n\n" +
 			"The command checks the running agent's configuration, from the files as they are now, unless --config names another file. If no\n" +
 			"agent runs, it checks the file of --config or the default file. The drivers are started to check the machine, and stopped\n" +
 			"afterwards.",
@@ -40,21 +45,14 @@ func newDoctor() *cobra.Command {
 			}
 			env.Judged = judgedBy(running)
 			env.Examine = func(ctx context.Context) ([]doctor.Examined, error) { return examine(ctx, cfg, cfgErr) }
-			env.Databases = databases(cfg)
+			env.Services = services(cmd.Context(), opts.file)
+			env.Databases = databases(append([]doctor.Service{{Config: cfg}}, env.Services...))
 			var results []doctor.Result
 			_ = working(cmd, "Checking this host", func(*render.Progress) error {
 				results = doctor.Run(cmd.Context(), env)
 				return nil
 			})
-			if opts.json() {
-				err = doctor.WriteJSON(cmd.OutOrStdout(), results)
-			} else {
-				err = writeDoctor(cmd.OutOrStdout(), results)
-			}
-			if code := doctor.ExitStatus(results); err == nil && code != exitDone {
-				return &exitError{code: code}
-			}
-			return err
+			return printResults(cmd, &opts, results)
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -62,6 +60,19 @@ func newDoctor() *cobra.Command {
 	cmd.Flags().StringVar(&user, "user", "", "`USER` that the agent runs as (default: that of the service, or the current user)")
 	cmd.AddCommand(newDoctorDevices())
 	return cmd
+}
+
+// printResults prints results, and fails if one is an error.
+func printResults(cmd *cobra.Command, o *options, results []doctor.Result) error {
+	write := writeDoctor
+	if o.json() {
+		write = doctor.WriteJSON
+	}
+	err := write(cmd.OutOrStdout(), results)
+	if code := doctor.ExitStatus(results); err == nil && code != exitDone {
+		return &exitError{code: code}
+	}
+	return err
 }
 
 // writeDoctor prints results for people. Colours are for a terminal, below the writer that would
@@ -73,22 +84,57 @@ func writeDoctor(w io.Writer, results []doctor.Result) error {
 	return doctor.WriteText(w, results, false)
 }
 
-// databases are the databases of servers in a configuration.
-func databases(cfg *config.Config) (out []doctor.Database) {
-	for _, d := range []struct {
-		name, of, address, key, upgrade string
-		options                         func() sqldb.Options
-	}{
-		{"placement", "Placement", cfg.Placement.Database, "placement.database", "compute-agent placement db upgrade", store.DatabaseOptions},
-		{"compute_api", "the compute API", cfg.ComputeAPI.Database, "compute_api.database", "compute-agent cells manage db upgrade", apidb.DatabaseOptions},
-		{"cell", "the cell", cfg.Cell.Database, "cell.database", "systemctl restart 'compute-agent-cell@*'", celldb.DatabaseOptions},
-	} {
-		if a, err := sqldb.ParseAddress(d.address); err != nil || !a.Shared() {
-			continue // checked by the configuration, or a file that its service protects
+// services are the units of this project on this machine with their configurations; none without
+// systemd, or if the command is about a file that an operator names.
+func services(ctx context.Context, file string) (out []doctor.Service) {
+	if file != "" {
+		return nil
+	}
+	units, err := systemd.UnitStates(ctx, doctor.UnitPattern)
+	if err != nil {
+		return nil
+	}
+	for _, u := range units {
+		s := doctor.Service{UnitState: u}
+		environ := append(os.Environ(), "CREDENTIALS_DIRECTORY=/run/credentials/"+u.Name)
+		if cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}}); err == nil {
+			s.Config = cfg
 		}
-		out = append(out, doctor.Database{Name: d.name, Of: d.of, Key: d.key, Upgrade: d.upgrade, Diagnose: func(ctx context.Context) (sqldb.Diagnosis, error) {
-			return sqldb.Diagnose(ctx, d.address, d.options())
-		}})
+		out = append(out, s)
+	}
+	return out
+}
+
+// databases are the databases of servers that services are configured with, each once.
+func databases(services []doctor.Service) (out []doctor.Database) {
+	for _, s := range services {
+		if s.Config == nil {
+			continue
+		}
+		cell := "cell"
+		if _, name, is := strings.Cut(strings.TrimSuffix(s.Name, ".service"), "-cell@"); is {
+			cell += " " + name
+		}
+		cfg := s.Config
+		for _, d := range []struct {
+			name, of, address, key, upgrade string
+			options                         func() sqldb.Options
+		}{
+			{"placement", "Placement", cfg.Placement.Database, "placement.database", "compute-agent placement db upgrade", store.DatabaseOptions},
+			{"compute_api", "the compute API", cfg.ComputeAPI.Database, "compute_api.database", "compute-agent cells manage db upgrade", apidb.DatabaseOptions},
+			{strings.Replace(cell, " ", ".", 1), "the " + cell, cfg.Cell.Database, "cell.database", "systemctl restart 'compute-agent-cell@*'", celldb.DatabaseOptions},
+		} {
+			if a, err := sqldb.ParseAddress(d.address); err != nil || !a.Shared() {
+				continue // checked by the configuration, or a file that its service protects
+			}
+			if slices.ContainsFunc(out, func(other doctor.Database) bool { return other.Address == d.address }) {
+				continue
+			}
+			out = append(out, doctor.Database{
+				Address: d.address, Name: d.name, Of: d.of, Key: d.key, Upgrade: d.upgrade,
+				Diagnose: func(ctx context.Context) (sqldb.Diagnosis, error) { return sqldb.Diagnose(ctx, d.address, d.options()) },
+			})
+		}
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -71,4 +72,36 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 			t.Errorf("asked were %q, want %s alone:\n%s", got, want, &out)
 		}
 	}
+}
+
+// TestStatusOfTheControlPlane: where no agent is, status shows the services that are enabled, and
+// fails if one does not run.
+func TestStatusOfTheControlPlane(t *testing.T) {
+	dir := t.TempDir()
+	script := func(state string) {
+		text := `#!/bin/sh
+case "$*" in
+*list-unit-files*) echo compute-agent-cell@cell1.service enabled ;;
+*list-units*) ;;
+*) printf 'Id=compute-agent-cell@cell1.service\nActiveState=` + state + `\nSubState=\nUnitFileState=enabled\nNRestarts=0\n' ;;
+esac
+`
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	status := func() (string, error) { return executed(t, newStatus(), "--runtime-dir", dir) }
+	script("active")
+	out, err := status()
+	testproc.Check(t, err)
+	testproc.Contains(t, out, "ok       compute-agent-cell@cell1 it runs\n", "status: %s")
+	script("failed")
+	out, err = status()
+	testproc.Contains(t, out, "error    compute-agent-cell@cell1 it has failed", "status: %s")
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != exitFailed {
+		t.Errorf("a service that has failed: %v", err)
+	}
+	testproc.Check(t, os.Remove(filepath.Join(dir, "systemctl")))
+	_, err = status()
+	testproc.ErrorIs(t, err, control.ErrNotRunning, "without services: %v")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/doctor"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -59,11 +60,18 @@ func newStatus() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
-		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.",
+		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.\n\n" +
+			"On a machine of the control plane without an agent, the command shows the services that are enabled there. The exit code is 1\n" +
+			"if one does not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			view, err := ask(cmd, &opts, "status", func(w io.Writer, view health.Status) error {
 				return render.Status(w, view, time.Now())
 			})
+			if errors.Is(err, control.ErrNotRunning) {
+				if results := doctor.ControlPlane(services(cmd.Context(), opts.file)); len(results) > 0 {
+					return printResults(cmd, &opts, results)
+				}
+			}
 			if err == nil && view.State != resourcetracker.Reporting {
 				return &exitError{code: exitFailed}
 			}

@@ -15,9 +15,10 @@ import (
 
 // Database is a database of servers that the configuration names.
 type Database struct {
-	Name string // "placement"
-	Of   string // "Placement"
-	Key  string // in the configuration
+	Address string
+	Name    string // "placement"
+	Of      string // "Placement"
+	Key     string // in the configuration
 	// Diagnose looks at it.
 	Diagnose func(ctx context.Context) (sqldb.Diagnosis, error)
 	// Upgrade is the command that makes its tables and brings them up to date.

@@ -5,6 +5,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -71,6 +72,8 @@ func Checks() []Check {
 		{"cpu-power", "Power of dedicated CPUs", checkCPUPower},
 		{"driver", "Drivers on this machine", checkDriverWarnings},
 		{"placement", "Placement", checkPlacement},
+		{"service", "Services", checkServices},
+		{"certificates", "Certificates", checkCertificates},
 		{"database", "Databases", checkDatabases},
 		{"clock", "Clock", checkClock},
 		{"open-files", "Open files", checkOpenFiles},
@@ -78,6 +81,9 @@ func Checks() []Check {
 		{"one-agent", "One agent only", checkOneAgent},
 	}
 }
+
+// ofServices are the checks of a machine without an agent.
+var ofServices = []string{"service", "certificates", "database", "clock"}
 
 // DefaultTimeout limits all checks if Env.Timeout is 0.
 const DefaultTimeout = 10 * time.Second
@@ -90,6 +96,9 @@ func Run(ctx context.Context, env Env) []Result { return run(ctx, env, Checks())
 func run(ctx context.Context, env Env, checks []Check) []Result {
 	if env.Timeout <= 0 {
 		env.Timeout = DefaultTimeout
+	}
+	if env.withoutAgent() {
+		checks = slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !slices.Contains(ofServices, c.Name) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, env.Timeout)
 	defer cancel()

@@ -55,6 +55,9 @@ type Env struct {
 	Judged string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
 	Examine func(ctx context.Context) ([]Examined, error)
+	// Services are the units of this project on this machine, those of the agent among them. A
+	// machine that has some, but no agent, is judged by them alone.
+	Services []Service
 	// Databases are those of servers that the configuration names.
 	Databases []Database
 

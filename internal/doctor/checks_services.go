@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/systemd"
+)
+
+// UnitPattern matches the names of the units of this project.
+const UnitPattern = "compute-agent*"
+
+// agentUnits are the unit of the agent, which has checks of its own, and that of what it starts.
+var agentUnits = []string{"compute-agent.service", "compute-agent-domain-capabilities.service"}
+
+// Service is a service of the control plane on this machine: its unit and its configuration, nil
+// if it has none that can be read.
+type Service struct {
+	systemd.UnitState
+	Config *config.Config
+}
+
+// ConfigFile is the file that the command of a unit names with --config, "" for the default.
+func ConfigFile(u systemd.UnitState) string {
+	words := strings.Fields(u.Command)
+	if i := slices.Index(words, "--config"); i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
+
+// servers are the services of the control plane on this machine, without sockets.
+func (e *Env) servers() (out []Service) {
+	for _, s := range e.Services {
+		if strings.HasSuffix(s.Name, ".service") && !slices.Contains(agentUnits, s.Name) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// withoutAgent reports whether this machine has services of the control plane, and no agent.
+func (e *Env) withoutAgent() bool {
+	return len(e.servers()) > 0 && !slices.ContainsFunc(e.Services, func(s Service) bool { return s.Name == agentUnits[0] })
+}
+
+// ControlPlane is the state of the services of a machine without an agent; none for others.
+func ControlPlane(services []Service) []Result {
+	e := &Env{Services: services, Self: os.Geteuid()}
+	if !e.withoutAgent() {
+		return nil
+	}
+	return checkServices(context.Background(), e)
+}
+
+// checkServices looks at the services of the control plane that are enabled here or run, if any.
+func checkServices(_ context.Context, e *Env) (out []Result) {
+	for _, s := range e.servers() {
+		r := e.judge(s)
+		name := strings.TrimSuffix(s.Name, ".service")
+		r.Name, r.Title = "service."+name, name
+		out = append(out, r)
+	}
+	return out
+}
+
+// manyRestarts is how often systemd may have restarted a service that runs before it is a warning.
+const manyRestarts = 5
+
+func (e *Env) judge(s Service) Result {
+	why := "Its clients get no answer."
+	if strings.Contains(s.Name, "-cell@") {
+		why = "Servers of this cell are shown as UNKNOWN, and cannot be changed. Guests keep running."
+	}
+	look := e.command("journalctl --unit %s --lines 20 --output cat", s.Name)
+	socket := strings.TrimSuffix(s.Name, ".service") + ".socket"
+	listening := slices.ContainsFunc(e.Services, func(other Service) bool { return other.Name == socket && other.Active == "active" })
+	result := func(severity Severity, found, why, fix string) Result {
+		return Result{Severity: severity, Found: found, Why: why, Fix: fix}
+	}
+	switch {
+	case s.Sub == "auto-restart" || s.Active != "active" && s.Restarts >= manyRestarts:
+		return result(Error, fmt.Sprintf("it ends again and again: %s, restarted %d times", ended(s.UnitState), s.Restarts), why, look)
+	case s.Active == "failed":
+		return result(Error, "it has failed: "+ended(s.UnitState), why, look+"   # then "+e.command("systemctl restart %s", s.Name))
+	case s.Active == "active" && s.Restarts >= manyRestarts:
+		return result(Warning, fmt.Sprintf("it runs, and was restarted %d times", s.Restarts), "It ends from time to time: "+why, look)
+	case s.Active == "active" && !s.Enabled() && !listening:
+		return result(Warning, "it runs, and is not enabled", "It does not start with this machine.", e.command("systemctl enable %s", s.Name))
+	case s.Active == "active":
+		return result(OK, "it runs", "", "")
+	case listening:
+		return result(OK, "it starts with the first request: "+socket+" listens", "", "")
+	case s.Active == "activating", s.Active == "reloading":
+		return result(Warning, "it is "+s.Active, why, look)
+	}
+	return result(Error, "it is enabled, and does not run", why, e.command("systemctl start %s", s.Name))
+}
+
+// ended describes how the main process of a unit ended.
+func ended(u systemd.UnitState) string {
+	switch {
+	case u.Result == "exit-code" && u.Exit == 78:
+		return "its configuration is invalid"
+	case u.Result == "exit-code" && u.Exit == 3:
+		return "it refused to start, to protect data"
+	case u.Result == "exit-code":
+		return fmt.Sprintf("exit code %d", u.Exit)
+	case u.Result == "signal", u.Result == "core-dump":
+		return fmt.Sprintf("signal %d", u.Exit)
+	}
+	return cmp.Or(u.Result, "unknown result")
+}
+
+// soon is how long before its end a certificate is a warning. Services and CAs do not renew theirs.
+const soon = 14 * 24 * time.Hour
+
+// checkCertificates looks at how long the certificates that services show and trust are valid, if
+// there are any.
+func checkCertificates(_ context.Context, e *Env) (out []Result) {
+	seen := map[string]bool{}
+	for _, s := range e.servers() {
+		if s.Config == nil {
+			continue
+		}
+		c, authority := s.Config, ""
+		if c.Enrolment.Listen != "" {
+			authority = filepath.Join(cmp.Or(c.Enrolment.CADir, "/run/credentials/"+s.Name), pki.CACertificateFile)
+		}
+		for _, f := range []struct{ key, path string }{
+			{"placement_tls.cert_file", c.PlacementTLS.CertFile},
+			{"placement_tls.client_ca_file", c.PlacementTLS.ClientCAFile},
+			{"placement_tls.host_ca_file", c.PlacementTLS.HostCAFile},
+			{"compute_api.cert_file", c.ComputeAPI.CertFile},
+			{"compute_api.client_ca_file", c.ComputeAPI.ClientCAFile},
+			{"compute_api.cell_cert_file", c.ComputeAPI.CellCertFile},
+			{"compute_api.cell_ca_file", c.ComputeAPI.CellCAFile},
+			{"enrolment.ca_dir", authority},
+			{"cell.cert_file", c.Cell.CertFile},
+			{"cell.peer_ca_file", c.Cell.PeerCAFile},
+		} {
+			if f.path == "" || seen[f.path] {
+				continue
+			}
+			seen[f.path] = true
+			out = append(out, e.certificate(s, f.key, f.path)...)
+		}
+	}
+	if len(out) == 0 && len(seen) > 0 {
+		return fine("%d files of the services, none ends within %d days", len(seen), int(soon.Hours()/24))
+	}
+	return out
+}
+
+// certificate is the result for a file that a service uses: none if all is well.
+func (e *Env) certificate(s Service, key, path string) []Result {
+	named := func(severity Severity, found, why, fix string) []Result {
+		return []Result{{Name: "certificates." + key, Title: "Certificate", Severity: severity, Found: found, Why: why, Fix: fix}}
+	}
+	text, err := os.ReadFile(e.path(path))
+	if os.IsPermission(err) {
+		return named(Skipped, path+" cannot be read; run this command as root", "", "")
+	}
+	var all []*x509.Certificate
+	if err == nil {
+		all, err = pki.Certificates(text, path)
+	}
+	if err != nil {
+		return named(Error, fmt.Sprintf("%s of %s: %v", key, s.Name, err), "The service does not start, and one that runs keeps the former file.", "ls -l "+path)
+	}
+	first := slices.MinFunc(all, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+	found := fmt.Sprintf("%s of %s, %s, ends at %s", key, s.Name, cmp.Or(first.Subject.CommonName, "serial number "+first.SerialNumber.String()), first.NotAfter.UTC().Format(time.RFC3339))
+	fix := e.command("openssl x509 -noout -subject -enddate -in %s", path) + "   # replace it; the services read it again by themselves"
+	switch left := first.NotAfter.Sub(e.Now()); {
+	case left < 0:
+		return named(Error, strings.Replace(found, "ends", "ended", 1), "Clients refuse the connection, or are refused.", fix)
+	case left < soon:
+		return named(Warning, found, "From then on clients refuse the connection, or are refused.", fix)
+	}
+	return nil
+}

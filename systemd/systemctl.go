@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// UnitState is the state of a unit, in systemd's words.
+type UnitState struct {
+	Name     string // with its suffix: "compute-agent-cell@cell1.service"
+	Active   string // ActiveState: "active", "activating", "failed", …
+	Sub      string // SubState: "running", "auto-restart", …
+	Result   string // "success", "exit-code", "signal", "start-limit-hit", …
+	File     string // UnitFileState: "enabled", "disabled", …; "" without a file
+	Exit     int    // exit code or signal of the last main process
+	Restarts int    // by systemd, since an operator or the boot started it
+	Command  string // of its main process, as ExecStart= has it
+}
+
+// Enabled reports whether the unit starts with the machine.
+func (u UnitState) Enabled() bool { return strings.HasPrefix(u.File, "enabled") }
+
+// UnitStates returns the units whose names match one of the patterns and that are enabled, or that
+// systemd has in memory: those that run, have failed, or are restarted. It runs systemctl.
+func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
+	enabled, err := systemctl(ctx, append([]string{"list-unit-files", "--no-legend", "--plain", "--state=enabled,enabled-runtime"}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := systemctl(ctx, append([]string{"list-units", "--no-legend", "--plain", "--all"}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(enabled + loaded) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		template := strings.HasSuffix(strings.TrimSuffix(name, filepath.Ext(name)), "@")
+		if name != "" && !template {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	slices.Sort(names)
+	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart"
+	shown, err := systemctl(ctx, append([]string{"show", properties, "--"}, slices.Compact(names)...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseUnits(shown), nil
+}
+
+// parseUnits reads what `systemctl show` prints: a block for each unit.
+func parseUnits(shown string) []UnitState {
+	var units []UnitState
+	for block := range strings.SplitSeq(shown, "\n\n") {
+		var u UnitState
+		for line := range strings.Lines(block) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch key {
+			case "Id":
+				u.Name = value
+			case "ActiveState":
+				u.Active = value
+			case "SubState":
+				u.Sub = value
+			case "Result":
+				u.Result = value
+			case "UnitFileState":
+				u.File = value
+			case "ExecMainStatus":
+				u.Exit, _ = strconv.Atoi(value)
+			case "NRestarts":
+				u.Restarts, _ = strconv.Atoi(value)
+			case "ExecStart":
+				_, command, _ := strings.Cut(value, "argv[]=")
+				u.Command, _, _ = strings.Cut(command, " ;")
+			}
+		}
+		if u.Name != "" {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+func systemctl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--no-pager"}, args...)...)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("systemctl %s: %w %s", args[0], err, strings.TrimSpace(problems.String()))
+	}
+	return out.String(), nil
+}

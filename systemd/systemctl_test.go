@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// TestUnitStates: enabled units and those in memory, each once, as systemctl of Debian 12 shows
+// them.
+func TestUnitStates(t *testing.T) {
+	dir := t.TempDir()
+	script := `#!/bin/sh
+case "$*" in
+*list-unit-files*) cat <<'END'
+compute-agent-cell@.service  enabled enabled
+compute-agent-cell@cell1.service enabled enabled
+compute-agent-placement.socket   enabled enabled
+END
+;;
+*list-units*) echo 'compute-agent-cell@cell1.service loaded activating auto-restart A cell of compute-agent' ;;
+*" show "*"-- compute-agent-cell@cell1.service compute-agent-placement.socket") cat <<'END'
+Result=exit-code
+NRestarts=12
+ExecMainStatus=1
+ExecStart={ path=/usr/bin/compute-agent ; argv[]=/usr/bin/compute-agent cells serve --config /etc/compute-agent/cell1.toml ; ignore_errors=no ; start_time=[n/a] }
+Id=compute-agent-cell@cell1.service
+ActiveState=activating
+SubState=auto-restart
+UnitFileState=enabled
+
+Result=success
+Id=compute-agent-placement.socket
+ActiveState=active
+SubState=listening
+UnitFileState=enabled
+END
+;;
+*) echo "unexpected: $*" >&2; exit 1 ;;
+esac
+`
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(script)))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	want := []UnitState{
+		{
+			Name: "compute-agent-cell@cell1.service", Active: "activating", Sub: "auto-restart", Result: "exit-code", File: "enabled",
+			Exit: 1, Restarts: 12, Command: "/usr/bin/compute-agent cells serve --config /etc/compute-agent/cell1.toml",
+		},
+		{Name: "compute-agent-placement.socket", Active: "active", Sub: "listening", Result: "success", File: "enabled"},
+	}
+	testproc.Samef(t, cmp.Diff(want, testproc.Try(UnitStates(t.Context(), "compute-agent*")).Or(t)), "units")
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\necho 'System has not been booted with systemd' >&2; exit 1\n")))
+	testproc.Try(UnitStates(t.Context(), "compute-agent*")).ErrorHas(t, "has not been booted", "without systemd: %v")
+}
