@@ -130,7 +130,7 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	}
 	for _, program := range libvirtPrograms {
 		if _, err := e.LookPath(program); err == nil {
-			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(program+".service", program, "start"))
+			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(program, program, "start"))
 		}
 	}
 	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))

@@ -197,9 +197,9 @@ func TestBrokenHosts(t *testing.T) {
 		}, "libvirt-group", Warning, "is in the group libvirt", "gpasswd --delete compute-agent libvirt && systemctl restart compute-agent"},
 		"libvirt's directory closed":     {func(f *fixture) { f.chmod("/run/libvirt", 0o700) }, "libvirt", Error, "cannot enter /run/libvirt", "chmod o+x /run/libvirt"},
 		"libvirt's daemon died":          {func(f *fixture) { f.abandon("/run/libvirt/libvirt-sock-ro", 0o777) }, "libvirt", Error, "no process listens on it", "systemctl restart libvirtd-ro.socket"},
-		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "its daemon does not run", "systemctl start libvirtd.service"},
+		"libvirt stopped":                {func(f *fixture) { f.remove("/run/libvirt") }, "libvirt", Error, "its daemon does not run", "systemctl start libvirtd"},
 		"libvirt stopped in a container": {func(f *fixture) { f.remove("/run/libvirt"); f.remove("/run/systemd") }, "libvirt", Error, "its daemon does not run", "libvirtd --daemon"},
-		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.service"},
+		"modular libvirt stopped":        {func(f *fixture) { f.remove("/run/libvirt"); f.programs = []string{"virtqemud"} }, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud"},
 		"modular libvirt runs": {func(f *fixture) {
 			f.remove("/run/libvirt/libvirt-sock")
 			f.remove("/run/libvirt/libvirt-sock-ro")
@@ -241,7 +241,7 @@ func TestBrokenHosts(t *testing.T) {
 		"legacy libvirt only": {func(f *fixture) {
 			f.config("[drivers.libvirt.config]\nuri = \"qemu:///system?mode=direct\"\n")
 			f.programs = []string{"virtqemud"}
-		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud.service"},
+		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud"},
 
 		"a driver that warns": {func(f *fixture) {
 			f.env.Examine = func(context.Context) ([]Examined, error) {

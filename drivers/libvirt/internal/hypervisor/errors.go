@@ -90,5 +90,5 @@ func startHint(uri string) string {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
 		return "start the daemon that should listen there, or correct uri in the libvirt driver's configuration"
 	}
-	return "start it: systemctl start libvirtd.socket (or virtqemud.socket); if there is no such unit, install it: apt-get install libvirt-daemon-system"
+	return "start it: systemctl start libvirtd (or virtqemud); if there is no such unit, install it: apt-get install libvirt-daemon-system"
 }

@@ -35,7 +35,7 @@ type Settings struct {
 	Explain func(ctx context.Context, uri string, write bool, err error) error
 	// Up is called whenever a connection was made. It must not block.
 	Up func()
-	// EventLog gets the events and each new connection; nil: none.
+	// EventLog gets the events, each new connection, and the first failure to make one; nil: none.
 	EventLog *EventLog
 }
 

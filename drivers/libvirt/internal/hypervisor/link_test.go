@@ -140,6 +140,41 @@ func TestLinkBacksOffAndComesBack(t *testing.T) {
 	})
 }
 
+// TestWatchersKnowWhenLibvirtStops: a daemon that does not come back at once is a change, which
+// shows in the status without waiting for the next periodic pass. It is one change.
+func TestWatchersKnowWhenLibvirtStops(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDaemon{}
+		log := NewEventLog()
+		w := log.Watch(0, 0)
+		defer w.Close()
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, EventLog: log})
+		defer shut(t, l)
+		next := func(what string, within time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			if c, err := w.Next(ctx); err != nil || !c.All {
+				t.Errorf("%s: %+v, %v", what, c, err)
+			}
+		}
+		next("the first connection", time.Second)
+		refused := errors.New("connection refused")
+		d.away.Store(&refused)
+		d.conns[0].dead.Store(true)
+		d.conns[0].lost("end of file")
+		next("the daemon stops", 2*firstPause)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if c, err := w.Next(ctx); err == nil {
+			t.Errorf("while it stays away: %+v", c)
+		}
+		d.away.Store(nil)
+		next("it comes back", longestPause+time.Second)
+	})
+}
+
 func TestLinkReconnects(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, tc := range []struct {
@@ -338,7 +373,7 @@ func TestExplainNamesCauseAndHint(t *testing.T) {
 func TestStartHint(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, uri := range []string{"qemu:///system", "qemu:///session"} {
-		for _, says := range []string{"systemctl start libvirtd.socket", "virtqemud.socket", "apt-get install libvirt-daemon-system"} {
+		for _, says := range []string{"systemctl start libvirtd ", "virtqemud", "apt-get install libvirt-daemon-system"} {
 			if got := startHint(uri); !strings.Contains(got, says) {
 				t.Errorf("%s: %q, want %q in it", uri, got, says)
 			}

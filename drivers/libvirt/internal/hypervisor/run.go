@@ -18,6 +18,7 @@ type owner struct {
 	*Link
 	conn    Conn // nil while there is none
 	number  int  // of the connection, to recognize late events of an earlier one
+	down    bool // the last attempt failed, and watchers know
 	backoff time.Duration
 	retry   *time.Timer
 }
@@ -57,9 +58,13 @@ func (o *owner) connect() {
 	c, err := o.open(o.number)
 	if err != nil {
 		o.drop(err)
+		if !o.down { // the driver has nothing to report now, which a pass shows
+			o.down = true
+			o.settings.EventLog.lost()
+		}
 		return
 	}
-	o.conn, o.backoff = c, firstPause
+	o.conn, o.backoff, o.down = c, firstPause, false
 	o.finish(nil)
 	o.settings.EventLog.lost()
 	if o.settings.Up != nil {
