@@ -17,7 +17,7 @@ const maxSecretSize = 64 << 10
 func ReadSecret(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator's choice
 	if err != nil {
-		return "", fmt.Errorf("%w; check the path and that the user of this process may read it", err)
+		return "", Denied(path, err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()

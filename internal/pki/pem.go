@@ -7,6 +7,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"os"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // CertPool reads the certificates of the CAs that a client trusts, in PEM. What Go cannot parse is
@@ -14,7 +16,7 @@ import (
 func CertPool(path string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // an operator names it
 	if err != nil {
-		return nil, err
+		return nil, files.Denied(path, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package files
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+const deniedFile = "COMPUTE_AGENT_TEST_DENIED"
+
+// TestDenied: who may not read a file learns whose it is, and how to open it. Root may read all, so
+// that the test runs itself as another user.
+func TestDenied(t *testing.T) {
+	if path := os.Getenv(deniedFile); path != "" {
+		_, err := Read(path)
+		fmt.Println(err)
+		return
+	}
+	testproc.Parallel(t, testproc.Light)
+	if os.Geteuid() != 0 {
+		testproc.NotRun(t, "needs root")
+	}
+	dir := testproc.Try(os.MkdirTemp("", "denied")).Or(t)
+	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(dir)) })
+	closed := filepath.Join(dir, "closed")
+	testproc.Check(t, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(closed, 0o700)))
+	program := filepath.Join(dir, "test")
+	content := testproc.Try(os.ReadFile(testproc.Try(os.Executable()).Or(t))).Or(t)
+	testproc.Check(t, testproc.WriteExecutable(program, content))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "key"):    "it belongs to root:root with mode 0600, and this process runs as nobody; run: chgrp nogroup PATH && chmod g+r PATH",
+		filepath.Join(closed, "key"): "nobody cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp nogroup DIR && chmod g+x DIR",
+	} {
+		testproc.Check(t, os.WriteFile(path, []byte("secret"), 0o600))
+		cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDenied$")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out := testproc.Try(cmd.CombinedOutput()).Or(t)
+		want = strings.NewReplacer("PATH", path, "DIR", filepath.Dir(path)).Replace(want)
+		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", path)
+	}
+}
