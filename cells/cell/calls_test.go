@@ -136,6 +136,7 @@ func TestRefusals(t *testing.T) {
 			refusal(t, send(t, w.cell, c.method, c.target, c.body), c.status, c.code)
 		})
 	}
+	testproc.Contains(t, w.send("GET", "/resource_providers", nil).Body.String(), "This is a cell of compute-agent, which has no /resource_providers.", "a client of Placement: %s")
 	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, PUT, PATCH" {
 		t.Errorf("a wrong method allows %q", got)
 	}

@@ -98,7 +98,11 @@ func (c *Cell) Refuse(w http.ResponseWriter, r *http.Request, status int, reason
 // Handle finds the call, and who may make it, and makes it.
 func (x *exchange) Handle() error {
 	found := x.cell.routes.Find(x.R)
-	if found.Err != nil {
+	switch {
+	case found.Err != nil && found.Err.Status == http.StatusNotFound: // most often a URL that was meant for another service
+		return osapi.NotFound("This is a cell of compute-agent, which has no %s. Only the compute API and agents use its URL; "+
+			"other clients use those of the compute API and of Placement.", osapi.Shortened(x.R.URL.Path))
+	case found.Err != nil:
 		return found.Err
 	}
 	x.Route = found.Path

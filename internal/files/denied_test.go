@@ -15,7 +15,10 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-const deniedFile = "COMPUTE_AGENT_TEST_DENIED"
+const (
+	deniedFile = "COMPUTE_AGENT_TEST_DENIED"
+	other      = 65534 // a user and a group that own no file
+)
 
 // TestDenied: who may not read a file learns whose it is, and how to open it. Root may read all, so
 // that the test runs itself as another user.
@@ -37,15 +40,15 @@ func TestDenied(t *testing.T) {
 	content := testproc.Try(os.ReadFile(testproc.Try(os.Executable()).Or(t))).Or(t)
 	testproc.Check(t, testproc.WriteExecutable(program, content))
 	for path, want := range map[string]string{
-		filepath.Join(dir, "key"):    "it belongs to root:root with mode 0600, and this process runs as nobody; run: chgrp nogroup PATH && chmod g+r PATH",
-		filepath.Join(closed, "key"): "nobody cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp nogroup DIR && chmod g+x DIR",
+		filepath.Join(dir, "key"):    "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH",
+		filepath.Join(closed, "key"): "USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR",
 	} {
 		testproc.Check(t, os.WriteFile(path, []byte("secret"), 0o600))
 		cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDenied$")
 		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+path)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
 		out := testproc.Try(cmd.CombinedOutput()).Or(t)
-		want = strings.NewReplacer("PATH", path, "DIR", filepath.Dir(path)).Replace(want)
+		want = strings.NewReplacer("PATH", path, "DIR", filepath.Dir(path), "USER", userName(other), "GROUP", groupName(other)).Replace(want)
 		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", path)
 	}
 }

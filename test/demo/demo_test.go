@@ -89,13 +89,22 @@ func TestTranscript(t *testing.T) {
 func TestReadme(t *testing.T) {
 	readme := testproc.Try(os.ReadFile("../../README.md")).Or(t)
 	transcript := testproc.Try(os.ReadFile("testdata/transcript.txt")).Or(t)
-	_, part, _ := strings.Cut(string(readme), "<!-- demo: begin -->\n")
-	part, _, found := strings.Cut(part, "<!-- demo: end -->")
-	if !found {
-		t.Fatal("README.md has no part about the demonstration")
+	parts := ""
+	for i, after := range strings.Split(string(readme), "<!-- demo: begin -->\n") {
+		part, _, found := strings.Cut(after, "<!-- demo: end -->")
+		switch {
+		case i == 0: // what is above the first one
+		case !found:
+			t.Fatal("README.md has a part about the demonstration that does not end")
+		default:
+			parts += part
+		}
 	}
 	rest := strings.Split(string(transcript), "\n")
-	for line := range strings.Lines(masked(part)) {
+	if strings.Count(parts, "    $ ") < 4 {
+		t.Fatalf("README.md shows few commands of the demonstration: %s", parts)
+	}
+	for line := range strings.Lines(masked(parts)) {
 		line = strings.TrimSuffix(line, "\n")
 		if !strings.HasPrefix(line, "    ") || line == "    …" {
 			continue
