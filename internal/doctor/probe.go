@@ -128,7 +128,8 @@ func tlsProblem(err error) (string, bool) {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
-		return "its certificate is signed by an authority that this host does not trust", true
+		_, which, _ := strings.Cut(err.Error(), unknown.Error()) // package pki says which
+		return "its certificate is signed by an authority that this host does not trust" + which, true
 	case errors.As(err, &name):
 		return "its certificate is for another name: " + name.Error(), true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,49 @@ func write(t *testing.T, path string, text []byte) {
 func newCA(t *testing.T) *pki.Authority {
 	t.Helper()
 	return testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "ca", time.Now())).Or(t)
+}
+
+// TestClientSaysWhichCAItTrusts, and of which CA the server's certificate is, if they differ.
+func TestClientSaysWhichCAItTrusts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	theirs := testproc.Try(pki.InitAuthority(filepath.Join(dir, "theirs"), "placement-ca", time.Now())).Or(t)
+	ours := testproc.Try(pki.InitAuthority(filepath.Join(dir, "ours"), "hosts-ca", time.Now())).Or(t)
+	cert, key, trust := filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key"), filepath.Join(dir, "ca.pem")
+	certified(t, theirs, pki.Identity{Kind: pki.Service, Name: "placement"}, cert, key)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{testproc.Try(tls.LoadX509KeyPair(cert, key)).Or(t)}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	get := func(caFile string) error {
+		transport := testproc.Try(pki.ClientTLS{CAFile: caFile}.Transport(zerolog.Nop(), nil, func(c *tls.Config) *http.Transport { return &http.Transport{TLSClientConfig: c} })).Or(t)
+		client := &http.Client{Transport: transport}
+		defer client.CloseIdleConnections()
+		resp, err := client.Get(server.URL)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	write(t, trust, ours.PEM())
+	for file, want := range map[string]string{
+		trust: `the server's certificate is of the CA "placement-ca", and ` + trust + ` has "hosts-ca"`,
+		"":    `the server's certificate is of the CA "placement-ca", and the CAs of the system are trusted; name its CA in ca_file`,
+	} {
+		err := get(file)
+		var unverified *tls.CertificateVerificationError
+		var unknown x509.UnknownAuthorityError
+		if !errors.As(err, &unverified) || !errors.As(err, &unknown) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	write(t, trust, append(slices.Repeat(ours.PEM(), 4), '\n'))
+	if err := get(trust); err == nil || !strings.Contains(err.Error(), `"hosts-ca", "hosts-ca", "hosts-ca", 1 more`) {
+		t.Errorf("many CAs: %v", err)
+	}
+	write(t, trust, theirs.PEM())
+	testproc.NoError(t, get(trust))
 }
 
 // TestClientFollowsItsFiles replaces each file of a client whose connection stays open: the

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/access"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -51,7 +52,7 @@ func (a *agent) start(first time.Time) error {
 	if err != nil {
 		return err
 	}
-	a.http = way.Transport.(*http.Transport)
+	a.http = way.Transport.(*pki.Transport).Current()
 	dial := a.dialer(server).DialContext
 	a.http.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		a.fleet.connections.Add(1)

@@ -29,6 +29,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -212,10 +213,7 @@ func TestProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://192.0.2.1:3128") // read once by net/http, so only here
 	t.Setenv("NO_PROXY", "")
 	proxy := func(a *access.Access) *url.URL {
-		transport, isHTTP := a.Transport.(*http.Transport)
-		if !isHTTP {
-			t.Fatalf("%T", a.Transport)
-		}
+		transport := a.Transport.(*pki.Transport).Current()
 		if transport.Proxy == nil {
 			return nil
 		}
@@ -300,7 +298,7 @@ func TestKeystone(t *testing.T) {
 func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{"HOME=/nonexistent"}})).Or(t)
-	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*http.Transport)
+	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*pki.Transport).Current()
 	if idle := transport.IdleConnTimeout; idle <= 0 || idle >= cfg.Tracker.UpdateResourcesInterval {
 		t.Errorf("a connection without requests stays open for %v, and passes are %v apart", idle, cfg.Tracker.UpdateResourcesInterval)
 	}
