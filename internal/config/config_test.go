@@ -247,6 +247,31 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
+// TestDirectoriesOfTheService: its user gets the service's directories where they exist, so that an
+// agent that is started by hand has the identity of the service, or meets its lock.
+func TestDirectoriesOfTheService(t *testing.T) {
+	root := t.TempDir()
+	testproc.Check(t, os.MkdirAll(filepath.Join(root, "var/lib/compute-agent"), 0o700))
+	opts := Options{
+		Root: root, Environ: []string{"HOME=/var/lib/compute-agent"}, Hostname: func() (string, error) { return "cn1", nil }, UID: os.Getuid,
+	}
+	if os.Getuid() == 0 {
+		testproc.Check(t, os.Chown(filepath.Join(root, "var/lib/compute-agent"), 990, 990))
+		opts.UID = func() int { return 990 }
+	}
+	c := mustLoad(t, opts)
+	if c.Agent.StateDir != "/var/lib/compute-agent" || c.Agent.RuntimeDir != "/var/lib/compute-agent/run" {
+		t.Errorf("without the service: state %s, runtime %s", c.Agent.StateDir, c.Agent.RuntimeDir)
+	}
+	testproc.Check(t, os.MkdirAll(filepath.Join(root, "run/compute-agent"), 0o700))
+	testproc.Check(t, os.Chown(filepath.Join(root, "run/compute-agent"), opts.UID(), -1))
+	c = mustLoad(t, opts)
+	testproc.Equal(t, c.Agent.RuntimeDir, "/run/compute-agent", "beside the service: runtime %s")
+	opts.UID = func() int { return 1000 }
+	c = mustLoad(t, opts)
+	testproc.Equal(t, c.Agent.StateDir, "/var/lib/compute-agent/.local/state/compute-agent", "another user: state %s")
+}
+
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Load(machine(filepath.Join(dir, "absent.toml")))

@@ -55,13 +55,13 @@ var agentSections = []section{
 			{
 				"state_dir",
 				restart,
-				"Directory of persistent state: identity, records, the bundled Placement's database. Empty means $STATE_DIRECTORY, else /var/lib/compute-agent for\nroot and $XDG_STATE_HOME/compute-agent for others.",
+				"Directory of persistent state: identity, records, the bundled Placement's database. Empty means $STATE_DIRECTORY, else /var/lib/compute-agent for\nroot and the user whose it is, and $XDG_STATE_HOME/compute-agent for others.",
 				text[Config]{at: func(c *Config) *string { return &c.Agent.StateDir }, words: "an absolute path", check: absolutePath},
 			},
 			{
 				"runtime_dir",
 				restart,
-				"Directory of the control socket and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\n$XDG_RUNTIME_DIR/compute-agent for others.",
+				"Directory of the control socket and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\nthe user whose it is, and $XDG_RUNTIME_DIR/compute-agent for others.",
 				text[Config]{at: func(c *Config) *string { return &c.Agent.RuntimeDir }, words: "an absolute path", check: absolutePath},
 			},
 		},

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -140,6 +141,8 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 		*dir, origin = given, "$"+systemdVariable
 	case uid() == 0:
 		*dir, origin = root, "for root"
+	case l.owner(root) == uid(): // a command or an agent that the service's user starts by hand
+		*dir, origin = root, "for the user of the service"
 	case filepath.IsAbs(home):
 		*dir = filepath.Join(home, "compute-agent")
 	case xdgFallback != "" && filepath.IsAbs(l.env["HOME"]):
@@ -152,6 +155,18 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 		return
 	}
 	l.cfg.sources[key] = l.cfg.sources[key].orDefault(origin)
+}
+
+// owner is the number of the user whose a directory is, -1 if there is none.
+func (l *loader) owner(dir string) int {
+	info, err := os.Stat(l.path(dir))
+	if err != nil || !info.IsDir() {
+		return -1
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(sys.Uid)
+	}
+	return -1
 }
 
 // credentialUnits are the units that use the credentials of sections. Those of a cell are its own
