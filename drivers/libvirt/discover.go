@@ -154,8 +154,9 @@ func (a answers) onlineCPUs() []int {
 	return cpus
 }
 
-// discoverMemory goes by the node's figures. The kernel's MemTotal may differ: libvirt adds up the
-// NUMA nodes, and memory can be hot-plugged.
+// discoverMemory goes by the node's figures, as Nova does. The kernel's MemTotal may differ: libvirt
+// adds up the NUMA nodes, and memory can be hot-plugged. Less than the kernel has is no discrepancy:
+// it stays so on machines whose memory is in a balloon, and no guest is placed that does not fit.
 func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, error) {
 	kib := a.node.MemoryKiB
 	if kib < kibPerMiB || kib > maxMemoryKiB {
@@ -169,9 +170,8 @@ func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, e
 		d.addIf(true, "memory", "cannot compare the kernel's memory with libvirt's: %v", err)
 		return kib, nil
 	}
-	differs := kib > total+total/100 || total > kib+kib/100
-	d.addIf(differs, "memory", "libvirt reports %d MiB of memory, /proc/meminfo %d; the driver uses libvirt's figure, so MEMORY_MB may be wrong",
-		kib/kibPerMiB, total/kibPerMiB)
+	d.addIf(kib > total+total/100, "memory", "libvirt reports %d MiB of memory, and the kernel has %d (/proc/meminfo); the driver uses libvirt's figure, "+
+		"so guests may be placed that do not fit", kib/kibPerMiB, total/kibPerMiB)
 	return kib, nil
 }
 

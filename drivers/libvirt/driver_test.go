@@ -304,6 +304,18 @@ func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestMoreMemoryThanLibvirtReports is no discrepancy.
+func TestMoreMemoryThanLibvirtReports(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	write(t, r.chroot, "proc/meminfo", "MemTotal: 1000000000 kB\n")
+	r.mustPass(newTree(t))
+	if strings.Contains(r.log.String(), `"warning":`) {
+		t.Error(r.log)
+	}
+}
+
 func write(t *testing.T, root, file, text string) {
 	t.Helper()
 	testproc.Check(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
