@@ -25,7 +25,7 @@ import (
 func newDisable() *cobra.Command {
 	var request control.DisableRequest
 	cmd := newDisabling(&request, false, &cobra.Command{
-		Use: "disable --reason TEXT", Short: "Stop scheduling new instances to this host", Args: cobra.NoArgs,
+		Use: "disable [NODE] --reason TEXT", Short: "Stop scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
 		Long: "Stop scheduling new instances to this host: set the trait COMPUTE_STATUS_DISABLED on the root provider of each of its nodes, or of\n" +
 			"one node. It lasts across restarts until `compute-agent enable`. Running guests are not affected.\n\n" +
 			"The running agent updates Placement immediately, and the command waits some seconds for it; the exit code is 1 if Placement is\n" +
@@ -39,7 +39,7 @@ func newDisable() *cobra.Command {
 func newEnable() *cobra.Command {
 	var request control.DisableRequest
 	return newDisabling(&request, true, &cobra.Command{
-		Use: "enable", Short: "Resume scheduling new instances to this host", Args: cobra.NoArgs,
+		Use: "enable [NODE]", Short: "Resume scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
 		Long: "Resume scheduling new instances to this host: remove the trait COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
 			"nodes, or of one node, whichever client set it. If no agent runs, its next start does it.",
 	})
@@ -47,7 +47,13 @@ func newEnable() *cobra.Command {
 
 func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Command) *cobra.Command {
 	var opts options
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			if request.Node != "" {
+				return &exitError{exitUsage, fmt.Errorf("name the node once: %q is an argument, and --node is given as well", args[0])}
+			}
+			request.Node = args[0]
+		}
 		request.By = requester()
 		if err := checkDisabling(*request, enable); err != nil {
 			return &exitError{exitUsage, err}
@@ -74,7 +80,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 	}
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&request.Node, "node", "", "`NAME` of one compute node (default: all of this host)")
+	cmd.Flags().StringVar(&request.Node, "node", "", "`NAME` of one compute node, as the argument (default: all of this host)")
 	return cmd
 }
 
@@ -82,7 +88,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 func checkDisabling(r control.DisableRequest, enable bool) error {
 	if r.Node != "" {
 		if err := providertree.ValidateProviderName(r.Node); err != nil {
-			return fmt.Errorf("--node: %w", err)
+			return fmt.Errorf("the node: %w", err)
 		}
 	}
 	if enable {

@@ -94,6 +94,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeOutput(root)
+		completeValues(root)
 	}
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -164,7 +165,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &exitError{exitUsage, suggestFlag(cmd, err)} })
 	root.AddCommand(
 		newRun(),
 		newStandalone(),
@@ -220,6 +221,7 @@ func allCommands(c *cobra.Command) []*cobra.Command {
 func usageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
+			err = suggestCommand(cmd, args, err)
 			return &exitError{exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 		}
 		return nil

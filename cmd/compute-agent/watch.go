@@ -37,7 +37,7 @@ const watchHelp = "\n\nWith --watch, the command is repeated until Ctrl-C, also 
 func (o *options) addWatchFlag(cmd *cobra.Command) {
 	var every time.Duration
 	cmd.Long += watchHelp
-	cmd.Flags().DurationVar(&every, watchFlag, 0, "repeat the command every `INTERVAL`, such as --watch=5s")
+	cmd.Flags().DurationVarP(&every, watchFlag, "w", 0, "repeat the command every `INTERVAL`, such as --watch=5s")
 	cmd.Flags().Lookup(watchFlag).NoOptDefVal = defaultWatch.String()
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

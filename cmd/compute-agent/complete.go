@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+)
+
+// maxTypos is how many letters a word may differ in from the one that an error suggests.
+const maxTypos = 2
+
+// suggestCommand adds to the error of an unknown command the one that was probably meant.
+func suggestCommand(cmd *cobra.Command, args []string, err error) error {
+	if !cmd.HasSubCommands() || len(args) == 0 {
+		return err
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return suggested(err, textutil.Suggest(args[0], names, maxTypos))
+}
+
+// suggestFlag adds to the error of an unknown flag the one that was probably meant.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	best := textutil.Suggest(unknown.GetSpecifiedName(), names, maxTypos)
+	if best != "" {
+		best = "--" + best
+	}
+	return suggested(err, best)
+}
+
+func suggested(err error, best string) error {
+	if best == "" {
+		return err
+	}
+	return fmt.Errorf("%w (did you mean %q?)", err, best)
+}
+
+// completeValues completes the names of nodes and the numbers of reshapes, which come from the
+// agent of this host. Only a shell's request for completions needs it, as completeOutput.
+func completeValues(root *cobra.Command) {
+	for _, path := range [][]string{{"node", "give"}, {"node", "remove"}, {"disable"}, {"enable"}} {
+		if c, _, err := root.Find(path); err == nil {
+			c.ValidArgsFunction = once(nodeNames)
+		}
+	}
+	for _, path := range [][]string{{"reshape", "show"}, {"reshape", "undo"}} {
+		if c, _, err := root.Find(path); err == nil {
+			c.ValidArgsFunction = once(reshapeIDs)
+		}
+	}
+	for _, path := range [][]string{{"allocations", "audit"}, {"allocations", "heal"}, {"adopt"}} {
+		if c, _, err := root.Find(path); err == nil {
+			_ = c.RegisterFlagCompletionFunc("node", completing(nodeNames)) // it exists, and has none yet
+		}
+	}
+}
+
+// completer lists values.
+type completer func(ctx context.Context, o *options) []cobra.Completion
+
+// completeTimeout is how long a shell waits for values.
+const completeTimeout = 2 * time.Second
+
+// completing lists the values of a completer, none if they cannot be found out.
+func completing(list completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+		defer cancel()
+		var o options
+		for name, value := range map[string]*string{"config": &o.file, "state-dir": &o.stateDir, "runtime-dir": &o.runtimeDir} {
+			if f := cmd.Flags().Lookup(name); f != nil {
+				*value = f.Value.String()
+			}
+		}
+		return list(ctx, &o), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// once is completing for commands with one argument.
+func once(list completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completing(list)(cmd, args, start)
+	}
+}
+
+func nodeNames(ctx context.Context, o *options) (out []cobra.Completion) {
+	cfg, err := o.load()
+	if err != nil {
+		return nil
+	}
+	nodes, err := control.NewClient(cfg.Agent.ControlSocket()).Nodes(ctx)
+	if errors.Is(err, control.ErrNotRunning) {
+		nodes, err = agent.NodesOffline(cfg)
+	}
+	if err != nil {
+		return nil
+	}
+	for _, n := range nodes.Nodes {
+		out = append(out, cobra.CompletionWithDesc(n.Name, n.UUID))
+	}
+	return out
+}
+
+func reshapeIDs(_ context.Context, o *options) (out []cobra.Completion) {
+	cfg, err := o.load()
+	if err != nil {
+		return nil
+	}
+	entries, err := journal.Read(cfg.Agent.StateDir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		out = append(out, cobra.CompletionWithDesc(strconv.FormatInt(e.ID, 10), e.Begun.UTC().Format(time.DateTime)+" "+string(e.Outcome)))
+	}
+	return out
+}
