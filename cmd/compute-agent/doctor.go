@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -64,24 +63,16 @@ func newDoctor() *cobra.Command {
 
 // printResults prints results, and fails if one is an error.
 func printResults(cmd *cobra.Command, o *options, results []doctor.Result) error {
-	write := writeDoctor
+	var err error
 	if o.json() {
-		write = doctor.WriteJSON
+		err = doctor.WriteJSON(cmd.OutOrStdout(), results)
+	} else {
+		err = render.Doctor(screen(cmd.OutOrStdout()), results)
 	}
-	err := write(cmd.OutOrStdout(), results)
 	if code := doctor.ExitStatus(results); err == nil && code != exitDone {
 		return &exitError{code: code}
 	}
 	return err
-}
-
-// writeDoctor prints results for people. Colours are for a terminal, below the writer that would
-// escape them: what they surround is sanitized.
-func writeDoctor(w io.Writer, results []doctor.Result) error {
-	if t, is := screen(w).(*render.Terminal); is && t.Colors {
-		return doctor.WriteText(t.Unwrap(), results, true)
-	}
-	return doctor.WriteText(w, results, false)
 }
 
 // services are the units of this project on this machine with their configurations; none without

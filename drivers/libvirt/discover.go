@@ -154,9 +154,10 @@ func (a answers) onlineCPUs() []int {
 	return cpus
 }
 
-// discoverMemory goes by the node's figures, as Nova does. The kernel's MemTotal may differ: libvirt
-// adds up the NUMA nodes, and memory can be hot-plugged. Less than the kernel has is no discrepancy:
-// it stays so on machines whose memory is in a balloon, and no guest is placed that does not fit.
+// discoverMemory goes by the node's figures, as Nova does. The kernel's MemTotal may differ:
+// libvirt adds up the NUMA nodes, and memory can be hot-plugged. Less than the kernel has is no
+// discrepancy: it stays so on machines whose memory is in a balloon, and no guest is placed that
+// does not fit.
 func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, error) {
 	kib := a.node.MemoryKiB
 	if kib < kibPerMiB || kib > maxMemoryKiB {

@@ -4,7 +4,6 @@ package doctor
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -18,32 +17,6 @@ var sample = []Result{
 	{"placement", "Placement", Error, "no process listens at 127.0.0.1:8778", "The agent keeps the last good state.", "systemctl start compute-agent-placement.socket"},
 	{"clock", "Clock", Skipped, "the kernel does not tell", "", ""},
 	{"plugin.fake", "Plugin fake", OK, "a name with \x1b[31mescapes\nand lines", "", ""},
-}
-
-func TestText(t *testing.T) {
-	var out bytes.Buffer
-	testproc.Check(t, WriteText(&out, sample, false))
-	if strings.Contains(out.String(), "\x1b") {
-		t.Error("colour where there is no terminal")
-	}
-	golden.Text(t, "testdata/results.txt", out.String())
-	out.Reset()
-	testproc.Check(t, WriteText(&out, sample, true))
-	golden.Text(t, "testdata/results-colour.txt", out.String())
-}
-
-func TestSummary(t *testing.T) {
-	for want, results := range map[string][]Result{
-		"No problems found.":                       {sample[0], sample[3]},
-		"1 warning; the agent works despite this.": {sample[1]},
-		"2 errors.": {sample[2], sample[2]},
-	} {
-		var out bytes.Buffer
-		testproc.Check(t, WriteText(&out, results, false))
-		if !strings.HasSuffix(out.String(), "\n"+want+"\n") {
-			t.Errorf("want %q at the end of\n%s", want, out.String())
-		}
-	}
 }
 
 func TestJSON(t *testing.T) {

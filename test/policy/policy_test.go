@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"systemd":                             {},
 	"internal/config":                     {"placement/wire", "systemd"},
 	"internal/agent/control":              {"internal/agent/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "plugins/drivertest", "plugins/host", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
+	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "internal/doctor", "plugins/drivertest", "plugins/host", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
 	"internal/health":                     {"cells/worker", "internal/agent/disabled", "plugins/host", "resourcetracker"},
 	"internal/libvirtd":                   {},
 	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
