@@ -32,12 +32,25 @@ func checkClock(_ context.Context, e *Env) []Result {
 		return skip("the kernel does not report whether the clock is synchronised (%v), and Placement sent no date", err)
 	case err != nil:
 		return fine("agrees with Placement's; the kernel does not report whether it is synchronised (%v)", err)
+	case !synced && e.container():
+		return skip("the kernel's clock is not synchronised, and this is a container: see to it on the machine that runs it")
 	case !synced:
 		return warn("this host's clock is not synchronised", why, e.syncClock())
 	case p.date.IsZero():
 		return fine("synchronised")
 	}
 	return fine("synchronised, and agrees with Placement's")
+}
+
+// container reports whether this is a container, as systemd and its like mark it
+// (https://systemd.io/CONTAINER_INTERFACE).
+func (e *Env) container() bool {
+	for _, mark := range []string{"/run/systemd/container", "/run/host/container-manager", "/.dockerenv", "/run/.containerenv"} {
+		if _, err := e.stat(mark); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Env) stepClock() string {

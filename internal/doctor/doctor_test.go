@@ -334,6 +334,7 @@ func TestBrokenHosts(t *testing.T) {
 			f.programs = []string{"chronyc"}
 		}, "clock", Warning, "behind Placement's", "chronyc makestep"},
 		"clock left alone":          {func(f *fixture) { f.synced = errUnsynced; f.programs = nil }, "clock", Warning, "clock is not synchronised", "apt-get install chrony"},
+		"clock of a container":      {func(f *fixture) { f.synced = errUnsynced; f.write("/run/systemd/container", "systemd-nspawn", 0o644) }, "clock", Skipped, "this is a container", ""},
 		"clock with chrony stopped": {func(f *fixture) { f.synced = errUnsynced; f.programs = []string{"chronyd"} }, "clock", Warning, "clock is not synchronised", "systemctl enable --now chrony"},
 		"clock unknown":             {func(f *fixture) { f.synced = errors.New("not permitted") }, "clock", OK, "agrees with Placement's", ""},
 
