@@ -3,6 +3,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -197,5 +198,29 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	other.Sandbox = &Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
 	if spec.otherProcess(other) != "sandbox" || spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
 		t.Error("a changed sandbox does not need another process")
+	}
+}
+
+// TestRefusalOfTheSandboxSaysSo: the kernel says "permission denied" for a file that the driver's
+// user owns, too; the error names what opens it.
+func TestRefusalOfTheSandboxSaysSo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const hint = "its sandbox refused it: [drivers.mine] write_paths and read_paths open files to it"
+	for _, c := range []struct {
+		sandbox *confinement
+		message string
+		want    bool
+	}{
+		{&confinement{}, "making the disk: open /var/lib/x: permission denied", true},
+		{&confinement{}, "fchmodat: operation not permitted", true},
+		{&confinement{}, "no space left on device", false},
+		{nil, "open /var/lib/x: permission denied", false},
+	} {
+		p := &process{name: "mine", runner: &runner{sandbox: c.sandbox}}
+		cause := errors.New(c.message)
+		err := p.failed("Spawn", cause)
+		if got := strings.Contains(err.Error(), hint); got != c.want || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", c.sandbox != nil, err)
+		}
 	}
 }

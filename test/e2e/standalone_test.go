@@ -3,10 +3,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -106,6 +109,45 @@ func TestStandalone(t *testing.T) {
 	if n := again.Count(0, wrote) - again.Count(0, wrote, ": MEMORY_MB total "); n != 0 {
 		t.Errorf("%d writes at the second start", n)
 	}
+}
+
+// TestStandaloneServer runs the command that standalone prints as soon as it is printed: the host is
+// mapped by then.
+func TestStandaloneServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := testproc.SocketDir(t)
+	file := filepath.Join(dir, "compute-agent.toml")
+	check(t, os.WriteFile(file, []byte(`
+[drivers.fake.config]
+instances = {}
+nodes = [{name = "cn1", inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 8192}, DISK_GB = {total = 100}}}]
+`), 0o600))
+	agent := spawn(t, nil, "compute-agent", "standalone", "--listen", testproc.FreeAddress(t), "--config", file,
+		"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
+	curl, _ := agent.Until(t, "the command that makes a server", 0, func(line string) bool { return strings.Contains(line, "curl ") && strings.Contains(line, "/servers") })
+	made := testproc.Try(exec.CommandContext(t.Context(), "sh", "-c", curl).Output()).Or(t)
+	var answer struct{ Server struct{ ID string } }
+	check(t, json.Unmarshal(made, &answer))
+	url := regexp.MustCompile(`http://\S+/servers`).FindString(curl) + "/" + answer.Server.ID
+	testproc.Eventually(t, testproc.Patience, "the server to be made", func() error {
+		out := testproc.Try(exec.CommandContext(t.Context(), "curl", "-sS", "-H", "X-Auth-Token: admin", url).Output()).Or(t)
+		var shown struct {
+			Server struct {
+				Status string
+				Fault  struct{ Message string }
+			}
+		}
+		check(t, json.Unmarshal(out, &shown))
+		if shown.Server.Status == "ERROR" {
+			t.Fatalf("the server is in error: %s", shown.Server.Fault.Message)
+		}
+		if shown.Server.Status != "ACTIVE" {
+			return errors.New(shown.Server.Status)
+		}
+		return nil
+	})
+	agent.signal(syscall.SIGINT)
+	testproc.Equal(t, agent.exit(), 0, "Ctrl-C ended it with %d")
 }
 
 // processesNaming lists the processes whose command line names a directory: the private libvirtd
