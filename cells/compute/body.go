@@ -4,6 +4,7 @@ package compute
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +38,10 @@ func checkedAction[A any](x *exchange, actions map[string]A, schema func(A) json
 	}
 	name := body.Names()[0]
 	action, known := actions[name]
-	if !known {
+	switch {
+	case !known && slices.Contains(novaActions, name):
+		return action, nil, badRequest("This service does not support the action %s; docs/cells.md lists the calls that it has", name)
+	case !known:
 		return action, nil, badRequest("There is no such action: %s", shortened(name))
 	}
 	if err := jsonkit.Validate(jsonkit.ClosedObject(jsonkit.Properties{{Name: name, Schema: schema(action)}}, name), value); err != nil {

@@ -41,6 +41,14 @@ func (a *action) argument(v Version) js.Schema {
 	return a.schema
 }
 
+// novaActions are the actions on servers that Nova has, and that this service may lack.
+var novaActions = []string{
+	"addFixedIp", "addFloatingIp", "addSecurityGroup", "changePassword", "createBackup", "createImage", "injectNetworkInfo", "lock",
+	"os-getRDPConsole", "os-getSPICEConsole", "os-getVNCConsole", "os-migrateLive", "os-resetState", "pause", "removeFixedIp",
+	"removeFloatingIp", "removeSecurityGroup", "rescue", "resetNetwork", "resize", "resume", "shelve", "shelveOffload", "suspend",
+	"trigger_crash_dump", "unlock", "unpause", "unrescue", "unshelve",
+}
+
 // actions are those that there are, by the name of the only member of the body.
 var actions = map[string]action{
 	"restore":     {do: (*API).restoreServer, about: &aboutRestore},

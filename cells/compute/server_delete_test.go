@@ -63,7 +63,8 @@ func TestDeletesAndActions(t *testing.T) {
 		{name: "restored over the quota", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, err: &scheduler.QuotaExceededError{Resources: []string{"cores"}, Requested: []string{"1"}, Used: []string{"4"}, Allowed: []string{"4"}}, status: 403, says: "forbidden: Quota exceeded for cores: Requested 1, but already used 4 of 4 cores"},
 		{name: "restored when it was reclaimed meanwhile", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, err: &cellwire.Error{Status: 409, Code: cellwire.CodeConflict}, status: 409, says: "conflictingRequest: Instance " + uuid(1) + " is in an invalid state for 'restore'"},
 		{name: "restored, its cell is down", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, fail: true, status: 500, says: down},
-		{name: "another action", action: "resize", cell: 1, status: 400, says: "badRequest: There is no such action: resize"},
+		{name: "an action that only Nova has", action: "resize", cell: 1, status: 400, says: "badRequest: This service does not support the action resize; docs/cells.md lists the calls that it has"},
+		{name: "another action", action: "explode", cell: 1, status: 400, says: "badRequest: There is no such action: explode"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{Reclaim: tt.reclaim})

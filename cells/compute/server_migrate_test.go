@@ -88,7 +88,7 @@ func TestMoves(t *testing.T) {
 		{name: "confirmed twice", who: member, body: confirm, vm: cellwire.VMResized, err: scheduler.ErrNotResized, status: 400, says: "badRequest: Instance has not been resized."},
 		{name: "confirmed by a reader", who: reader, body: confirm, vm: cellwire.VMResized, status: 403, says: policy("servers:confirm_resize")},
 		{name: "reverted by a reader", who: reader, body: revert, vm: cellwire.VMResized, status: 403, says: policy("servers:revert_resize")},
-		{name: "resized", who: member, body: `{"resize":{"flavorRef":"2"}}`, status: 400, says: "badRequest: There is no such action: resize"},
+		{name: "resized", who: member, body: `{"resize":{"flavorRef":"2"}}`, status: 400, says: "badRequest: This service does not support the action resize; docs/cells.md lists the calls that it has"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
