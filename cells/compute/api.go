@@ -4,6 +4,8 @@ package compute
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -156,6 +158,26 @@ func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason 
 // InFlight is how many requests are worked on at the moment.
 func (a *API) InFlight() int64 { return a.service.Load().Requests }
 
+// novaOnly are the first parts of paths that Nova has, or had, and this service has not.
+var novaOnly = []string{
+	"extensions", "images", "os-agents", "os-cells", "os-floating-ips", "os-fixed-ips", "os-hosts", "os-networks", "os-security-groups",
+	"os-server-external-events", "os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-volumes",
+}
+
+// absent is the error for an unknown path. It names what a client of Nova may have meant.
+func absent(path string, err *osapi.Error) error {
+	for part := range strings.SplitSeq(path, "/") {
+		switch {
+		case err.Status != http.StatusNotFound || !slices.Contains(novaOnly, part):
+		case part == "os-hosts":
+			return osapi.NotFound("This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.")
+		default:
+			return osapi.NotFound("This service has no %s; docs/cells.md lists the calls that it has.", part)
+		}
+	}
+	return err
+}
+
 // Handle is the way of a request to its handler. The order of the checks is Nova's: who, route,
 // microversion, project of the path.
 func (x *exchange) Handle() error {
@@ -176,7 +198,7 @@ func (x *exchange) Handle() error {
 		}
 	}
 	if found.Err != nil {
-		return found.Err
+		return absent(x.R.URL.Path, found.Err)
 	}
 	if !x.Routine {
 		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{

@@ -120,6 +120,12 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 		{"no token", "GET", "/v2.1/servers", "", 401, "unauthorized: The request has no X-Auth-Token header."},
 		{"no token and no such path", "GET", "/v2.1/nothing", "", 401, "unauthorized: The request has no X-Auth-Token header."},
 		{"no such path", "GET", "/v2.1/nothing", "u:p1", 404, "itemNotFound: The resource could not be found."},
+		{
+			"the hosts of Nova", "GET", "/v2.1/os-hosts", "u:p1", 404,
+			"itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.",
+		},
+		{"networks with the project", "GET", "/v2.1/" + project + "/os-networks", "u:" + project, 404, "itemNotFound: This service has no os-networks; docs/cells.md lists the calls that it has."},
+		{"another method for what only Nova has", "POST", "/v2.1/os-hosts", "u:p1", 404, "itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts."},
 		{"a slash too many", "GET", "/v2.1/servers/", "u:p1", 404, "itemNotFound: The resource could not be found."},
 		{"a path without end", "GET", "/v2.1/servers" + strings.Repeat("/a", 1000), "u:p1", 404, "itemNotFound: The resource could not be found."},
 		{"no such method", "PATCH", "/v2.1/servers/detail", "u:p1", 405, "badMethod: The method PATCH is not allowed for this resource."},

@@ -111,8 +111,8 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestStandaloneServer runs the command that standalone prints as soon as it is printed: the host is
-// mapped by then.
+// TestStandaloneServer runs the command that standalone prints as soon as it is printed: the host
+// is mapped by then.
 func TestStandaloneServer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := testproc.SocketDir(t)
