@@ -18,7 +18,7 @@ type owner struct {
 	*Link
 	conn    Conn // nil while there is none
 	number  int  // of the connection, to recognize late events of an earlier one
-	down    bool // the last attempt failed, and watchers know
+	down    bool // watchers know that there is no connection
 	backoff time.Duration
 	retry   *time.Timer
 }
@@ -28,7 +28,7 @@ func (l *Link) run() {
 	defer close(l.gone)
 	defer l.hanging.Wait()
 	defer close(l.ended)
-	o := &owner{Link: l, backoff: firstPause, retry: time.NewTimer(longestPause)}
+	o := &owner{Link: l, down: true, backoff: firstPause, retry: time.NewTimer(longestPause)}
 	o.retry.Stop()
 	defer o.retry.Stop()
 	for o.connect(); ; {
