@@ -22,6 +22,7 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/cell", anyClient, c.getCell},
 		{"POST", "/v1/servers/query", computeAPIOnly, c.queryServers},
 		{"POST", "/v1/servers/states", computeAPIOnly, c.postStates},
+		{"POST", "/v1/servers/hosts/query", computeAPIOnly, c.postServerHosts},
 		{"GET", "/v1/servers/unfinished", computeAPIOnly, c.getUnfinished},
 		{"GET", "/v1/servers/{uuid}", computeAPIOnly, c.getServer},
 		{"PUT", "/v1/servers/{uuid}", computeAPIOnly, c.putServer},
@@ -81,6 +82,21 @@ func (c *Cell) postStates(x *exchange) (any, error) {
 	}
 	states, err := c.config.Store.States(x.ctx(), request.UUIDs)
 	return cellwire.StatesAnswer{States: states}, err
+}
+
+func (c *Cell) postServerHosts(x *exchange) (any, error) {
+	request, err := decode[cellwire.HostsRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	if len(request.UUIDs) > 0 == (len(request.On) > 0) {
+		return nil, badRequest("The body has uuids or on, and not both.")
+	}
+	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
+		return nil, err
+	}
+	servers, err := c.config.Store.ServerHosts(x.ctx(), request)
+	return cellwire.HostsAnswer{Servers: servers}, err
 }
 
 // maxSeconds bounds times in queries, so that no arithmetic overflows: a hundred years.

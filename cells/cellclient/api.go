@@ -183,6 +183,55 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerS
 	return all, nil
 }
 
+// ServerHosts asks for the hosts of servers: one request for each [cellwire.MaxStates] of them. A
+// cell of an older version says only where they are, and not where they may go.
+func (c *Client) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []cellwire.ServerHosts, err error) {
+	if len(q.On) > 0 {
+		return c.serverHosts(ctx, q)
+	}
+	for part := range slices.Chunk(q.UUIDs, cellwire.MaxStates) {
+		some, err := c.serverHosts(ctx, cellwire.HostsRequest{UUIDs: part})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (c *Client) serverHosts(ctx context.Context, q cellwire.HostsRequest) (all []cellwire.ServerHosts, err error) {
+	type answer struct {
+		Servers list[cellwire.ServerHosts] `json:"servers"`
+	}
+	of, err := fetch(
+		ctx,
+		c,
+		http.MethodPost,
+		"/v1/servers/hosts/query",
+		q,
+		func(a *answer) error { return a.Servers.given("servers") },
+	)
+	if !IsNoCall(err) {
+		return of.Servers.items, err
+	}
+	query := cellwire.ServerQuery{UUIDs: q.UUIDs, Hosts: q.On, SoftDeleted: true, Limit: cellwire.MaxStates}
+	for {
+		page, err := c.Servers(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Rows {
+			all = append(
+				all, cellwire.ServerHosts{UUID: row.Server.UUID, Hosts: cellwire.HostsOf(row.Server.Host, nil)},
+			)
+			query.After = row.Key
+		}
+		if !page.More || len(page.Rows) == 0 || len(q.On) > 0 {
+			return all, nil
+		}
+	}
+}
+
 // Unfinished asks for servers that the compute API must finish: hidden for at least hiddenFor, and
 // softly deleted for at least reclaimAfter (0: leave those out). Both are counted in whole seconds,
 // rounded up.

@@ -53,6 +53,12 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{uuid}})
+		}, `{"servers":[]}`, `POST /v1/servers/hosts/query {"uuids":["` + uuid + `"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.ServerHosts(ctx, cellwire.HostsRequest{On: []string{"h1"}})
+		}, `{"servers":[]}`, `POST /v1/servers/hosts/query {"on":["h1"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)
 		}, `{}`, "GET /v1/servers/unfinished?hidden_for=2&reclaim_after=3600 "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`, "GET /v1/servers/unfinished?hidden_for=0 "},
@@ -160,6 +166,33 @@ func TestManyStatesAreAskedForInParts(t *testing.T) {
 		t.Errorf("%d states, %v", len(states), err)
 	}
 	testproc.Same(t, cmp.Diff([]int{1000, 1000, 500}, sizes))
+}
+
+// TestHostsOfAnOlderCell: a cell without the call is asked for the servers, page by page.
+func TestHostsOfAnOlderCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	var asked []string
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.URL.Path+" "+string(body))
+		switch len(asked) {
+		case 1:
+			answer(404, `{"code":"no_call","message":"no"}`)(w, r)
+		case 2:
+			answer(200, `{"rows":[{"server":{"uuid":"a","host":"h1"},"key":["a"]}],"more":true}`)(w, r)
+		default:
+			answer(200, `{"rows":[{"server":{"uuid":"b"},"key":["b"]}]}`)(w, r)
+		}
+	})
+	all := testproc.Try(client.ServerHosts(t.Context(), cellwire.HostsRequest{UUIDs: []string{"a", "b"}})).Or(t)
+	testproc.Same(
+		t, cmp.Diff([]cellwire.ServerHosts{{UUID: "a", Hosts: []string{"h1"}}, {UUID: "b", Hosts: []string{}}}, all),
+	)
+	testproc.Same(t, cmp.Diff([]string{
+		`/v1/servers/hosts/query {"uuids":["a","b"]}`,
+		`/v1/servers/query {"soft_deleted":true,"uuids":["a","b"],"limit":1000}`,
+		`/v1/servers/query {"soft_deleted":true,"uuids":["a","b"],"after":["a"],"limit":1000}`,
+	}, asked))
 }
 
 func TestInvalidNamesAreRejected(t *testing.T) {

@@ -281,7 +281,7 @@ func readRefusal(resp *http.Response, data []byte) error {
 	case cellwire.CodeAnotherCell:
 		return broken("another cell answers at its address: %s", refusal.Message)
 	case cellwire.CodeNoCall:
-		return broken("it has no such call; it may be of another version")
+		return broken("%w", errNoCall)
 	}
 	refusal.Status = resp.StatusCode
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {

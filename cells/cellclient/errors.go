@@ -59,6 +59,11 @@ func (f *Failure) Error() string { return fmt.Sprintf("%s: %v", f.Kind, f.Err) }
 // Unwrap gives what lies beneath. It is never a *cellwire.Error: a failure is no refusal.
 func (f *Failure) Unwrap() error { return f.Err }
 
+var errNoCall = errors.New("it has no such call; it may be of another version")
+
+// IsNoCall reports whether the cell has no such call, because it is of another version.
+func IsNoCall(err error) bool { return errors.Is(err, errNoCall) }
+
 // IsNotFound reports whether the cell refused because there is no such thing.
 func IsNotFound(err error) bool { return hasCode(err, cellwire.CodeNotFound) }
 

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 
@@ -164,7 +165,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 		}
 		for _, list := range moves {
 			for _, m := range list {
-				if m.Type == cellwire.MigrationCold {
+				if m.Type == cellwire.MigrationCold || slices.Contains(m.Hosts(), service.Host) {
 					return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf(
 						"host %s is in migration %s of server %s, which is %s", service.Host, m.UUID, m.ServerUUID, m.Status)}
 				}

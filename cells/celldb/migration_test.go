@@ -150,12 +150,36 @@ func migrations(t *testing.T, s *celldb.DB) {
 		if open, err := s.MigrationsOf(ctx, sid(1)); err != nil || len(open) != stage.open {
 			t.Errorf("%s: open are %+v, %v", stage.name, open, err)
 		}
+		both := map[string][]string{
+			"begin": {"h1"}, "destination": {"h1", "h2"}, "given back": {"h1", "h2"}, "settled": {"h1"},
+		}
+		expected := both[stage.name]
+		if expected == nil {
+			expected = []string{"h2", "h1"}
+		}
+		testproc.Samef(t, gocmp.Diff(expected, hostsOf(t, s, 1)), "%s: the hosts are", stage.name)
+		for host, on := range map[string]bool{"h1": true, "h2": len(expected) > 1, "h3": false} {
+			found := testproc.Try(s.ServerHosts(ctx, cellwire.HostsRequest{On: []string{host}})).Or(t)
+			if (len(found) > 0) != on {
+				t.Errorf("%s: on %s there is %v", stage.name, host, found)
+			}
+		}
 	}
 	if got, want := history(t, s, sid(1))[1:], []string{
 		`2 migrate  by  on "h1" at 0 to 0`, `3 revertResize  by  on "h2" at 0 to 0`,
 	}; !slices.Equal(got, want) {
 		t.Errorf("the history is %q, want %q", got, want)
 	}
+}
+
+// hostsOf are the hosts of a server.
+func hostsOf(t *testing.T, s *celldb.DB, n int) []string {
+	t.Helper()
+	all := testproc.Try(s.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{sid(n)}})).Or(t)
+	if len(all) != 1 {
+		t.Fatalf("the hosts of server %d are %v", n, all)
+	}
+	return all[0].Hosts
 }
 
 // TestARevertWhoseGuestCannotBeStarted ends, with the server stopped where it was, and the action
@@ -209,7 +233,13 @@ func TestAnEvacuationThatFails(t *testing.T) {
 	if diff := gocmp.Diff([]string{"01: departing (pre-migrating)"}, wants(t, s, "h1", 0)); diff != "" {
 		t.Errorf("its host, back in the middle, is asked for (-want +got) %s", diff)
 	}
+	services := testproc.Try(s.Services(ctx, later)).Or(t)
+	if _, err := s.DeleteService(ctx, services[0].UUID, later); !cellclient.IsInUse(err) {
+		t.Errorf("a host to which a server can go back is deleted: %v", err)
+	}
+	testproc.Same(t, gocmp.Diff([]string{"h2", "h1"}, hostsOf(t, s, 1)))
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, Fault: &cellwire.Fault{Code: 500, Message: "no disk", Details: "ENOSPC"}})
+	testproc.Same(t, gocmp.Diff([]string{"h2", "h1"}, hostsOf(t, s, 1)))
 	testproc.Try(s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, later)).Or(t)
 	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
 	const details = "Host h1 keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\nENOSPC"
@@ -352,6 +382,7 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	}
 	testproc.Try(s.Step(ctx, sid(501), to(2), later)).Or(t)
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+	testproc.Same(t, gocmp.Diff([]string{"h2"}, hostsOf(t, s, 1)))
 	services := testproc.Try(s.Services(ctx, moment)).Or(t)
 	hosts(t, s, "h1", "h2")
 	_, err = s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(502), Type: cellwire.MigrationCold}, moment)

@@ -113,6 +113,9 @@ type Store interface {
 	Freed(ctx context.Context, uuid string) error
 	// States returns the states of servers; unknown servers are missing.
 	States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error)
+	// ServerHosts are the hosts of servers that are released and not deleted for good, by their
+	// uuids, or of the first one that is found on some hosts; unknown servers are missing.
+	ServerHosts(ctx context.Context, q cellwire.HostsRequest) ([]cellwire.ServerHosts, error)
 	// Unfinished has the servers that are hidden since before the first time, deleted and not
 	// freed, and softly deleted since before the second (zero: none of these). Each at most
 	// MaxUnfinished, oldest first. All is of one snapshot, and so are epoch and revision.

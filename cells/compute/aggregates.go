@@ -440,7 +440,8 @@ func (x *exchange) isMapped(host string) (bool, error) {
 	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
 }
 
-// haveServers asks the cells of hosts whether any of these has servers.
+// haveServers asks the cells of hosts whether any of these has servers, or servers that move to it
+// or can go back to it.
 func (x *exchange) haveServers(hosts []string) (bool, error) {
 	mapped, err := x.api.store.Hosts(x.ctx())
 	if err != nil {
@@ -453,16 +454,15 @@ func (x *exchange) haveServers(hosts []string) (bool, error) {
 	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
 		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
 	})
-	query := cellwire.ServerQuery{Hosts: hosts, SoftDeleted: true, Limit: 1, Brief: true}
-	answers := gather.All(x.ctx(), x.api.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
-		return c.Servers(ctx, query)
+	answers := gather.All(x.ctx(), x.api.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+		return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
 	})
 	occupied := false
 	for _, answer := range answers {
 		if answer.Err != nil {
 			return false, serviceFault(answer.Err)
 		}
-		occupied = occupied || len(answer.Value.Rows) > 0
+		occupied = occupied || len(answer.Value) > 0
 	}
 	return occupied, x.ctx().Err()
 }

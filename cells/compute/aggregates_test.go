@@ -149,6 +149,23 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	c.has(1, s2)
 	ask("a host whose server can be restored", "POST", "2/action", change("remove_host", "h2"), 409, "conflictingRequest: Cannot remove host from aggregate 2. "+fmt.Sprintf(moved, "z2", "nova"))
 	ask("a host with servers, the same zone", "POST", "1/action", change("remove_host", "h1"), 200, "")
+	moving := func(status cellwire.MigrationStatus) {
+		c.cell(1).migrations = []cellwire.Migration{
+			{ServerUUID: s.UUID, SourceHost: "h1", DestHost: "h3", DestNode: "n3", Status: status},
+		}
+	}
+	moving(cellwire.MigrationFinished)
+	ask(
+		"a host to which a server moves",
+		"POST",
+		"2/action",
+		change("add_host", "h3"),
+		409,
+		"conflictingRequest: Cannot add host to aggregate 2. "+fmt.Sprintf(moved, "nova", "z2"),
+	)
+	moving(cellwire.MigrationReverted)
+	ask("a host to which one moved once", "POST", "2/action", change("add_host", "h3"), 200, "")
+	ask("and out of it", "POST", "2/action", change("remove_host", "h3"), 200, "")
 	c.cell(1).fail = refused
 	ask("the cell is down", "POST", "2/action", change("add_host", "h3"), 500, "computeFault: NovaException: The service's cell is not responding. Try again when it is back.")
 	ask("the cell is down, and the zone stays", "POST", "1/action", change("add_host", "h3"), 200, "")

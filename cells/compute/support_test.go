@@ -108,6 +108,9 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == "/v1/migrations/query" {
 		return c.queryMigrations(r)
 	}
+	if r.URL.Path == "/v1/servers/hosts/query" {
+		return c.queryHosts(r, servers)
+	}
 	for i, s := range servers {
 		if rest, is := strings.CutPrefix(r.URL.Path, "/v1/servers/"+s.UUID); is {
 			return c.change(r, rest, &c.servers[i])
@@ -118,6 +121,22 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return answerJSON(queried(servers, &q))
+}
+
+// queryHosts answers with a server on the hosts that are asked for.
+func (c *fakeCell) queryHosts(r *http.Request, servers []cellwire.Server) (*http.Response, error) {
+	var q cellwire.HostsRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		return nil, err
+	}
+	found := []cellwire.ServerHosts{}
+	for _, s := range servers {
+		all := cellwire.HostsOf(s.Host, c.migrations)
+		if len(found) == 0 && slices.ContainsFunc(all, func(host string) bool { return slices.Contains(q.On, host) }) {
+			found = append(found, cellwire.ServerHosts{UUID: s.UUID, Hosts: all})
+		}
+	}
+	return answerJSON(cellwire.HostsAnswer{Servers: found})
 }
 
 // change does what is asked of one server.

@@ -93,6 +93,9 @@ func (b *build) run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	if b.move != nil && b.move.chosen != nil {
+		return b.goOn(ctx, *b.move.chosen)
+	}
 	return b.place(ctx)
 }
 

@@ -66,7 +66,7 @@ func (b *build) nodes() []string {
 // hinted is why the hints do not let a host have the server.
 func (b *build) hinted(host string) refusal {
 	switch {
-	case len(b.spec.SameHost) > 0 && b.hints.same.on[host] == 0:
+	case len(b.spec.SameHost) > 0 && b.hints.same.sure[host] == 0:
 		return notSameHost
 	case b.hints.different.on[host] > 0:
 		return notDifferentHost
@@ -83,6 +83,8 @@ func (b *build) whyHints() (text string) {
 		text = " The servers of the hint same_host are in a cell that cannot be used now."
 	case len(b.hints.same.on) == 0:
 		text = " The servers of the hint same_host are on no host."
+	case b.hints.same.move():
+		text = " The servers of the hint same_host move to another host, or can still go back."
 	case refused[notSameHost] > 0:
 		text = " The hint same_host rules out others."
 	}

@@ -180,6 +180,8 @@ type moving struct {
 	without map[string]bool
 	// able are the nodes of the cell whose drivers can take it.
 	able map[string]bool
+	// chosen is the node on which the server has its allocations, by an attempt before; nil: none.
+	chosen *apidb.Node
 }
 
 // move does what there is to be done about a migration. The caller has taken the server.
@@ -198,15 +200,9 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	if err != nil {
 		return err
 	}
-	switch node, chosen, err := s.chosen(ctx, cell, m, hosts); {
-	case err != nil:
+	node, chosen, err := s.chosen(ctx, cell, m, hosts)
+	if err != nil {
 		return err
-	case chosen && server.UserData != "" && !hosts.personal(node.Host, hosts.services[hostKey{cell.UUID, node.Host}].Auth): // any more
-		if err := s.swapBack(ctx, m); err != nil {
-			return err
-		}
-	case chosen:
-		return s.destine(ctx, cell, m, node, hosts)
 	}
 	spec, err := s.specOf(ctx, m.ServerUUID, cell)
 	if err != nil {
@@ -215,6 +211,9 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	spec.Server = server
 	spec.ForcedHost, spec.ForcedNode = m.DestHost, ""
 	of := &moving{Migration: m, cell: cell, without: map[string]bool{}, able: map[string]bool{}}
+	if chosen {
+		of.chosen = &node
+	}
 	for _, other := range others {
 		of.without[other.SourceHost] = true
 	}
@@ -271,6 +270,22 @@ func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migr
 		}
 	}
 	return node, false, s.swapBack(ctx, m) // on a node that is gone
+}
+
+// goOn has a server go where an attempt before has claimed what it needs, unless that is no place
+// for it any more: its policy or its hints are about servers that went there meanwhile, or its user
+// data is not for that host.
+func (b *build) goOn(ctx context.Context, node apidb.Node) error {
+	m := b.move
+	service := b.hosts.services[hostKey{m.cell.UUID, node.Host}]
+	personal := b.spec.UserData == "" || b.hosts.personal(node.Host, service.Auth)
+	if personal && b.group.takes(node.Host) && b.hinted(node.Host) == takes {
+		return b.s.destine(ctx, m.cell, m.Migration, node, b.hosts)
+	}
+	if err := b.s.swapBack(ctx, m.Migration); err != nil {
+		return err
+	}
+	return b.place(ctx)
 }
 
 // destine tells the cell where the server goes. If the cell does not have it so, because the server

@@ -29,8 +29,10 @@ type group struct {
 
 // places are where some servers are.
 type places struct {
-	// on is how many of them each host has.
+	// on is how many of them each host has or may come to have: a server that moves is on two.
 	on map[string]int
+	// sure is how many of them each host has that are on no other.
+	sure map[string]int
 	// unknown says that some are in a cell that is down, or that has lost them.
 	unknown bool
 }
@@ -81,7 +83,7 @@ func (b *build) lookAtGroup(ctx context.Context) error {
 // placesOf looks where servers are. Those that are not placed, or are being deleted, are nowhere.
 // It costs a question to each cell with some.
 func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping) (p places, err error) {
-	p.on = map[string]int{}
+	p.on, p.sure = map[string]int{}, map[string]int{}
 	members := map[string][]string{} // by cell
 	for uuid, m := range mappings {
 		if m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID && !m.Queued() {
@@ -95,8 +97,8 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 			cells, uuids = append(cells, cell), append(uuids, here...)
 		}
 	}
-	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Server, error) {
-		return serversOf(ctx, c, uuids)
+	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+		return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: uuids})
 	}
 	for _, a := range gather.All(ctx, b.s.o.Gatherer, cells, ask) {
 		if a.Err != nil {
@@ -107,7 +109,7 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 		for _, server := range a.Value {
 			if slices.Contains(members[a.Cell.UUID], server.UUID) && !shown[server.UUID] {
 				shown[server.UUID] = true
-				p.on[server.Host]++
+				p.add(server.Hosts)
 			}
 		}
 		for _, uuid := range members[a.Cell.UUID] {
@@ -127,26 +129,18 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 	return p, ctx.Err()
 }
 
-// serversOf are those of some servers that a cell shows.
-func serversOf(ctx context.Context, c *cellclient.Client, uuids []string) (all []cellwire.Server, err error) {
-	for some := range slices.Chunk(uuids, cellwire.MaxStates) {
-		query := cellwire.ServerQuery{UUIDs: some, SoftDeleted: true, Limit: cellwire.MaxStates}
-		for {
-			page, err := c.Servers(ctx, query)
-			if err != nil {
-				return nil, err
-			}
-			for _, row := range page.Rows {
-				all = append(all, row.Server)
-				query.After = row.Key
-			}
-			if !page.More || len(page.Rows) == 0 {
-				break
-			}
-		}
+// add counts a server with its hosts.
+func (p *places) add(hosts []string) {
+	for _, host := range hosts {
+		p.on[host]++
 	}
-	return all, nil
+	if len(hosts) == 1 {
+		p.sure[hosts[0]]++
+	}
 }
+
+// move says that all of the servers move, so that no host is certain to have one.
+func (p *places) move() bool { return len(p.on) > 0 && len(p.sure) == 0 }
 
 // takes says whether the policy lets a host have one more member.
 func (g *group) takes(host string) bool {
@@ -155,7 +149,7 @@ func (g *group) takes(host string) bool {
 	}
 	switch g.Policy {
 	case apidb.PolicyAffinity:
-		return !g.unknown && len(g.on) == 0 || g.on[host] > 0
+		return !g.unknown && len(g.on) == 0 || g.sure[host] > 0
 	case apidb.PolicyAntiAffinity:
 		return int64(g.on[host]) < max(g.MaxPerHost, 1)
 	}
@@ -184,11 +178,11 @@ func (g *group) nodes(h *hosts) []string {
 	return g.places.nodes(h)
 }
 
-// nodes are those on whose hosts some of the servers are.
+// nodes are those on whose hosts some of the servers are, and stay.
 func (p *places) nodes(h *hosts) []string {
 	nodes := []string{}
 	for _, n := range h.nodes {
-		if p.on[n.Host] > 0 {
+		if p.sure[n.Host] > 0 {
 			nodes = append(nodes, n.UUID)
 		}
 	}
@@ -205,6 +199,12 @@ func (b *build) noHost(why string) cellwire.Fault {
 	case g == nil, g.Policy == apidb.PolicySoftAffinity, g.Policy == apidb.PolicySoftAntiAffinity:
 	case g.unknown && g.Policy == apidb.PolicyAffinity:
 		fault.Message += fmt.Sprintf(" Members of the server group %s are in a cell that cannot be used now, and its policy is %s.", g.Name, g.Policy)
+	case g.move() && g.Policy == apidb.PolicyAffinity:
+		fault.Message += fmt.Sprintf(
+			" Members of the server group %s move to another host, or can still go back, and its policy is %s.",
+			g.Name,
+			g.Policy,
+		)
 	case b.refused()[groupPolicy] > 0:
 		fault.Message += fmt.Sprintf(" The policy %s of the server group %s rules out others.", g.Policy, g.Name)
 	}

@@ -119,7 +119,7 @@ func TestServerGroupsCost(t *testing.T) {
 	other.link.counted()
 	w.plink.counted()
 	w.schedule()
-	diff(t, map[string]int{"GET /v1/services": 1, "POST /v1/servers/query": 1}, home.link.counted())
+	diff(t, map[string]int{"GET /v1/services": 1, "POST /v1/servers/hosts/query": 1}, home.link.counted())
 	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1}, other.link.counted())
 	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{1, 1}) || none != 0 {

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// presentServers are those that are released and not deleted for good. + 0 keeps an engine from an
+// index of all that are so.
+const presentServers = "i.hidden = 0 AND i.gone + 0 < 2"
+
+// ServerHosts are the hosts of servers.
+func (s *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []cellwire.ServerHosts, err error) {
+	err = s.read(ctx, "reading the hosts of servers from", func(db sqldb.Querier) error {
+		if len(q.On) == 0 {
+			all, err = hostsOf(ctx, db, q.UUIDs)
+			return err
+		}
+		hosts := slices.DeleteFunc(slices.Clone(q.On), func(host string) bool { return host == "" || !storable(host) })
+		all, err = oneOn(ctx, db, hosts)
+		return err
+	})
+	return all, err
+}
+
+// hostsOf reads the hosts of some servers, and their migrations that are not over.
+func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.ServerHosts, error) {
+	all := []cellwire.ServerHosts{}
+	for part := range slices.Chunk(uuids, maxListed) {
+		parameters, args := listed(part)
+		rows := map[string]*stored{}
+		err := sqldb.Each(ctx, db, "SELECT i.uuid, i.host FROM instances i WHERE "+presentServers+" AND i.uuid IN "+parameters, args, func(row sqldb.Row) error {
+			var r stored
+			err := row.Scan(&r.Server.UUID, &r.Server.Host)
+			rows[r.Server.UUID] = &r
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := readMoves(ctx, db, rows); err != nil {
+			return nil, err
+		}
+		for _, uuid := range part {
+			if r := rows[uuid]; r != nil {
+				all = append(all, cellwire.ServerHosts{UUID: uuid, Hosts: r.hosts()})
+			}
+		}
+	}
+	return all, nil
+}
+
+// hosts are those that the server may be on.
+func (r *Record) hosts() []string {
+	open := make([]cellwire.Migration, 0, len(r.Moves))
+	for _, m := range r.Moves {
+		if m.Open {
+			open = append(open, m.Migration)
+		}
+	}
+	return cellwire.HostsOf(r.Server.Host, open)
+}
+
+// oneOn finds a server that is on one of some hosts, or else one that may come to be there.
+func oneOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
+	for part := range slices.Chunk(hosts, maxListed) {
+		parameters, args := listed(part)
+		uuids, err := sqldb.All(
+			ctx,
+			db,
+			sqldb.Value[string],
+			"SELECT i.uuid FROM instances i WHERE "+presentServers+" AND i.host IN "+parameters+" LIMIT 1",
+			args...,
+		)
+		if err == nil && len(uuids) == 0 {
+			const movers = "SELECT m.instance_uuid FROM migrations m WHERE m.is_open = 1 AND m."
+			uuids, err = sqldb.All(
+				ctx,
+				db,
+				sqldb.Value[string],
+				movers+"source_host IN "+parameters+" UNION "+movers+"dest_host IN "+parameters,
+				append(args, args...)...,
+			)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all, err := hostsOf(ctx, db, uuids)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range all {
+			if slices.ContainsFunc(one.Hosts, func(host string) bool { return slices.Contains(part, host) }) {
+				return []cellwire.ServerHosts{one}, nil
+			}
+		}
+	}
+	return []cellwire.ServerHosts{}, nil
+}
