@@ -34,6 +34,7 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
 		{"POST", "/v1/servers/{uuid}/power", computeAPIOnly, c.power},
 		{"POST", "/v1/servers/{uuid}/rebuild", computeAPIOnly, c.rebuild},
+		{"POST", "/v1/servers/{uuid}/reset", computeAPIOnly, c.reset},
 		{"GET", "/v1/servers/{uuid}/actions", computeAPIOnly, c.getActions},
 		{"GET", "/v1/servers/{uuid}/stream", computeAPIOnly, c.streamServer},
 		{"GET", "/v1/servers/{uuid}/migrations", computeAPIOnly, c.getMigrationsOf},
@@ -200,6 +201,16 @@ func (c *Cell) rebuild(x *exchange) (any, error) {
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
 		return c.config.Store.Rebuild(x.ctx(), uuid, request, c.moment())
+	})
+}
+
+func (c *Cell) reset(x *exchange) (any, error) {
+	request, err := decode[cellwire.ResetRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
+		return c.config.Store.Reset(x.ctx(), uuid, request, c.moment())
 	})
 }
 

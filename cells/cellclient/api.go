@@ -97,6 +97,12 @@ func (c *Client) Rebuild(ctx context.Context, uuid string, request cellwire.Rebu
 	return c.server(ctx, http.MethodPost, uuid, "/rebuild", request)
 }
 
+// Reset says in which state a server is, without a task. In a state that does not allow it, and
+// while the server moves, it is a conflict.
+func (c *Client) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest) (cellwire.Server, error) {
+	return c.server(ctx, http.MethodPost, uuid, "/reset", request)
+}
+
 // Actions asks what clients asked for a server, deleted or not.
 func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnswer, error) {
 	type answer struct {

@@ -50,6 +50,9 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Rebuild(ctx, uuid, cellwire.RebuildRequest{ImageRef: "i", Key: &cellwire.ServerKey{}})
 		}, server, "POST /v1/servers/" + uuid + `/rebuild {"image_ref":"i","patch":{},"key":{}}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.Reset(ctx, uuid, cellwire.ResetRequest{VMState: cellwire.VMError})
+		}, server, "POST /v1/servers/" + uuid + `/reset {"vm_state":"error"}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {

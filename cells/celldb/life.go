@@ -275,6 +275,25 @@ func (r *Record) Rebuild(request cellwire.RebuildRequest) (changed bool, err err
 	return true, nil
 }
 
+// Reset has an administrator say in which state the server is: its task ends, and its host is asked
+// for nothing by it any more. A refusal (conflict) in a state that does not allow it, and while the
+// server moves.
+func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) {
+	s := &r.Server
+	if s.Deleted || s.Hidden {
+		return false, NotFound("server", s.UUID)
+	}
+	if err := request.Check(s); err != nil {
+		return false, err
+	}
+	if m := r.moving(); m != nil {
+		return false, conflict("server %s is being moved: migration %s is %s; end that, or abort it", s.UUID, m.UUID, m.Status)
+	}
+	changed = s.VMState != request.VMState || s.TaskState != ""
+	s.VMState, s.TaskState, r.Former = request.VMState, "", nil
+	return changed, nil
+}
+
 // Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.
 func (r *Record) Freed() (changed bool, err error) {
 	if !r.Server.Deleted {

@@ -31,10 +31,12 @@ var ended = []cellwire.MigrationStatus{
 	cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationError, cellwire.MigrationDone, cellwire.MigrationCompleted, cellwire.MigrationFailed,
 }
 
-// moving is the migration in which the server moves; nil: none.
+// moving is the migration in which the server moves; nil: none. One that is confirmed, and whose
+// source has not left because an administrator did not wait for it, is none.
 func (r *Record) moving() *Move {
 	for _, m := range r.Moves {
-		if m.Open && (m.GiveBack || m.Type == cellwire.MigrationCold || !slices.Contains(ended, m.Status)) {
+		kept := m.Type == cellwire.MigrationCold && (m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
+		if m.Open && (m.GiveBack || kept || m.Type != cellwire.MigrationCold && !slices.Contains(ended, m.Status)) {
 			return m
 		}
 	}
@@ -142,13 +144,20 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 	if err := q.Check(&seen); err != nil {
 		return false, err
 	}
+	if moving != nil && moving.back(s) {
+		if s.VMState == cellwire.VMResized {
+			s.VMState = moving.OldVMState
+		}
+		r.returned()
+		moving = nil
+	}
 	if moving != nil {
-		return false, conflict("migration %s of server %s is %s", moving.UUID, s.UUID, moving.Status)
+		return false, conflict("migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down", moving.UUID, s.UUID, moving.Status)
 	}
 	if q.Host == s.Host {
 		return false, invalid("server %s is on host %s already", s.UUID, s.Host)
 	}
-	s.TaskState = q.Type.Task()
+	s.TaskState, r.Former = q.Type.Task(), nil
 	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
 		UUID: q.UUID, ServerUUID: s.UUID, Type: q.Type, Status: cellwire.MigrationAccepted, DestHost: q.Host,
 		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
@@ -157,8 +166,8 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 	return true, nil
 }
 
-// Step is what the compute API does about a migration that is open.
-func (r *Record) Step(uuid string, step cellwire.MigrationStep, now time.Time) (changed bool, err error) {
+// Step is what the compute API does about a migration that is open. up says whether a host is.
+func (r *Record) Step(uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time) (changed bool, err error) {
 	m := r.move(uuid)
 	if m == nil {
 		return false, NotFound("open migration", uuid)
@@ -172,6 +181,8 @@ func (r *Record) Step(uuid string, step cellwire.MigrationStep, now time.Time) (
 		return r.givenBack(m)
 	case step.Confirm, step.Revert:
 		return r.decided(m, step.Confirm)
+	case step.Abort != "":
+		return r.abort(m, step.Abort, up, now)
 	}
 	return false, invalid("a step of a migration has no member that is known")
 }
@@ -295,6 +306,65 @@ func (r *Record) decided(m *Move, stays bool) (bool, error) {
 	}
 	m.becomes(status, false)
 	return true, nil
+}
+
+// back says that a migration was undone, and the server waits for the source.
+func (m *Move) back(s *cellwire.Server) bool {
+	return !m.GiveBack && s.Host == m.SourceHost && s.TaskState == cellwire.TaskResizeReverting
+}
+
+// abort has an administrator end a migration that waits for a host that is down: the server goes
+// back, or stays where it is confirmed to be. The host removes what it has when it comes back: for
+// a destination there is an evacuation from it that is done, with the uuid, and a source is asked
+// by the migration itself.
+func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
+	s := &r.Server
+	host := m.DestHost
+	switch {
+	case m.GiveBack:
+		return false, nil // a repetition
+	case r.leaving():
+		return false, conflict("server %s is being deleted", s.UUID)
+	case m.back(s):
+		return false, conflict("migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down", m.UUID, s.UUID, m.SourceHost)
+	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
+		host = m.SourceHost
+	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
+	default:
+		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
+	}
+	if up(host) {
+		return false, conflict("migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host)
+	}
+	fault := &cellwire.Fault{
+		Code: 500, Message: fmt.Sprintf("An administrator ended the migration of instance %s.", s.UUID),
+		Details: fmt.Sprintf("It was %s, and host %s was down.", m.Status, host),
+	}
+	switch {
+	case m.Status == cellwire.MigrationConfirm && s.VMState != cellwire.VMResized:
+		return false, nil // a repetition
+	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
+		s.VMState, m.changed = stateOf(s.PowerState), true
+	case host == m.SourceHost:
+		r.rollBack(m, fault, now)
+	case m.Status == cellwire.MigrationRevert:
+		m.GiveBack, m.changed = true, true
+		r.abandon(m, uuid, now)
+	default:
+		r.rollBack(m, fault, now)
+		r.abandon(m, uuid, now)
+	}
+	return true, nil
+}
+
+// abandon has the destination of a migration remove what it has of the server when it is back.
+func (r *Record) abandon(m *Move, uuid string, now time.Time) {
+	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+		UUID: uuid, ServerUUID: m.ServerUUID, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone,
+		SourceHost: m.DestHost, SourceNode: m.DestNode, SourceNodeUUID: m.DestNodeUUID, SourceZone: m.DestZone,
+		DestHost: m.SourceHost, DestNode: m.SourceNode, DestNodeUUID: m.SourceNodeUUID, DestZone: m.SourceZone,
+		OldVMState: m.OldVMState, UserID: m.UserID, ProjectID: m.ProjectID, CreatedAt: Kept(now),
+	}})
 }
 
 // returned ends a migration that was undone, when the guest is on the source as it was.

@@ -5,6 +5,8 @@ package celldb
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -150,6 +152,11 @@ func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest
 
 // Step does what the compute API says about a migration.
 func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment) (answer cellwire.Migration, err error) {
+	if step.Abort != "" {
+		if err := CheckUUID(step.Abort); err != nil {
+			return answer, err
+		}
+	}
 	err = s.write(ctx, "changing a migration in", func(tx *writing) error {
 		one, found, err := sqldb.One(ctx, tx, scanMove, selectMoves+"WHERE m.uuid = ?", uuid)
 		switch {
@@ -174,8 +181,19 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 			return nil
 		}
 		was := r.Server
+		var unread error
+		up := func(host string) bool {
+			service, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				unread = err
+			}
+			return service.Up
+		}
 		changed, err := change(ctx, tx, r, m.Now, func() (bool, error) {
-			changed, err := r.Step(uuid, step, m.Now)
+			changed, err := r.Step(uuid, step, up, m.Now)
+			if err == nil {
+				err = unread
+			}
 			if to := step.Destination; err == nil && changed && to != nil {
 				there := &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}
 				if err = able(ctx, tx, there, plugins.AbilityMigrate); err == nil {

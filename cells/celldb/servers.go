@@ -345,6 +345,22 @@ func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction
 	return r.server(m), nil
 }
 
+// Reset says in which state a server is.
+func (s *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error) {
+	r, err := s.changeMoving(
+		ctx,
+		"resetting the state of a server",
+		uuid,
+		cellwire.ActionReset,
+		m.Now,
+		func(r *stored) (bool, error) { return r.Reset(request) },
+	)
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	return r.server(m), nil
+}
+
 // Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a
 // change of the server.
 func (s *DB) Freed(ctx context.Context, uuid string) error {

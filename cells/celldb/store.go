@@ -93,6 +93,8 @@ type Store interface {
 	// Rebuild begins to make the guest of a server again.
 	Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error)
 	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
+	// Reset has an administrator say in which state a server is; see [Record.Reset].
+	Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error)
 	// Migrate begins a migration of a server; see [Record.Migrate]. Its client is in the context
 	// ([cellwire.WithOrigin]).
 	Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment) (cellwire.Migration, error)

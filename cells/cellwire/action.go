@@ -40,6 +40,7 @@ const (
 	ActionStop    ActionName = "stop"
 	ActionReboot  ActionName = "reboot"
 	ActionRebuild ActionName = "rebuild"
+	ActionReset   ActionName = "resetState"
 
 	ActionEvacuate ActionName = "evacuate"
 	ActionMigrate  ActionName = "migrate"

@@ -125,10 +125,19 @@ func (t MigrationType) Action() string { return string(migrateRules[t].name) }
 // Task is the task_state of a server for which one was accepted.
 func (t MigrationType) Task() string { return migrateRules[t].task }
 
+// hostTasks are the tasks that end with a report of the host of the server, and with nothing else.
+// While that is down, an evacuation or an administrator ([ResetRequest]) ends them.
+var hostTasks = []string{
+	TaskPoweringOff, TaskPoweringOn, TaskRebooting, TaskRebootingHard, TaskRebootStarted, TaskRebootStartedHard,
+	TaskRebuilding, TaskRebuildSpawning, TaskResizeReverting,
+}
+
 // Check refuses a migration of a server whose state, or whose host's, does not allow it (conflict,
 // in use), in Nova's words. It is for the cell, which decides, and for servers that are not in a
-// cell yet.
+// cell yet. Unlike in Nova, a server is evacuated whatever its host was asked to do before.
 func (q MigrateRequest) Check(s *Server) error {
+	waits := q.Type == MigrationEvacuation && !s.HostUp && slices.Contains(hostTasks, s.TaskState)
+	back := waits && s.TaskState == TaskResizeReverting && s.VMState == VMResized
 	rule, known := migrateRules[q.Type]
 	refuse := func(code Code, format string, args ...any) error {
 		return &Error{Status: http.StatusConflict, Code: code, Message: fmt.Sprintf(format, args...)}
@@ -136,9 +145,9 @@ func (q MigrateRequest) Check(s *Server) error {
 	switch {
 	case !known:
 		return &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(q.Type))}
-	case !slices.Contains(rule.states, s.VMState):
+	case !slices.Contains(rule.states, s.VMState) && !back:
 		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in vm_state %s", rule.name, s.UUID, s.VMState)
-	case s.TaskState != "":
+	case s.TaskState != "" && !waits:
 		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in task_state %s", rule.name, s.UUID, s.TaskState)
 	case s.Host == "" || s.LaunchedAt == nil:
 		return refuse(CodeConflict, "Instance %s is not ready", s.UUID)
@@ -163,6 +172,10 @@ type MigrationStep struct {
 	// Confirm and Revert end a migration that is finished.
 	Confirm bool `json:"confirm,omitempty"`
 	Revert  bool `json:"revert,omitempty"`
+	// Abort ends a migration that waits for a host that is down. It is the uuid of an evacuation
+	// by which that host removes what it has when it comes back, where one is needed. A refusal
+	// (conflict) if the host is up, or nothing waits for a host.
+	Abort string `json:"abort,omitempty"`
 }
 
 // MigrationDestination is a node that has been chosen.

@@ -192,6 +192,13 @@ func (b *fakeScheduler) Migrate(_ context.Context, m apidb.Mapping, kind cellwir
 	return b.err
 }
 
+func (b *fakeScheduler) Abort(_ context.Context, m apidb.Mapping, id int64) error {
+	if b.err == nil {
+		b.moved = append(b.moved, fmt.Sprintf("%s aborts %d", m.InstanceUUID, id))
+	}
+	return b.err
+}
+
 func (b *fakeScheduler) Decide(_ context.Context, m apidb.Mapping, stays bool) error {
 	if b.err == nil {
 		b.moved = append(b.moved, fmt.Sprintf("%s stays: %t", m.InstanceUUID, stays))

@@ -9,8 +9,8 @@
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,
-// confirmResize, revertResize, os-getConsoleOutput and os-getSerialConsole, remote consoles,
-// metadata, tags, instance actions);
+// confirmResize, revertResize, os-resetState, os-getConsoleOutput and os-getSerialConsole, remote
+// consoles, metadata, tags, instance actions, the abort of migrations);
 // services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
 // groups, key pairs and migrations. All other paths of Nova's are not found.
 //
@@ -105,6 +105,10 @@
 //   - A host that is named for evacuate or migrate is checked as any other, before 2.68 too, and is
 //     in the cell of the server. A migration that fails is undone. A soft delete of a server that
 //     moves, or waits for confirmation, is a 409.
+//     A server whose host is down is evacuated whatever its task is.
+//   - DELETE /servers/{id}/migrations/{migration} aborts a migration of any type that waits for a
+//     host that is down, and no other. os-resetState is a 409 for a server that moves, is deleted,
+//     or was never built and would be active.
 //   - Lists of migrations leave out those of cells that are down. dest_host, which is an address,
 //     and the numbers of flavors are null. Before 2.59 they are ordered, too: the newest first.
 //   - A server cannot be renamed (409) before it is in a cell.

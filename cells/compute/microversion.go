@@ -34,6 +34,7 @@ const (
 	vActionsOfDeleted   Version = 21 // actions of deleted servers are shown
 	vTags               Version = 26 // of servers, and filters by them
 	vCPUInfo            Version = 28 // of hypervisors, as an object
+	vAbort              Version = 24 // DELETE /servers/{id}/migrations/{migration}
 	vMigrationTypes     Version = 23 // lists of migrations say of which type each is; those of a server
 	vForcedEvacuation   Version = 29 // to a host that is not checked
 	vHypervisorPages    Version = 33 // lists of hypervisors have pages

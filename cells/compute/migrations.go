@@ -23,6 +23,7 @@ var migrationRoutes = []route{
 	{method: "GET", path: "/v2.1/os-migrations", query: &migrationParameters, handle: (*API).listMigrations, about: &aboutListMigrations},
 	{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: (*API).listLiveMigrations, since: vMigrationTypes, about: &aboutListLiveMigrations},
 	{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).showLiveMigration, since: vMigrationTypes, about: &aboutShowLiveMigration},
+	{method: "DELETE", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).abortMigration, since: vAbort, about: &aboutAbortMigration},
 }
 
 // migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.

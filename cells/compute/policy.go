@@ -56,6 +56,8 @@ const (
 	ruleMigrationsHosts      Rule = "os_compute_api:os-migrations:index:host"
 	ruleServerMigrationsList Rule = "os_compute_api:servers:migrations:index"
 	ruleServerMigrationsShow Rule = "os_compute_api:servers:migrations:show"
+	ruleServerMigrationAbort Rule = "os_compute_api:servers:migrations:delete"
+	ruleResetState           Rule = "os_compute_api:os-admin-actions:reset_state"
 	ruleConsoleOutput        Rule = "os_compute_api:os-console-output"
 	ruleRemoteConsoles       Rule = "os_compute_api:os-remote-consoles"
 
@@ -159,7 +161,8 @@ var defaults = map[Rule]string{
 	ruleServersUpdate: members, ruleServersStart: members, ruleServersStop: members, ruleServersReboot: members, ruleServersRebuild: members,
 	ruleServersConfirm: members, ruleServersRevert: members, ruleEvacuate: admins, ruleMigrate: managers, ruleMigrateToHost: admins,
 	ruleMigrationsIndex: managers, ruleMigrationsIndexAll: admins, ruleMigrationsHosts: admins,
-	ruleServerMigrationsList: managers, ruleServerMigrationsShow: admins,
+	ruleServerMigrationsList: managers, ruleServerMigrationsShow: admins, ruleServerMigrationAbort: admins,
+	ruleResetState:    admins,
 	ruleConsoleOutput: members, ruleRemoteConsoles: members,
 	ruleMetadataIndex: readers, ruleMetadataShow: readers, ruleMetadataCreate: members, ruleMetadataUpdateAll: members,
 	ruleMetadataUpdate: members, ruleMetadataDelete: members,

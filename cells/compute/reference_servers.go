@@ -161,6 +161,12 @@ var (
 		answers: ok("An empty list.", always(liveMigrationsAnswer)), failures: []apidoc.Failure{noServer}}
 	aboutShowLiveMigration = about{summary: "Shows a live migration: there are none", rules: rules(ruleServerMigrationsShow), failures: []apidoc.Failure{noServer,
 		failure(http.StatusNotFound, "Always.")}}
+	aboutAbortMigration = about{summary: "Ends a migration that waits for a host that is down; the server is kept", rules: rules(ruleServerMigrationAbort),
+		notes: []string{
+			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is confirmed to be. " +
+				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that `os-migrations` shows.",
+		},
+		answers: done(http.StatusAccepted, "It ends."), failures: append(changing[:3:3], failure(http.StatusNotFound, "There is no such migration, or it is over."))}
 )
 
 const noteConsole = "The URL is for a browser: its page opens a websocket on the same path. Whether the host can show the console, the page says."
@@ -246,6 +252,14 @@ var (
 		rules:    rules(ruleServersRevert),
 		answers:  done(http.StatusAccepted, "It goes back."),
 		failures: deciding,
+	}
+
+	aboutReset = about{
+		summary: "Says in which state a server is, `active` or `error`, without a task", rules: rules(ruleResetState),
+		notes: []string{
+			"Nothing is done to its guest. A server that is deleted, softly or for good, or that moves, is a 409, and so is `active` for one that was never built; Nova takes all of these.",
+		},
+		answers: done(http.StatusAccepted, "It is in the state."), failures: changing,
 	}
 
 	aboutConsoleOutput = about{

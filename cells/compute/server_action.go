@@ -62,6 +62,7 @@ var actions = map[string]action{
 	"migrate":             {schemas: migrateSchemas, do: (*API).migrateServer, about: &aboutMigrate},
 	"confirmResize":       {do: decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent), about: &aboutConfirm},
 	"revertResize":        {do: decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted), about: &aboutRevert},
+	"os-resetState":       {schema: resetSchema, do: (*API).resetServer, about: &aboutReset},
 	"os-getConsoleOutput": {schema: consoleOutputSchema, do: (*API).consoleOutput, about: &aboutConsoleOutput},
 	"os-getSerialConsole": consoleAction(&aboutSerialConsole, consoleSerial),
 	"os-getVNCConsole":    consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),

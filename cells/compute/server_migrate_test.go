@@ -60,6 +60,7 @@ func TestMoves(t *testing.T) {
 		{name: "evacuated while its host is up", body: evacuate, up: true, status: 400, says: "badRequest: Compute service of h1 is still in use."},
 		{name: "evacuated as its host comes back", body: evacuate, err: refused(cellwire.CodeInUse, "Compute service of h1 is still in use."), status: 400, says: "badRequest: Compute service of h1 is still in use."},
 		{name: "evacuated while it is rebooted", body: evacuate, task: "rebooting", up: true, status: 409, says: cannot("evacuate", "task_state", "rebooting")},
+		{name: "evacuated although it was to be rebooted", body: evacuate, task: "rebooting", status: 200, asks: `evacuation to ""`},
 		{name: "evacuated while it is resized", body: evacuate, vm: cellwire.VMResized, status: 409, says: cannot("evacuate", "vm_state", "resized")},
 		{name: "evacuated before it is placed", body: evacuate, vm: cellwire.VMBuilding, never: true, unplaced: true, status: 409, says: cannot("evacuate", "vm_state", "building")},
 		{name: "evacuated from a host that cannot", body: evacuate, err: cellwire.Unable(uuid(1), "migrate"), status: 409,

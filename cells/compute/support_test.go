@@ -153,6 +153,14 @@ func (c *fakeCell) change(r *http.Request, call string, s *cellwire.Server) (*ht
 		if err = patch.Check(s); err == nil {
 			err = patch.Apply(s)
 		}
+	case "POST/reset":
+		var request cellwire.ResetRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			return nil, err
+		}
+		if err = request.Check(s); err == nil {
+			s.VMState, s.TaskState = request.VMState, ""
+		}
 	case "POST/rebuild":
 		var request cellwire.RebuildRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

@@ -96,6 +96,38 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 	return nil
 }
 
+// ErrNoMigration says that a server has no migration of that number.
+var ErrNoMigration = errors.New("the server has no such migration")
+
+// Abort ends a migration of a server, by its number, that waits for a host that is down, or refuses
+// with why not.
+//
+// Errors: [ErrNoMigration]; [gather.ErrDown] and the cell's refusals pass through. Cost: two
+// requests to the cell.
+func (s *Scheduler) Abort(ctx context.Context, m apidb.Mapping, id int64) error {
+	cell, err := s.cell(ctx, m.CellUUID)
+	if err != nil {
+		return err
+	}
+	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+		all, err := c.Migrations(ctx, cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
+		if err != nil {
+			return struct{}{}, err
+		}
+		i := slices.IndexFunc(all, func(one cellwire.Migration) bool { return one.ID == id })
+		if i < 0 {
+			return struct{}{}, ErrNoMigration
+		}
+		_, err = c.Step(ctx, all[i].UUID, cellwire.MigrationStep{Abort: uuid.NewString()})
+		return struct{}{}, err
+	})
+	if err != nil {
+		return fmt.Errorf("aborting migration %d of server %s in cell %s: %w", id, m.InstanceUUID, cell.Name, err)
+	}
+	wake(s.kickMoves)
+	return nil
+}
+
 // movesAndLog does what there is to be done about migrations.
 func (s *Scheduler) movesAndLog(ctx context.Context) {
 	if err := s.moves(ctx); err != nil && ctx.Err() == nil {

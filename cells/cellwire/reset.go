@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cellwire
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// ResetRequest has an administrator say in which vm_state a server is, without any task: active or
+// error. Nothing is done to its guest.
+type ResetRequest struct {
+	VMState string `json:"vm_state"`
+}
+
+// Check refuses (conflict) to reset a server that is in no cell, was never built and would be
+// active, or is deleted, softly or for good.
+func (q ResetRequest) Check(s *Server) error {
+	refuse := func(format string, args ...any) error {
+		return &Error{Status: http.StatusConflict, Code: CodeConflict, Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case q.VMState != VMActive && q.VMState != VMError:
+		return &Error{
+			Status:  http.StatusBadRequest,
+			Code:    CodeBadRequest,
+			Message: fmt.Sprintf("%.64q is no state to reset a server to", q.VMState),
+		}
+	case s.Host == "" && q.VMState == VMActive, s.Host == "" && s.VMState != VMError:
+		return refuse("Instance %s is not ready", s.UUID)
+	case s.LaunchedAt == nil && q.VMState == VMActive:
+		return refuse("Cannot 'os-resetState' instance %s to active, because it was never built", s.UUID)
+	case slices.Contains([]string{TaskDeleting, TaskSoftDeleting}, s.TaskState):
+		return refuse(
+			"Cannot 'os-resetState' instance %s while it is in task_state %s; delete it again", s.UUID, s.TaskState,
+		)
+	case s.VMState == VMSoftDeleted && s.TaskState != TaskRestoring:
+		return refuse("Cannot 'os-resetState' instance %s while it is in vm_state %s; restore it", s.UUID, s.VMState)
+	}
+	return nil
+}
