@@ -78,6 +78,7 @@ type APIConfig struct {
 	CountUsageFromPlacement bool
 	RecheckQuota            bool
 	MaxPlacementResults     int // 0: the scheduler's default
+	MaxAttempts             int // 0: 1
 	Aggregates              scheduler.AggregateOptions
 	// Aliases are names for PCI devices in flavors.
 	Aliases       extraspecs.Aliases
@@ -164,7 +165,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Lease: lease, Fenced: AuditedStore(a.store.Fenced(lease), cfg.Audit), PollInterval: poll,
 		Store: a.audited, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
-		MaxCandidates: cfg.MaxPlacementResults, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
+		MaxCandidates: cfg.MaxPlacementResults, MaxAttempts: cfg.MaxAttempts, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
 		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics,
 		Tracing: cfg.Tracing, Logger: cfg.Logger,

@@ -4,6 +4,8 @@ package celldb
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"slices"
 	"time"
 
@@ -63,6 +65,24 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 		a.FinishedAt = &now
 	}
 	return w.insertAction(ctx, s, a)
+}
+
+// createdAgain writes that another host builds a server, for the request that asked for it.
+func (w *writing) createdAgain(ctx context.Context, s *cellwire.Server, now time.Time) error {
+	a := cellwire.Action{Name: cellwire.ActionCreate, StartedAt: now}
+	var origin cellwire.Origin
+	err := w.QueryRowContext(ctx, "SELECT request_id, user_id, project_id FROM instance_actions WHERE instance_uuid = ? AND action = ? ORDER BY number LIMIT 1",
+		s.UUID, string(cellwire.ActionCreate)).Scan(&origin.RequestID, &origin.UserID, &origin.ProjectID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if err := w.QueryRowContext(
+		ctx, "SELECT COALESCE(MAX(number), 0) + 1 FROM instance_actions WHERE instance_uuid = ?", s.UUID,
+	).Scan(&a.Number); err != nil {
+		return err
+	}
+	origin.Traceparent = cellwire.OriginOf(ctx).Traceparent
+	return w.insertAction(cellwire.WithOrigin(ctx, origin), s, a)
 }
 
 // insertAction writes an action. While it is under way, its details are the trace context of its

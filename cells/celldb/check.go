@@ -67,6 +67,8 @@ func CheckInsert(s cellwire.Server) error {
 		return invalid("server %s has an update, launch or deletion time, but is not inserted yet", s.UUID)
 	case s.Flavor.VCPUs < 0 || s.Flavor.MemoryMB < 0 || s.Flavor.VCPUs > maxAmount || s.Flavor.MemoryMB > maxAmount:
 		return invalid("the flavor of server %s has %d vcpus and %d MiB", s.UUID, s.Flavor.VCPUs, s.Flavor.MemoryMB)
+	case s.Retries < 0 || s.Retries > maxRetries:
+		return invalid("server %s may be built on %d other hosts, not on 0 to %d", s.UUID, s.Retries, maxRetries)
 	case s.PowerState != plugins.PowerNoState:
 		return invalid("server %s has a power state, but is not built yet", s.UUID)
 	case s.VMState == cellwire.VMBuilding && (s.TaskState == "" || s.TaskState == cellwire.TaskScheduling || s.TaskState == cellwire.TaskSpawning):
@@ -107,6 +109,9 @@ func checkTexts(s cellwire.Server) error {
 	}
 	return nil
 }
+
+// maxRetries bounds on how many other hosts a server may be built.
+const maxRetries = 1000
 
 // maxAmount bounds vcpus and MiB of one server, so that no sum of them overflows.
 const maxAmount = 1 << 31

@@ -79,6 +79,9 @@ func (r *Record) wantAtHome() cellwire.Want {
 	case s.Deleted, s.VMState == cellwire.VMError && s.TaskState == "": // a spawn that failed leaves nothing
 		return ""
 	}
+	if r.elsewhere() {
+		return ""
+	}
 	switch s.TaskState {
 	case cellwire.TaskRebuilding:
 		return cellwire.WantCleared
@@ -287,7 +290,9 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 		return false, err
 	}
 	if m := r.moving(); m != nil {
-		return false, conflict("server %s is being moved: migration %s is %s; end that, or abort it", s.UUID, m.UUID, m.Status)
+		return false, conflict(
+			"server %s is being moved: migration %s is %s; end that, or abort it", s.UUID, m.UUID, m.Status,
+		)
 	}
 	changed = s.VMState != request.VMState || s.TaskState != ""
 	s.VMState, s.TaskState, r.Former = request.VMState, "", nil

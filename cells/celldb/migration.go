@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -32,10 +34,11 @@ var ended = []cellwire.MigrationStatus{
 }
 
 // moving is the migration in which the server moves; nil: none. One that is confirmed, and whose
-// source has not left because an administrator did not wait for it, is none.
+// source has not left because an administrator did not wait for it, does not count.
 func (r *Record) moving() *Move {
 	for _, m := range r.Moves {
-		kept := m.Type == cellwire.MigrationCold && (m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
+		kept := m.Type == cellwire.MigrationCold &&
+			(m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
 		if m.Open && (m.GiveBack || kept || m.Type != cellwire.MigrationCold && !slices.Contains(ended, m.Status)) {
 			return m
 		}
@@ -106,7 +109,7 @@ func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationDone:
 		return cellwire.WantLeft, true
 	case m.Status == cellwire.MigrationAccepted: // a guest that is to be evacuated is left as it is
-		return "", m.Type == cellwire.MigrationEvacuation
+		return "", m.Type != cellwire.MigrationCold
 	case home && r.Server.TaskState == cellwire.TaskResizeReverting: // it is here again
 		return "", false
 	}
@@ -152,7 +155,12 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 		moving = nil
 	}
 	if moving != nil {
-		return false, conflict("migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down", moving.UUID, s.UUID, moving.Status)
+		return false, conflict(
+			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down",
+			moving.UUID,
+			s.UUID,
+			moving.Status,
+		)
 	}
 	if q.Host == s.Host {
 		return false, invalid("server %s is on host %s already", s.UUID, s.Host)
@@ -167,7 +175,9 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 }
 
 // Step is what the compute API does about a migration that is open. up says whether a host is.
-func (r *Record) Step(uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time) (changed bool, err error) {
+func (r *Record) Step(
+	uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time,
+) (changed bool, err error) {
 	m := r.move(uuid)
 	if m == nil {
 		return false, NotFound("open migration", uuid)
@@ -221,12 +231,31 @@ func (r *Record) destine(m *Move, to cellwire.MigrationDestination) (bool, error
 	}
 	m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone = to.Host, to.Node, to.NodeUUID, to.Zone
 	m.becomes(cellwire.MigrationPre, false)
-	if m.Type == cellwire.MigrationEvacuation {
+	switch m.Type {
+	case cellwire.MigrationBuild:
 		r.moveTo(m)
-	} else {
+		s.TaskState, s.Fault = cellwire.TaskSpawning, nil
+		m.becomes(cellwire.MigrationDone, true)
+	case cellwire.MigrationEvacuation:
+		r.moveTo(m)
+	default:
 		s.TaskState = cellwire.TaskResizeMigrating
 	}
 	return true, nil
+}
+
+// rebuildElsewhere has the compute API choose another host for a server that its host cannot build.
+// What that said is in the action that failed.
+func (r *Record) rebuildElsewhere(now time.Time) {
+	s := &r.Server
+	s.Retries--
+	s.VMState, s.TaskState = cellwire.VMBuilding, cellwire.TaskScheduling
+	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+		UUID:       uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s %d", s.UUID, s.Retries)).String(),
+		ServerUUID: s.UUID, Type: cellwire.MigrationBuild, Status: cellwire.MigrationAccepted,
+		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
+		OldVMState: s.VMState, UserID: s.UserID, ProjectID: s.ProjectID, CreatedAt: Kept(now),
+	}})
 }
 
 // moveTo has the server on the destination, moveBack on the source.
@@ -247,8 +276,15 @@ func (r *Record) unplaced(m *Move, fault *cellwire.Fault, now time.Time) (bool, 
 	if m.Status != cellwire.MigrationAccepted || r.leaving() {
 		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
+	if was := s.Fault; m.Type == cellwire.MigrationBuild && was != nil { // it says more to the owner
+		both := *was
+		both.Details, both.Created = strings.TrimPrefix(
+			was.Details+"\nNo other host: "+fault.Details, "\n",
+		), fault.Created
+		fault = &both
+	}
 	s.TaskState, s.Fault = "", keptFault(fault, now)
-	if m.Type == cellwire.MigrationEvacuation {
+	if m.Type != cellwire.MigrationCold {
 		s.VMState = cellwire.VMError
 		m.becomes(cellwire.MigrationFailed, true)
 	} else {
@@ -326,7 +362,12 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 	case r.leaving():
 		return false, conflict("server %s is being deleted", s.UUID)
 	case m.back(s):
-		return false, conflict("migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down", m.UUID, s.UUID, m.SourceHost)
+		return false, conflict(
+			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
+			m.UUID,
+			s.UUID,
+			m.SourceHost,
+		)
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
@@ -334,7 +375,9 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
 	}
 	if up(host) {
-		return false, conflict("migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host)
+		return false, conflict(
+			"migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host,
+		)
 	}
 	fault := &cellwire.Fault{
 		Code: 500, Message: fmt.Sprintf("An administrator ended the migration of instance %s.", s.UUID),
@@ -391,7 +434,7 @@ func (r *Record) abandonMoves() {
 
 // SoftlyDeletable refuses (conflict) to delete softly what moves.
 func (r *Record) SoftlyDeletable() error {
-	if m := r.moving(); m != nil && !r.Server.Deleted {
+	if m := r.moving(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
 		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete", r.Server.UUID, m.UUID, m.Status)
 	}
 	return nil

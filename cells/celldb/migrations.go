@@ -196,7 +196,10 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 			}
 			if to := step.Destination; err == nil && changed && to != nil {
 				there := &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}
-				if err = able(ctx, tx, there, plugins.AbilityMigrate); err == nil {
+				if one.Type != cellwire.MigrationBuild {
+					err = able(ctx, tx, there, plugins.AbilityMigrate)
+				}
+				if err == nil {
 					err = free(ctx, tx, there, m)
 				}
 			}
@@ -214,6 +217,8 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 			err = tx.began(ctx, cellwire.ActionConfirm, &r.Server, m.Now)
 		case step.Revert:
 			err = tx.began(ctx, cellwire.ActionRevert, &r.Server, m.Now)
+		case step.Destination != nil && one.Type == cellwire.MigrationBuild:
+			err = tx.createdAgain(ctx, &r.Server, m.Now)
 		default:
 			var ended outcomes
 			ended.note(&was, &r.Server)
@@ -274,6 +279,9 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		if c.value != "" {
 			where("m."+c.column+" = ?", c.value)
 		}
+	}
+	if q.Type != cellwire.MigrationBuild { // Nova has none
+		where("m.migration_type <> ?", string(cellwire.MigrationBuild))
 	}
 	switch {
 	case !storable(q.Host):

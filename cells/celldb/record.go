@@ -24,6 +24,7 @@ type rest struct {
 	TrustedCerts []string        `json:"trusted_image_certificates,omitempty"`
 	Fault        *cellwire.Fault `json:"fault,omitempty"`
 	Former       *Former         `json:"former,omitempty"`
+	Retries      int             `json:"retries,omitempty"`
 }
 
 // The columns of a Record, in the order of recordValues: those that are read, in the order of
@@ -134,7 +135,7 @@ func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 		return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)
 	}
 	s.Flavor, s.UserData, s.TrustedCerts, s.Fault = r.rest.Flavor, r.rest.UserData, r.rest.TrustedCerts, r.rest.Fault
-	r.row.Former = r.rest.Former
+	r.row.Former, s.Retries = r.rest.Former, r.rest.Retries
 	return &r.row, nil
 }
 
@@ -169,7 +170,9 @@ func recordValues(r *Record) ([]any, error) {
 		changed = s.CreatedAt.UnixMicro()
 	}
 	var texts [3]string
-	for i, v := range []any{s.Tags, s.Metadata, rest{s.Flavor, s.UserData, s.TrustedCerts, s.Fault, r.Former}} {
+	for i, v := range []any{
+		s.Tags, s.Metadata, rest{s.Flavor, s.UserData, s.TrustedCerts, s.Fault, r.Former, s.Retries},
+	} {
 		text, err := json.Marshal(v)
 		if err != nil {
 			return nil, fmt.Errorf("row of server %s: %w", s.UUID, err)

@@ -63,7 +63,7 @@ func (r *Record) spawned(power plugins.PowerState, now time.Time) (bool, string)
 func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
-	case r.leaving(), s.VMState == cellwire.VMError:
+	case r.leaving(), s.VMState == cellwire.VMError, r.elsewhere():
 		return false, ""
 	case s.VMState != cellwire.VMBuilding:
 		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
@@ -72,7 +72,17 @@ func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
 		fault = &cellwire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
 	}
 	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, keptFault(fault, now)
+	if s.Retries > 0 {
+		r.rebuildElsewhere(now)
+	}
 	return true, ""
+}
+
+// elsewhere says that the host of the server cannot build it, and has nothing of it: another one is
+// looked for.
+func (r *Record) elsewhere() bool {
+	s := &r.Server
+	return s.VMState == cellwire.VMBuilding && s.TaskState == cellwire.TaskScheduling && s.Fault != nil
 }
 
 // keptFault is a fault of a report within its bounds.

@@ -19,6 +19,7 @@ import (
 //	evacuation, completed when the source is back and has left:
 //	  accepted ─▶ pre-migrating ─▶ done ─▶ completed
 //	                    ╰──fault──▶ failed
+//	build: accepted ─▶ done, or failed
 type Migration struct {
 	UUID string `json:"uuid"`
 	// ID counts the migrations of a cell.
@@ -74,6 +75,9 @@ const (
 	// MigrationEvacuation makes a guest elsewhere whose host is down: from the disks, where the
 	// destination finds them on shared storage, or from the image again.
 	MigrationEvacuation MigrationType = "evacuation"
+	// MigrationBuild builds a server on another host, because the source has said that it cannot
+	// and has nothing of it: it is over when the destination is chosen. Nova has no record of it.
+	MigrationBuild MigrationType = "build"
 )
 
 // MigrationStatus is how far a migration is, in Nova's words.

@@ -68,6 +68,9 @@ type Server struct {
 	Reservation  string   `json:"reservation_id,omitempty"`
 	LaunchIndex  int      `json:"launch_index,omitempty"`
 	TrustedCerts []string `json:"trusted_image_certificates,omitempty"`
+	// Retries is on how many other hosts it may still be built, when one says that it cannot. Older
+	// cells refuse a body that has it.
+	Retries int `json:"retries,omitempty"`
 
 	Host     string `json:"host,omitempty"`      // "": none, as in cell0
 	Node     string `json:"node,omitempty"`      // hypervisor_hostname

@@ -113,7 +113,8 @@
 //     and the numbers of flavors are null. Before 2.59 they are ordered, too: the newest first.
 //   - A server cannot be renamed (409) before it is in a cell.
 //   - Of a server the last 500 actions are kept, each with one event. An action that has not ended
-//     when the next one begins has failed. Create is one from when the server is in its cell.
+//     when the next one begins has failed. Create is one from when the server is in its cell, and
+//     one more for each other host that builds it.
 //   - Quotas are of projects. Those of single users are refused, and shown as the project's.
 //   - Services are the nova-compute services of hosts; conductors and schedulers are no processes
 //     of their own, so that cell0 has none.

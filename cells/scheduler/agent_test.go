@@ -81,6 +81,13 @@ func (a *agent) work() {
 				report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
 				break
 			}
+			if a.fails[item.Want] { // nothing is left of it
+				a.w.must(client.Release(ctx, report.UUID))
+				report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{
+					Code: 500, Message: a.host + " cannot build it",
+				}
+				break
+			}
 			a.guests[report.UUID] = true
 			a.spawns[report.UUID]++
 			report.Kind, report.PowerState = cellwire.ReportSpawned, plugins.PowerRunning

@@ -267,6 +267,9 @@ func (b *build) row(t target) cellwire.Server {
 	row := b.spec.Server
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, b.hosts.zoneOf(t.node.Host)
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
+	if b.spec.ForcedHost == "" && b.spec.ForcedNode == "" { // as in Nova
+		row.Retries = max(b.s.o.MaxAttempts-1, 0)
+	}
 	return row
 }
 
@@ -309,7 +312,15 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 // insert puts a hidden row into a cell. It is false if the cell did not take it, or did not say so:
 // a row that nothing was decided about stays hidden, and the reconciler removes it.
 func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server) (bool, error) {
-	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) }
+	put := func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+		server, err := c.Insert(ctx, row)
+		if row.Retries > 0 && cellclient.IsBadRequest(err) { // an older cell, which does not build it elsewhere
+			plain := row
+			plain.Retries = 0
+			server, err = c.Insert(ctx, plain)
+		}
+		return server, err
+	}
 	_, err := change(ctx, b.s, cell, put)
 	if cellclient.IsConflict(err) {
 		// The hidden row of an attempt before, with another host perhaps.

@@ -249,11 +249,21 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	for _, other := range others {
 		of.without[other.SourceHost] = true
 	}
-	nodes, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ComputeNode, error) {
+	var tried []cellwire.Migration
+	nodes, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (_ []cellwire.ComputeNode, err error) {
+		if m.Type == cellwire.MigrationBuild {
+			tried, err = c.Migrations(
+				ctx, cellwire.MigrationQuery{ServerUUID: m.ServerUUID, Type: m.Type, Limit: cellwire.MaxLimit},
+			)
+			return nil, err
+		}
 		return c.ComputeNodes(ctx, false)
 	})
 	if err != nil {
 		return fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
+	}
+	for _, attempt := range tried {
+		of.without[attempt.SourceHost] = true
 	}
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
@@ -283,7 +293,7 @@ func (s *Scheduler) asIs(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 // the migration any.
 func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts) (node apidb.Node, chosen bool, err error) {
 	source, err := s.o.Placement.Allocations(ctx, m.UUID)
-	if err != nil || len(source.Allocations) == 0 {
+	if err != nil || len(source.Allocations) == 0 && m.Type != cellwire.MigrationBuild {
 		return node, false, err
 	}
 	held, err := s.o.Placement.Allocations(ctx, m.ServerUUID)
@@ -386,7 +396,7 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 		to := t.candidate.ConsumerAllocations
 		to.ProjectID, to.UserID, to.ConsumerGeneration, to.ConsumerType = b.spec.ProjectID, b.spec.UserID, held.ConsumerGeneration, ConsumerType
 		all := map[string]wire.ConsumerAllocations{m.ServerUUID: to}
-		if len(held.Allocations) > 0 {
+		if len(held.Allocations) > 0 && m.Type != cellwire.MigrationBuild {
 			of := held.ConsumerAllocations
 			of.ConsumerGeneration, of.ConsumerType, of.Mappings = nil, ConsumerTypeMigration, nil
 			all[m.UUID] = of
@@ -423,7 +433,12 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 	if err := b.s.confirm(ctx); err != nil {
 		return err
 	}
-	if len(held.Allocations) > 0 {
+	switch {
+	case m.Type == cellwire.MigrationBuild:
+		if err := b.s.release(ctx, m.ServerUUID); err != nil {
+			return err
+		}
+	case len(held.Allocations) > 0:
 		same := held.ConsumerAllocations
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
 			same.ConsumerType = ConsumerType
@@ -437,7 +452,7 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 	}
 	fault.Created = b.s.o.Now().UTC()
 	b.s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", fault.Details).
-		Msg("No valid host was found for a server that was to move. It stays where it is; its fault says why.")
+		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
 	err = b.s.say(ctx, b.move.cell, m, cellwire.MigrationStep{Failed: &fault})
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
 		return nil // it is being deleted
@@ -445,9 +460,16 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 	return err
 }
 
-// swapBack gives the server what the migration has, and takes from it what it has elsewhere.
+// swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
+// that its host cannot build has nothing.
 func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 	p := s.o.Placement
+	if m.Type == cellwire.MigrationBuild {
+		if err := s.confirm(ctx); err != nil {
+			return err
+		}
+		return s.release(ctx, m.ServerUUID)
+	}
 	var err error
 	for range releaseTries {
 		var source, held placementclient.ConsumerAllocations

@@ -83,7 +83,7 @@ var (
 		notSameHost:      "without a server of the hint same_host",
 		notDifferentHost: "with a server of the hint different_host",
 		otherCell:        "in another cell than the server",
-		mustLeave:        "what the server moves from",
+		mustLeave:        "what the server moves from, or on hosts that could not build it",
 		cannotMove:       "without the ability to take servers of other hosts",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
@@ -128,7 +128,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 			return otherCell
 		case m.without[node.Host]:
 			return mustLeave
-		case !m.able[node.UUID]:
+		case m.Type != cellwire.MigrationBuild && !m.able[node.UUID]:
 			return cannotMove
 		}
 	}

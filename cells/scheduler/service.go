@@ -38,6 +38,9 @@ type Options struct {
 	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler]
 	// max_placement_results. 0: [DefaultCandidateLimit].
 	MaxCandidates int
+	// MaxAttempts is on how many hosts a server is built, one after the other, when each says that
+	// it cannot: Nova's [scheduler] max_attempts. 0: 1.
+	MaxAttempts int
 	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "":
 	// nova.
 	Zone string

@@ -144,6 +144,8 @@ func (w *Worker) reportLoop(ctx context.Context) {
 // a report.
 func (s *server) ended(r cellwire.Report) bool {
 	switch r.Kind {
+	case cellwire.ReportFailed: // it is in error, or another host builds it
+		return s.item.Want == cellwire.WantPresent
 	case cellwire.ReportGone:
 		return s.item.Want == cellwire.WantGone
 	case cellwire.ReportArrived:

@@ -183,6 +183,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 		Placement: placement.Config,
 		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
 		MaxPlacementResults: cfg.Scheduler.MaxPlacementResults,
+		MaxAttempts:         cfg.Scheduler.MaxAttempts,
 		Aggregates: scheduler.AggregateOptions{
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,

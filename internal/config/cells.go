@@ -61,6 +61,8 @@ type Quota struct {
 // Scheduler is the section [scheduler]: how host aggregates restrict servers, with Nova's names.
 type Scheduler struct {
 	MaxPlacementResults int // Candidates per request to Placement.
+	// MaxAttempts is on how many hosts a server is built when each says that it cannot.
+	MaxAttempts int
 
 	LimitTenants       bool
 	RequireTenants     bool
@@ -363,6 +365,8 @@ var cellSections = []section{
 		[]key[Config]{
 			{"max_placement_results", restart, "How many allocation candidates are asked of Placement at a time. Fewer make a decision cheaper;\nhosts are then chosen from fewer.",
 				number[Config]{at: func(c *Config) *int { return &c.Scheduler.MaxPlacementResults }, def: 1000, min: 1, max: 10_000}},
+			{"max_attempts", restart, "On how many hosts of a cell a server is built, one after the other, when each says that it\ncannot, before it is in ERROR.",
+				number[Config]{at: func(c *Config) *int { return &c.Scheduler.MaxAttempts }, def: 3, min: 1, max: 100}},
 			{
 				"limit_tenants_to_placement_aggregate",
 				restart,
