@@ -143,9 +143,9 @@ func (m *monitored) use() {
 	m.t.Helper()
 	m.ask(http.MethodPost, "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 512, "disk": 1}}`, nil)
 	testproc.Eventually(m.t, testproc.Patience, "the host reports its node", testproc.True(func() bool {
-		var known struct{ Hypervisors []any }
-		m.ask(http.MethodGet, "/os-hypervisors", "", &known)
-		return len(known.Hypervisors) == 1
+		var known struct{ Services []any }
+		m.ask(http.MethodGet, "/os-services", "", &known)
+		return len(known.Services) == 1
 	}))
 	m.manage("discover-hosts")
 	var made struct{ Server struct{ ID, Status string } }

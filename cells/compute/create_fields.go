@@ -182,7 +182,8 @@ var (
 	hostNameLongest = 63
 )
 
-// hostName makes a host name of a server's name, as Nova does; "" if nothing is left of it.
+// hostName makes a host name of a server's name, as Nova does; "" if nothing is left of it: the
+// scheduler, which makes the uuid, then makes one of that.
 func hostName(name string) string {
 	latin := []rune(strings.Map(func(r rune) rune {
 		if r > 0xff {

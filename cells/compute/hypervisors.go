@@ -61,11 +61,20 @@ func (x *exchange) hypervisorID(h *hypervisor) string {
 	return strconv.FormatInt(h.service.ID, 10)
 }
 
-// hypervisors are those of all cells that are up: each cell is asked twice.
+// hypervisors are those of all cells that are up and of hosts that are mapped, as in Nova: each
+// cell is asked twice.
 func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
 		return nil, err
+	}
+	hosts, err := a.store.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mapped := make(map[apidb.HostMapping]bool, len(hosts))
+	for _, h := range hosts {
+		mapped[h] = true
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
 	var all []hypervisor
@@ -91,8 +100,9 @@ func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
 			return cmp.Or(cmp.Compare(a.service.ID, b.service.ID), strings.Compare(a.UUID, b.UUID))
 		})
 		for _, h := range answer.Value {
-			h.cell = answer.Cell
-			all = append(all, h)
+			if h.cell = answer.Cell; mapped[apidb.HostMapping{Host: h.Host, CellUUID: h.cell.UUID}] {
+				all = append(all, h)
+			}
 		}
 	}
 	return all, ctx.Err()

@@ -10,6 +10,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -50,7 +51,19 @@ func withNodes(t *testing.T) (*cloud, *fakeScheduler) {
 	c.cell(1).fail = hosts([]cellwire.Service{service(2, "h2"), service(1, "h1")}, []cellwire.ComputeNode{
 		{UUID: nodeUUID(2), Host: "h2", Name: "H2"}, {UUID: nodeUUID(1), Host: "h1", Name: "h1", Servers: 3}, {UUID: nodeUUID(9), Host: "forgotten", Name: "h9"},
 	})
-	c.cell(2).fail = hosts([]cellwire.Service{away}, []cellwire.ComputeNode{{UUID: nodeUUID(3), Host: "h3", Name: "h3"}})
+	unmapped := service(2, "unmapped") // it reports to its cell, and no person enrolled it
+	c.cell(2).fail = hosts([]cellwire.Service{away, unmapped}, []cellwire.ComputeNode{
+		{UUID: nodeUUID(3), Host: "h3", Name: "h3"}, {UUID: nodeUUID(4), Host: "unmapped", Name: "h4"},
+	})
+	for n, cell := range map[int]int{1: 1, 2: 1, 3: 2} {
+		host := fmt.Sprint("h", n)
+		testproc.Check(
+			t,
+			c.store.MapNodes(
+				t.Context(), []apidb.Node{{UUID: nodeUUID(n), Name: host, Host: host, CellUUID: cellUUID(cell)}},
+			),
+		)
+	}
 	return c, boots
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
@@ -133,6 +134,12 @@ func TestHypervisorsAsInNova(t *testing.T) {
 		}
 		services = append(services, service)
 		nodes = append(nodes, cellwire.ComputeNode{UUID: nodeUUID(n), Host: host, Name: host})
+		testproc.Check(
+			t,
+			c.store.MapNodes(
+				t.Context(), []apidb.Node{{UUID: nodeUUID(n), Name: host, Host: host, CellUUID: cellUUID(1)}},
+			),
+		)
 		boots.capacities[nodeUUID(n)] = scheduler.Capacity{CPUs: 4, CPUsUsed: 1, MemoryMB: 4096, MemoryMBUsed: 512, DiskGB: 100, DiskGBUsed: 40}
 	}
 	nodes[0].Servers, nodes[1].Servers = 2, 2

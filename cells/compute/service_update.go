@@ -73,6 +73,9 @@ func (a *API) updateService(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := a.mayBeForcedUp(x.ctx(), s, patch); err != nil {
+		return err
+	}
 	changed, err := a.patchService(x.ctx(), s, patch)
 	if cellclient.IsNotFound(err) {
 		return notFound("Service %s could not be found.", id)
@@ -147,10 +150,39 @@ func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
 	if err != nil {
 		return err
 	}
+	if err := a.mayBeForcedUp(x.ctx(), s, patch); err != nil {
+		return err
+	}
 	if _, err := a.patchService(x.ctx(), s, patch); err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, new(object).add("service", answer))
+}
+
+// mayBeForcedUp refuses to force a host up that has not removed yet what was evacuated from it, as
+// Nova does. It costs a question to the cell of the host, for forced_down false alone.
+func (a *API) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.ServicePatch) error {
+	if patch.ForcedDown == nil || *patch.ForcedDown {
+		return nil
+	}
+	query := cellwire.MigrationQuery{
+		SourceHost: s.Host, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone, Limit: 1,
+	}
+	done, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		done, err := c.Migrations(ctx, query)
+		if cellclient.IsNoCall(err) { // of an older version, which evacuates nothing
+			err = nil
+		}
+		return done, err
+	})
+	switch {
+	case err != nil:
+		return serviceFault(err)
+	case len(done) > 0:
+		return badRequest("Unable to force up host %s as `done` evacuation migration records remain associated with the host. Ensure the compute service has been "+
+			"restarted, allowing these records to move to `completed` before retrying this request.", s.Host)
+	}
+	return nil
 }
 
 // serviceOf is the service of a host that is mapped.

@@ -164,6 +164,46 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 	}
 }
 
+// TestForcedUp: a host is not forced up while it has not removed what was evacuated from it.
+func TestForcedUp(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const refused = "badRequest: Unable to force up host c1h1 as `done` evacuation migration records remain associated with the host. Ensure the compute service has been " +
+		"restarted, allowing these records to move to `completed` before retrying this request."
+	for _, tt := range []struct {
+		version, path, body string
+		done                bool
+		says                string
+	}{
+		{"2.69", c1h1.UUID, `{"forced_down":false}`, true, refused},
+		{"2.69", c1h1.UUID, `{"status":"enabled","forced_down":false}`, true, refused},
+		{"2.69", c1h1.UUID, `{"forced_down":true}`, true, ""},
+		{"2.69", c1h1.UUID, `{"status":"enabled"}`, true, ""},
+		{"2.69", c1h1.UUID, `{"forced_down":false}`, false, ""},
+		{"2.11", "force-down", `{"host":"c1h1","binary":"nova-compute","forced_down":false}`, true, refused},
+		{"2.11", "force-down", `{"host":"c1h1","binary":"nova-compute","forced_down":true}`, true, ""},
+	} {
+		t.Run(tt.version+" "+tt.body, func(t *testing.T) {
+			c := newCloud(t, Options{})
+			c.servicesOf(1, c1h1)
+			if tt.done {
+				c.cell(1).migrations = []cellwire.Migration{
+					{UUID: uuid(1), SourceHost: "c1h1", Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone},
+				}
+			}
+			got := c.do(admin, tt.version, "PUT", "/v2.1/os-services/"+tt.path, tt.body)
+			if (got.status == 200) != (tt.says == "") || got.message() != tt.says {
+				t.Errorf("%d %s, not %s", got.status, got.message(), tt.says)
+			}
+			want := cellwire.MigrationQuery{
+				SourceHost: "c1h1", Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone, Limit: 1,
+			}
+			if tt.says != "" {
+				testproc.Same(t, gocmp.Diff(want, c.cell(1).asked))
+			}
+		})
+	}
+}
+
 // TestServicesAreDeleted: a host goes from its cell, and from the API database if it is mapped to
 // that cell, or nothing changes.
 func TestServicesAreDeleted(t *testing.T) {

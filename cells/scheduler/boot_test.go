@@ -199,6 +199,16 @@ func TestNoValidHost(t *testing.T) {
 		"its cell has forgotten the host": {why: "service_missing", before: func(w *world) {
 			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: uuid.NewString(), Name: "x", Host: "x", CellUUID: w.sites[1].cell.UUID}}))
 		}, change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
+		"the host has another node than before": {why: "not_offered", before: func(w *world) {
+			w.must(
+				w.store.MapNodes(
+					ctx,
+					[]apidb.Node{
+						{UUID: uuid.NewString(), Name: "cell1-host1", Host: "cell1-host1", CellUUID: w.sites[1].cell.UUID},
+					},
+				),
+			)
+		}, change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
 		"the host is not mapped": {why: "in_no_cell", before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
 	}
 	for name, c := range cases {

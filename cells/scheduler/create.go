@@ -76,11 +76,14 @@ func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.Reques
 func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.RequestSpec {
 	server.UUID = uuid.NewString()
 	server.LaunchIndex = index
+	switch {
+	case server.Hostname == "": // nothing was left of the name
+		server.Hostname = "Server-" + server.UUID
+	case of > 1:
+		server.Hostname = fmt.Sprintf("%s-%d", server.Hostname, index+1)
+	}
 	if of > 1 {
 		server.Name = fmt.Sprintf("%s-%d", server.Name, index+1)
-		if server.Hostname != "" {
-			server.Hostname = fmt.Sprintf("%s-%d", server.Hostname, index+1)
-		}
 	}
 	server.Metadata, server.Tags = maps.Clone(server.Metadata), slices.Clone(server.Tags)
 	server.Flavor.ExtraSpecs = maps.Clone(server.Flavor.ExtraSpecs)

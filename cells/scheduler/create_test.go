@@ -41,6 +41,21 @@ func TestCreateMany(t *testing.T) {
 	}
 }
 
+// TestHostnamesOfTheirOwn: servers whose name leaves nothing for a hostname get one of their uuid,
+// as in Nova.
+func TestHostnamesOfTheirOwn(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{1})
+	servers := testproc.Try(
+		w.create(func(r *scheduler.CreateRequest) { r.Min, r.Name, r.Hostname = 2, "日本", "" }),
+	).Or(w.t)
+	for i, s := range servers {
+		if want := fmt.Sprintf("日本-%d", i+1); s.Name != want || s.Hostname != "Server-"+s.UUID {
+			t.Errorf("server %d is %q with the hostname %q", i, s.Name, s.Hostname)
+		}
+	}
+}
+
 // TestCreateRefuses: what is refused writes nothing.
 func TestCreateRefuses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

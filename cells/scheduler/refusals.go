@@ -135,8 +135,14 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 	return b.hinted(node.Host)
 }
 
-// refused counts the nodes by why they did not take the server. It costs a look at each node.
+// nodeName is a node as its host knows it: one with a new uuid, as after a reinstallation, is
+// mapped beside the former one until the cell forgets that.
+type nodeName struct{ cell, host, name string }
+
+// refused counts the nodes by why they did not take the server, those of one name once. It costs a
+// look at each node.
 func (b *build) refused() (counts [refusals]int) {
+	reasons := map[nodeName]refusal{}
 	for _, node := range b.hosts.nodes {
 		why := b.hosts.whyUnfit(node, b)
 		switch {
@@ -150,6 +156,12 @@ func (b *build) refused() (counts [refusals]int) {
 		default:
 			why = notOffered
 		}
+		name := nodeName{node.CellUUID, node.Host, node.Name}
+		if former, twice := reasons[name]; !twice || former == notOffered { // a former node is not offered
+			reasons[name] = why
+		}
+	}
+	for _, why := range reasons {
 		counts[why]++
 	}
 	return counts
@@ -173,12 +185,13 @@ func (b *build) whyNoHost(targets int) string {
 		return text + " No host is mapped to a cell."
 	}
 	var reasons []string
+	nodes := 0
 	for why, n := range b.refused() {
-		if n > 0 {
+		if nodes += n; n > 0 {
 			reasons = append(reasons, fmt.Sprintf("%d %s", n, refusalTexts[why]))
 		}
 	}
-	text = fmt.Sprintf("%s Of %d mapped nodes are %s.", text, len(b.hosts.nodes), strings.Join(reasons, ", "))
+	text = fmt.Sprintf("%s Of %d mapped nodes are %s.", text, nodes, strings.Join(reasons, ", "))
 	for _, r := range b.first {
 		if how := r.explainable(); how != "" {
 			text += " " + how

@@ -336,9 +336,9 @@ url = %q`, c.cellURL("cell1")))
 	agent.awaitAny(passDone)
 	agent.awaitAny("Registered this host with the cell.")
 	c.until("the host reports its node", func() bool {
-		var body struct{ Hypervisors []any }
-		c.ask(http.MethodGet, "/os-hypervisors", nil, &body)
-		return len(body.Hypervisors) > 0
+		var body struct{ Services []any }
+		c.ask(http.MethodGet, "/os-services", nil, &body)
+		return len(body.Services) > 0
 	})
 	c.world.Discover()
 	traits := r.see().Traits

@@ -118,8 +118,8 @@ instances = {}
 	agent.now = agent.start(older)
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
 	c.until("the host reports its node", func() bool {
-		var body struct{ Hypervisors []any }
-		return c.ask(http.MethodGet, "/os-hypervisors", nil, &body) == http.StatusOK && len(body.Hypervisors) == 1
+		var body struct{ Services []any } // hypervisors are those of hosts that are mapped
+		return c.ask(http.MethodGet, "/os-services", nil, &body) == http.StatusOK && len(body.Services) == 1
 	})
 	manage("discover-hosts")
 	held := func(id string) map[string]int {

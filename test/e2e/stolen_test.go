@@ -70,9 +70,9 @@ func TestHypervisor417IsStolen(t *testing.T) {
 	}
 	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
 	testproc.Eventually(t, patience, "both hosts report their nodes", func() error {
-		var body struct{ Hypervisors []any }
-		if c.ask(http.MethodGet, "/os-hypervisors", nil, &body); len(body.Hypervisors) != 2 {
-			return fmt.Errorf("%d hypervisors", len(body.Hypervisors))
+		var body struct{ Services []any }
+		if c.ask(http.MethodGet, "/os-services", nil, &body); len(body.Services) != 2 {
+			return fmt.Errorf("%d services", len(body.Services))
 		}
 		return nil
 	})
