@@ -70,6 +70,9 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	case errors.Is(err, ErrImpossible):
 		return w.abandon(ctx, s, item, node, "its host cannot create such a server", err.Error())
 	}
+	if limit := w.cfg.BuildTimeout; limit > 0 && time.Since(w.firstAttempt(s)) >= limit {
+		return w.abandon(ctx, s, item, node, fmt.Sprintf("its host could not create it within %s", limit), err.Error())
+	}
 	return fmt.Errorf("creating the guest: %w", err)
 }
 

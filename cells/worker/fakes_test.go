@@ -544,6 +544,8 @@ type scene struct {
 	spans     *tracing.Tracing // nil: none
 	disables  []string
 
+	buildTimeout time.Duration
+
 	mu        sync.Mutex
 	away      bool // the node is
 	abilities []string
@@ -583,7 +585,7 @@ func (s *scene) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w = worker.New(worker.Config{
-		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, Tracing: func() *tracing.Tracing { return s.spans },
+		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
 		Disable: func(disabled bool, reason string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

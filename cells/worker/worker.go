@@ -69,6 +69,9 @@ type Config struct {
 	// Builds is how many guests are made at the same time, 0: 10, as Nova has it
 	// (max_concurrent_builds); so many are removed, started and stopped beside them.
 	Builds int
+	// BuildTimeout is after how long a server that is tried to be made, with no outcome that is
+	// known, is in error: Nova's instance_build_timeout. 0: never.
+	BuildTimeout time.Duration
 	// Timeout is for an answer that the cell need not wait for; 0: 30 s.
 	Timeout time.Duration
 	// Tracing returns what makes spans of work; nil, or if it returns nil, it is off.

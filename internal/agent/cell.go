@@ -49,7 +49,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 		return nil, fmt.Errorf("cell_client.url: %w", err)
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
-		Host: a.settings.current().Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, Logger: a.log,
+		Host: a.settings.current().Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
 		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
 }

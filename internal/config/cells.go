@@ -105,6 +105,8 @@ type CellClient struct {
 	CertFile  string
 	KeyFile   string
 	Timeout   time.Duration
+	// BuildTimeout is after how long a server that its driver cannot make is in error; 0: never.
+	BuildTimeout time.Duration
 }
 
 // cellSections declares the sections of cells.
@@ -129,6 +131,15 @@ var cellSections = []section{
 				text[Config]{at: func(c *Config) *string { return &c.CellClient.KeyFile }, words: secretWords, check: secretPath}},
 			{"timeout", restart, "Timeout of a request, in addition to the time that the cell may wait for work.",
 				duration[Config]{at: func(c *Config) *time.Duration { return &c.CellClient.Timeout }, def: 10 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
+			{
+				"instance_build_timeout",
+				restart,
+				"After how long a server whose guest the driver tries to make, without saying that it cannot, is in\nERROR: what is left of the guest is removed first.",
+				duration[Config]{
+					at:  func(c *Config) *time.Duration { return &c.CellClient.BuildTimeout },
+					def: time.Hour, min: time.Second, max: 7 * 24 * time.Hour, zero: "it stays in BUILD",
+				},
+			},
 		},
 	},
 	{
