@@ -282,7 +282,8 @@ func (r *CandidateRequest) confined() bool { return len(r.OneOf)+len(r.NoneOf) >
 
 // addAggregates adds them. member_of is as in Nova on the group without a suffix. Other groups get
 // none: there it would be about the providers that serve them, which are in no aggregates. The
-// scheduler looks at the hosts itself.
+// scheduler looks at the hosts itself, also for lists that are left out: the query has at most
+// mostAggregates of them.
 func (r *CandidateRequest) addAggregates(q url.Values) {
 	name := "member_of"
 	switch {
@@ -291,13 +292,22 @@ func (r *CandidateRequest) addAggregates(q url.Values) {
 	case r.groups[""] == nil:
 		return
 	}
+	listed := 0
+	add := func(operator string, list []string) {
+		if len(list) > 0 && listed+len(list) <= mostAggregates {
+			q.Add(name, operator+strings.Join(list, ","))
+			listed += len(list)
+		}
+	}
 	for _, list := range r.OneOf {
-		q.Add(name, "in:"+strings.Join(list, ","))
+		add("in:", list)
 	}
-	if len(r.NoneOf) > 0 {
-		q.Add(name, "!in:"+strings.Join(r.NoneOf, ","))
-	}
+	add("!in:", r.NoneOf)
 }
+
+// mostAggregates bounds the aggregates in a query, which has no bound in itself: servers and
+// proxies refuse one of more than some KiB.
+const mostAggregates = 80
 
 // requiredTraits are those that the request requires of any group, or of the root.
 func (r *CandidateRequest) requiredTraits() map[string]bool {

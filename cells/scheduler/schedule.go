@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -91,6 +92,16 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 			s.o.Logger.Info().Msg("Placement is available again. Scheduling the servers in BUILD.")
 		}
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
+	case placementclient.Down(err) && request.CellUUID == "" && s.answersOthers(ctx, err):
+		tries, wait := s.delay.unanswered(uuid, s.o.Now())
+		s.log(ctx).Warn().Err(err).Str("server", uuid).Int("tries", tries).
+			Str("wait", wait.Round(time.Millisecond).String()).
+			Msg("Placement fails a request for a server, and answers others. The server stays in BUILD. Retrying; after some tries the server is in ERROR.")
+		if tries >= mostUnanswered {
+			if err := s.unanswerable(ctx, request, v, err); err != nil {
+				s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Could not put a server in ERROR. Retrying.")
+			}
+		}
 	case placementclient.Down(err):
 		if wait, first := s.delay.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
@@ -101,6 +112,34 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		wait := s.delay.failed(uuid, s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
 	}
+}
+
+// mostUnanswered is how often Placement may fail a request for a server while it answers others.
+const mostUnanswered = 10
+
+// answersOthers says whether Placement, which has failed a request in a way that looks like an
+// outage, answers another one: then it is that request which it does not answer.
+func (s *Scheduler) answersOthers(ctx context.Context, err error) bool {
+	var failed *placementclient.Error
+	if !errors.As(err, &failed) || failed.Unsent || errors.Is(err, placementclient.ErrRefused) {
+		return false
+	}
+	_, err = s.o.Placement.HasTrait(ctx, TraitNUMARoot)
+	return err == nil
+}
+
+// unanswerable puts a server in error whose requests Placement fails.
+func (s *Scheduler) unanswerable(ctx context.Context, request apidb.BuildRequest, v *view, cause error) error {
+	hosts, err := v.hosts(ctx)
+	if err != nil {
+		return err
+	}
+	why := fmt.Sprintf(
+		"Placement failed a request for this server %d times, while it answered others. The last time: %s",
+		mostUnanswered,
+		cause.Error(),
+	)
+	return s.newBuild(request.RequestSpec, v, hosts, nil).fail(ctx, noHost(why))
 }
 
 // The times to wait after a failure, doubled each time.
@@ -119,6 +158,7 @@ type delays struct {
 type delay struct {
 	wait  time.Duration
 	until time.Time
+	tries int // of a server that Placement has failed while it answered others
 }
 
 // more doubles the wait, with up to a quarter less by chance, so that not all come back at once.
@@ -146,6 +186,15 @@ func (d *delays) failed(uuid string, now time.Time) time.Duration {
 		d.servers[uuid] = &delay{}
 	}
 	return d.servers[uuid].more(now)
+}
+
+// unanswered puts off a server alone, whose request Placement failed while it answered others.
+func (d *delays) unanswered(uuid string, now time.Time) (tries int, wait time.Duration) {
+	wait = d.failed(uuid, now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.servers[uuid].tries++
+	return d.servers[uuid].tries, wait
 }
 
 // succeeded ends the wait for a server, and for Placement if that was asked; back says that it was

@@ -58,6 +58,7 @@ const (
 	lost          // the request is carried out, and the answer is lost
 	hangs         // the request never arrives, and there is no answer
 	rubbish       // something else answers
+	tooLong       // it is refused, because its query is too long
 	late          // there is no answer, and the request arrives later
 )
 
@@ -87,6 +88,10 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	case hangs:
 		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	case tooLong:
+		return &http.Response{
+			StatusCode: http.StatusRequestHeaderFieldsTooLarge, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("too long")), Request: r,
+		}, nil
 	case rubbish:
 		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
 	}

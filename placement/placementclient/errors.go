@@ -40,7 +40,7 @@ var (
 	// ErrHostRefused: 403, because we are a host and what was asked for is not that host's own, or
 	// because the rules for hosts do not allow it. The credentials are good.
 	ErrHostRefused = errors.New("placement does not allow this to the host")
-	// ErrInvalid: 400. What we sent is wrong for this Placement.
+	// ErrInvalid: 400, or too long (413, 414, 431). What we sent is wrong for this Placement.
 	ErrInvalid = errors.New("placement rejects the request as invalid")
 	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408
 	// or 429.
@@ -164,7 +164,8 @@ func (e *Error) refused(content []byte) {
 		e.Detail = textutil.Line(content, maxSnippet)
 	}
 	switch e.Status {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge:
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
 		e.Kind = ErrInvalid
 	case http.StatusUnauthorized, http.StatusForbidden:
 		e.Kind = ErrRefused
