@@ -161,6 +161,9 @@ func newAddHost() *cobra.Command {
 			if invitation.Nodes, err = parseNodes(nodes); err == nil {
 				err = pki.CheckName(args[0])
 			}
+			if caFile != "" && err == nil { // the service that may run the command has another directory
+				caFile, err = filepath.Abs(caFile)
+			}
 			switch {
 			case err != nil:
 			case cell == "":

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // hostView is a mapped node of a host, as printed.
@@ -53,7 +54,7 @@ func newDiscoverHosts() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				options := scheduler.DiscoverOptions{Patterns: cfg.ComputeAPI.DiscoverHostsPattern, Hosts: named, By: requester()}
+				options := scheduler.DiscoverOptions{Patterns: cfg.ComputeAPI.DiscoverHostsPattern, Hosts: named, By: sqldb.CommandUser(cmd.Context())}
 				if len(args) == 1 {
 					one, err := findCell(cmd.Context(), store, args[0])
 					if err != nil {

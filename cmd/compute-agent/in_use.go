@@ -109,19 +109,41 @@ func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	})
 }
 
-// argsOf returns the arguments of a command line without those that locate the database, because
-// the service has its own configuration.
+// located reports whether a flag locates the database: the service has its own configuration.
+func located(flag string) bool {
+	return slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, flag)
+}
+
+// argsOf returns the arguments of a command line without those that locate the database.
 func argsOf(cmd *cobra.Command) []string {
 	args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, f.Name) {
+		if located(f.Name) {
 			return
 		}
-		value := f.Value.String()
-		if format, is := f.Value.(*outputFormat); is {
-			value = format.forService()
+		for _, value := range flagTexts(f.Value) {
+			args = append(args, "--"+f.Name+"="+value)
 		}
-		args = append(args, "--"+f.Name+"="+value)
 	})
 	return append(append(args, "--"), cmd.Flags().Args()...)
+}
+
+// flagTexts returns what sets a flag to its value again: a text for each value of one that can be
+// repeated, whose String is for people.
+func flagTexts(value pflag.Value) []string {
+	switch v := value.(type) {
+	case *outputFormat:
+		return []string{v.forService()}
+	case pflag.SliceValue:
+		texts := slices.Clone(v.GetSlice())
+		if value.Type() == "stringSlice" { // each text is a line of CSV
+			for i, text := range texts {
+				if strings.ContainsAny(text, ",\"\n") {
+					texts[i] = `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
+				}
+			}
+		}
+		return texts
+	}
+	return []string{value.String()}
 }
