@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -188,14 +189,46 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 		c.inDownCells = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
 	}
-	if moving {
+	if moving && (c.usage.Instances > before.Instances || c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
-		// mappings count it once.
-		c.usage.Instances = min(c.usage.Instances, before.Instances)
-		c.usage.Cores = min(c.usage.Cores, before.Cores)
-		c.usage.RAM = min(c.usage.RAM, before.RAM)
+		// mappings count it once, and do not count what is being deleted, which its cell counts.
+		once, err := s.deleting(ctx, project, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
+		if err != nil {
+			return c, err
+		}
+		addUsage(&once, before.Instances, before.Cores, before.RAM)
+		c.usage.Instances = min(c.usage.Instances, once.Instances)
+		c.usage.Cores = min(c.usage.Cores, once.Cores)
+		c.usage.RAM = min(c.usage.RAM, once.RAM)
 	}
 	return c, nil
+}
+
+// deleting is what servers have that are being deleted in cells. It costs one request for each cell
+// and [cellwire.MaxLimit] of these servers.
+func (s *Quotas) deleting(ctx context.Context, project string, cells []apidb.Cell) (total cellwire.Usage, err error) {
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (used cellwire.Usage, err error) {
+		query := cellwire.ServerQuery{ProjectID: project, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}, Limit: cellwire.MaxLimit}
+		for more := true; more; {
+			page, err := client.Servers(ctx, query)
+			if err != nil {
+				return used, cellclient.AsFailure(err)
+			}
+			more = page.More && len(page.Rows) > 0
+			for _, row := range page.Rows {
+				addUsage(&used, 1, row.Server.Flavor.VCPUs, row.Server.Flavor.MemoryMB)
+				query.After = row.Key
+			}
+		}
+		return used, nil
+	})
+	for _, a := range answers {
+		if a.Err != nil && !a.Down() {
+			return total, fmt.Errorf("counting what is being deleted of project %s in cell %s: %w", project, a.Cell.Name, a.Err)
+		}
+		addUsage(&total, a.Value.Instances, a.Value.Cores, a.Value.RAM)
+	}
+	return total, nil
 }
 
 func addUsage(u *cellwire.Usage, instances, cores, ram int64) {

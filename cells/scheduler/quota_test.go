@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -40,6 +42,7 @@ type quotaWorld struct {
 	store    *apidb.DB
 	cells    []apidb.Cell
 	uses     map[string]*cellwire.Usage // by name of the cell; nil: it is down
+	deleting map[string]int             // by name of the cell: servers of uses that are being deleted
 	refuses  bool                       // what is down answers that the question is wrong
 	placed   string                     // what Placement answers; "": it is down
 	asked    atomic.Int64               // requests to cells
@@ -50,7 +53,7 @@ type quotaWorld struct {
 
 func newQuotaWorld(t *testing.T) *quotaWorld {
 	t.Helper()
-	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}}
+	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}, deleting: map[string]int{}}
 	var err error
 	w.store, err = apidb.Open(ctx, w.database, apidb.Options{})
 	w.must(err)
@@ -91,6 +94,24 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
 		body = cellwire.Discovery{Usage: *use, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}
+	case r.URL.Path == "/v1/servers/query":
+		w.asked.Add(1)
+		var query cellwire.ServerQuery
+		if err := json.NewDecoder(r.Body).Decode(&query); err != nil || query.ProjectID != "p" || query.Deleted != cellwire.DeletedNone ||
+			!slices.Equal(query.TaskStates, []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}) {
+			w.t.Errorf("%s: %+v, %v", r.URL, query, err)
+		}
+		first := 0 // a page has two servers at most
+		if len(query.After) == 1 {
+			_, _ = fmt.Sscan(query.After[0].(string), &first)
+			first++
+		}
+		page := cellwire.ServerPage{Rows: []cellwire.Row{}}
+		for i := first; i < min(w.deleting[r.URL.Host], first+2); i++ {
+			page.Rows = append(page.Rows, cellwire.Row{Key: cellwire.Key{strconv.Itoa(i)}, Server: cellwire.Server{UUID: strconv.Itoa(i), Flavor: quotaFlavor}})
+		}
+		page.More = w.deleting[r.URL.Host] > first+2
+		body = page
 	default:
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}
@@ -150,11 +171,14 @@ func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 func (w *quotaWorld) has(n, cell int) []string {
 	w.t.Helper()
 	uuids := w.asks(n, cell, true)
-	use := w.uses[w.cells[cell].Name]
-	use.Instances += int64(n)
-	use.Cores += int64(n) * quotaFlavor.VCPUs
-	use.RAM += int64(n) * quotaFlavor.MemoryMB
+	addTo(w.uses[w.cells[cell].Name], int64(n))
 	return uuids
+}
+
+func addTo(use *cellwire.Usage, n int64) {
+	use.Instances += n
+	use.Cores += n * quotaFlavor.VCPUs
+	use.RAM += n * quotaFlavor.MemoryMB
 }
 
 // quotaRequest asks for servers of project p.
@@ -217,6 +241,40 @@ func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
 	w.must(err)
 	testproc.Same(t, cmp.Diff(usageOf(2), got))
+}
+
+// TestUsageCountsWhatIsBeingDeleted: a server that is being deleted counts until its cell says that
+// it is deleted, as in Nova, also while others are built.
+func TestUsageCountsWhatIsBeingDeleted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, c := range map[string]struct {
+		deleting, inserted, pending, want int64
+		down                              string
+	}{
+		"nothing is built":                      {deleting: 3, want: 6},
+		"others are built":                      {deleting: 3, pending: 2, want: 8},
+		"one is inserted and has its request":   {deleting: 3, inserted: 1, want: 7},
+		"both":                                  {deleting: 3, inserted: 1, pending: 1, want: 8},
+		"nothing is deleted":                    {inserted: 1, pending: 1, want: 8},
+		"a cell that is down has none of these": {deleting: 3, pending: 1, down: "cell2", want: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newQuotaWorld(t)
+			for _, uuid := range w.has(6, 1)[:c.deleting] { // its cell said yes, and its host has it still
+				w.must(w.store.SetQueued(ctx, map[string]bool{uuid: true}))
+			}
+			w.deleting["cell1"] = int(c.deleting)
+			w.asks(int(c.pending), -1, false)
+			w.asks(int(c.inserted), 1, false)
+			addTo(w.uses["cell1"], c.inserted)
+			if c.down != "" {
+				w.uses[c.down] = nil
+			}
+			got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
+			w.must(err)
+			testproc.Same(t, cmp.Diff(usageOf(c.want), got))
+		})
+	}
 }
 
 // TestUsageFromPlacement: the four combinations of count_usage_from_placement and migrated
