@@ -8,18 +8,8 @@ import (
 	"strings"
 )
 
-// base is what links of this request begin with: the endpoint that is configured, or scheme and
-// host as the client sees them.
-func (x *exchange) base() string {
-	if endpoint := x.api.options.Endpoint; endpoint != "" {
-		return strings.TrimSuffix(endpoint, "/")
-	}
-	scheme := "http://"
-	if x.R.TLS != nil {
-		scheme = "https://"
-	}
-	return scheme + x.R.Host
-}
+// base is what links of this request begin with.
+func (x *exchange) base() string { return x.Base(x.api.options.Endpoint) }
 
 // inProject is the segment of the project, for requests that have one in their path.
 func (x *exchange) inProject() string {

@@ -158,7 +158,8 @@ func closeAll(listeners []net.Listener) {
 
 // connectionsOf returns the connection limits of all servers of a process.
 func connectionsOf(cfg *config.Config) *osapi.Connections {
-	return osapi.NewConnections(osapi.ConnectionLimits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress})
+	limits := osapi.ConnectionLimits{Total: cfg.Server.MaxConnections, PerAddress: cfg.Server.MaxConnectionsPerAddress}
+	return osapi.NewConnections(limits, cfg.Server.Proxies()...)
 }
 
 // placementConfig converts the configuration. connections are those of the process, nil if it does
@@ -183,6 +184,7 @@ func placementConfig(cfg *config.Config, flags placementFlags, connections *osap
 			DepthFirst:          cfg.Placement.AllocationCandidatesGenerationStrategy == config.DepthFirst,
 			Randomize:           cfg.Placement.RandomizeAllocationCandidates,
 			Extensions:          cfg.Placement.Extensions,
+			Endpoint:            cfg.Placement.Endpoint,
 		},
 		Logger: log,
 	}

@@ -259,6 +259,7 @@ type Placement struct {
 	RandomizeAllocationCandidates          bool
 	Extensions                             []string      // Of placement/api, for all clients.
 	StaleReads                             time.Duration // 0: no stale answers.
+	Endpoint                               string        // What URLs begin with; empty is what the request says.
 }
 
 // Values of Placement.AllocationCandidatesGenerationStrategy.
@@ -288,6 +289,7 @@ type DenyList struct {
 type Server struct {
 	MaxConnections           int           // Zero is derived from the limit of open files.
 	MaxConnectionsPerAddress int           // Zero is a quarter of them.
+	TrustedProxies           []string      // Addresses and networks of proxies whose X-Forwarded-For counts.
 	ShutdownDelay            time.Duration // Zero: none.
 }
 

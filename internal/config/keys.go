@@ -265,6 +265,8 @@ var agentSections = []section{
 				"How old an answer to a GET may be while the database cannot be reached. It has the header Placement-Stale-Seconds then. Otherwise, and for\nall writes, the answer is 503. It has no effect on SQLite.",
 				duration[Config]{at: func(c *Config) *time.Duration { return &c.Placement.StaleReads }, min: time.Second, max: time.Hour, zero: "no stale answers"},
 			},
+			{"endpoint", restart, "Base URL of the URLs in responses, for a server behind a proxy that has another address or path, or ends TLS. Empty means the\nURL of the request.",
+				text[Config]{at: func(c *Config) *string { return &c.Placement.Endpoint }, words: "a URL", check: optionalURL}},
 			{"incomplete_consumer_project_id", restart, "Project of consumers made by microversions below 1.8, which carry none.",
 				text[Config]{at: func(c *Config) *string { return &c.Placement.IncompleteConsumerProjectID }, def: uuidZero, words: idWords, check: consumerID}},
 			{"incomplete_consumer_user_id", restart, "User of consumers made by microversions below 1.8, which carry none.",
@@ -358,8 +360,18 @@ var agentSections = []section{
 			{
 				"max_connections_per_address",
 				restart,
-				"Maximum number of connections per IP address. 0 means a quarter of max_connections.\nBehind a load balancer or proxy, all clients have its address: set it to the value of\nmax_connections.",
+				"Maximum number of connections per IP address. 0 means a quarter of max_connections.\nIt does not hold for trusted_proxies. Behind another load balancer, all clients have its\naddress: set it to the value of max_connections.",
 				number[Config]{at: func(c *Config) *int { return &c.Server.MaxConnectionsPerAddress }, max: 1_000_000},
+			},
+			{
+				"trusted_proxies",
+				restart,
+				"Addresses and networks of load balancers and proxies that set X-Forwarded-For. For their requests, logs, audit\nrecords and bounds per address have the last address of the header that is not of these.",
+				list[Config]{
+					at:    func(c *Config) *[]string { return &c.Server.TrustedProxies },
+					words: "an array of addresses and networks such as [\"192.0.2.10\", \"10.1.0.0/16\"]",
+					check: proxyNetwork,
+				},
 			},
 			{
 				"shutdown_delay",

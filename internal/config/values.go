@@ -4,6 +4,7 @@ package config
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -105,6 +106,35 @@ func secureURL(s string) *fault {
 		return bad
 	}
 	return faultf("write the URL with https://", "%s does not begin with https://: other machines in between could change the answer", shown(s))
+}
+
+// proxyNetwork accepts an address or a network.
+func proxyNetwork(s string) *fault {
+	if _, err := parseNetwork(s); err != nil {
+		return faultf("write an address such as \"192.0.2.10\", or a network such as \"10.1.0.0/16\"", "%s is no address and no network", shown(s))
+	}
+	return nil
+}
+
+// parseNetwork reads a network; an address is one of its own.
+func parseNetwork(s string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(s); err == nil {
+		address = address.Unmap().WithZone("")
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	network, err := netip.ParsePrefix(s)
+	return network.Masked(), err
+}
+
+// Proxies returns TrustedProxies.
+func (s Server) Proxies() []netip.Prefix {
+	var networks []netip.Prefix
+	for _, text := range s.TrustedProxies {
+		if network, err := parseNetwork(text); err == nil { // proxyNetwork has accepted it
+			networks = append(networks, network)
+		}
+	}
+	return networks
 }
 
 // listenAddress accepts [HOST]:PORT, and nothing.

@@ -59,8 +59,9 @@ func (l ConnectionLimits) resolve(files uint64) ConnectionLimits {
 // with a request in progress is never closed; if there are no others, the new one is refused. It is
 // safe for concurrent use.
 type Connections struct {
-	limits ConnectionLimits
-	budget int64 // of headers
+	limits  ConnectionLimits
+	proxies []netip.Prefix
+	budget  int64 // of headers
 
 	mu        sync.Mutex
 	n         int
@@ -76,13 +77,16 @@ type address struct {
 	idle, waiting list.List
 }
 
-// NewConnections makes an empty set.
-func NewConnections(l ConnectionLimits) *Connections {
+// NewConnections makes an empty set. Proxies are trusted: they have no bound of an address, and
+// what they say about addresses of clients counts.
+func NewConnections(l ConnectionLimits, proxies ...netip.Prefix) *Connections {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		files.Cur = 1024 // the usual limit
 	}
-	return &Connections{limits: l.resolve(files.Cur), budget: headerBudget, addresses: map[netip.Addr]*address{}}
+	return &Connections{
+		limits: l.resolve(files.Cur), proxies: proxies, budget: headerBudget, addresses: map[netip.Addr]*address{},
+	}
 }
 
 // Limits are the bounds in force.
@@ -121,9 +125,13 @@ func (s *Connections) admit(c net.Conn) *conn {
 	accepted := true
 	s.mu.Lock()
 	if n.from.IsValid() {
+		perAddress := s.limits.PerAddress
+		if s.trusts(n.from) {
+			perAddress = s.limits.Total
+		}
 		a := s.addresses[n.from]
 		switch {
-		case a != nil && a.n >= s.limits.PerAddress:
+		case a != nil && a.n >= perAddress:
 			victim = oldest(&a.idle, &a.waiting)
 		case s.n >= s.limits.Total:
 			victim = oldest(&s.idle, &s.waiting)
@@ -132,7 +140,7 @@ func (s *Connections) admit(c net.Conn) *conn {
 			s.remove(victim)
 		} else {
 			a = s.addresses[n.from]
-			accepted = s.n < s.limits.Total && (a == nil || a.n < s.limits.PerAddress)
+			accepted = s.n < s.limits.Total && (a == nil || a.n < perAddress)
 		}
 		if accepted {
 			if a = s.addresses[n.from]; a == nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -93,6 +94,18 @@ func GlobalRequestID(r *http.Request) string {
 		return id
 	}
 	return ""
+}
+
+// Base returns what URLs of this service begin with: the endpoint that is configured, or else
+// scheme and host as the client's request has them. It does not end with a slash.
+func (x *Exchange) Base(endpoint string) string {
+	switch {
+	case endpoint != "":
+		return strings.TrimSuffix(endpoint, "/")
+	case x.R.TLS != nil:
+		return "https://" + x.R.Host
+	}
+	return "http://" + x.R.Host
 }
 
 // Received is how many bytes of the body of the request were read.

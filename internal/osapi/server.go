@@ -127,6 +127,9 @@ func countedOf(c net.Conn) *conn {
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(net.Conn)
 	countedOf(c).become(active)
+	if client := countedOf(c).clientOf(r.Header); client != "" {
+		r.RemoteAddr = client // whom logs, audit records and bounds are about
+	}
 	var http1 *watched
 	switch c := c.(type) {
 	case *watched:

@@ -60,6 +60,9 @@ type Options struct {
 	// DepthFirst returns all candidates of one root provider before those of the next
 	// (allocation_candidates_generation_strategy depth-first). Otherwise the roots alternate.
 	DepthFirst bool
+	// Endpoint is what the URLs in Location headers begin with, for a server behind a proxy. Empty
+	// means scheme and host of the request.
+	Endpoint string
 	// Extensions are granted to all clients from microversion 1.25 on, requested or not. The names
 	// are those of the header Placement-Extensions, see wire.Extensions. Unknown names have no
 	// effect.

@@ -98,11 +98,7 @@ func (x *exchange) noContent() error {
 
 // location sets the Location header to a path of this server. It is a whole URL, as Placement's is.
 func (x *exchange) location(path string) {
-	scheme := "http://"
-	if x.R.TLS != nil {
-		scheme = "https://"
-	}
-	x.W.Header()["Location"] = []string{scheme + x.R.Host + path}
+	x.W.Header()["Location"] = []string{x.Base(x.api.options.Endpoint) + path}
 }
 
 // Encode writes an error in the form that the client accepts: JSON, or else HTML or plain text.

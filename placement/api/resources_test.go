@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -51,6 +52,33 @@ func TestProviders(t *testing.T) {
 	}
 	w = call{method: "GET", path: "/resource_providers/" + rp2, version: "1.15", status: 200}.do(t, h)
 	testproc.Equal(t, w.Header().Get("Last-Modified"), clock.Format(http.TimeFormat), "Last-Modified is %q")
+}
+
+// TestLocation: URLs in answers begin with the endpoint that clients know, whatever the request
+// that a proxy sends looks like.
+func TestLocation(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for endpoint, base := range map[string]string{
+		"":                                "http://example.com",
+		"https://cloud.example/placement": "https://cloud.example/placement",
+		"https://cloud.example/":          "https://cloud.example",
+	} {
+		h := newAPI(t, func(c *api.Config) { c.Options.Endpoint = endpoint })
+		for _, c := range []struct{ method, path, body, location string }{
+			{"POST", "/resource_providers", `{"name":"node","uuid":"` + rp1 + `"}`, "/resource_providers/" + rp1},
+			{
+				"POST", "/resource_providers/" + rp1 + "/inventories",
+				`{"resource_class":"VCPU","total":1,"resource_provider_generation":0}`,
+				"/resource_providers/" + rp1 + "/inventories/VCPU",
+			},
+			{"POST", "/resource_classes", `{"name":"CUSTOM_A"}`, "/resource_classes/CUSTOM_A"},
+			{"PUT", "/resource_classes/CUSTOM_B", "", "/resource_classes/CUSTOM_B"},
+			{"PUT", "/traits/CUSTOM_A", "", "/traits/CUSTOM_A"},
+		} {
+			w := call{method: c.method, path: c.path, version: "1.19", body: c.body, status: 201}.do(t, h)
+			testproc.Equal(t, w.Header().Get("Location"), base+c.location, "%s")
+		}
+	}
 }
 
 func TestListingProviders(t *testing.T) {
