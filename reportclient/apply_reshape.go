@@ -34,9 +34,15 @@ const (
 	ReshapeHappened ReshapeOutcome = "happened"
 	// ReshapeRefused: it did not happen, and Placement has the previous layout.
 	ReshapeRefused ReshapeOutcome = "refused"
+	// ReshapeConflict is ReshapeRefused because another client wrote first: the reshape is computed
+	// again. Only a log has it.
+	ReshapeConflict ReshapeOutcome = "conflict"
 	// ReshapeUnknown: no answer came and Placement cannot be asked, or too much has changed since.
 	ReshapeUnknown ReshapeOutcome = "unknown"
 )
+
+// DidNotHappen says that Placement has the previous layout.
+func (o ReshapeOutcome) DidNotHappen() bool { return o == ReshapeRefused || o == ReshapeConflict }
 
 // reshape posts a reshape, once, and finds out what became of it.
 //
@@ -98,7 +104,10 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 	case !errors.As(err, &failed) || failed.Unsent:
 		return ReshapeRefused, err
 	case !failed.OutcomeUnknown():
-		return ReshapeRefused, explainRefusal(failed)
+		if err = explainRefusal(failed); errors.Is(err, ErrConflict) {
+			return ReshapeConflict, err
+		}
+		return ReshapeRefused, err
 	}
 	if ctx.Err() != nil {
 		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w", err)
@@ -184,7 +193,7 @@ func explainRefusal(failed *RequestError) error {
 				"and delete the allocation if it is no longer used"
 			break
 		}
-		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.1 says so also of " +
+		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.2 says so also of " +
 			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long as the reshape takes"
 		// no conflict: the same request would be refused again
 		failed.Kind = ErrReshapeRefused

@@ -98,6 +98,15 @@ func (c *Client) CloseIdle() { c.placement.CloseIdle() }
 // was read.
 func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 
+// Reach opens a connection to Placement and closes it, once it is known where Placement is. It
+// makes no request. Errors: [ErrUnavailable].
+func (c *Client) Reach(ctx context.Context) error {
+	if c.placement.Endpoint() == "" {
+		return nil
+	}
+	return c.placement.Probe(ctx)
+}
+
 // Tree returns what Placement says of a compute node: its root and all providers below it, and
 // beside them, as roots of their own, the providers that share something with one of these through
 // an aggregate. A node that Placement does not have yet comes back as a lone root with

@@ -103,7 +103,7 @@ var faults = []fault{
 			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
 			return nil, nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "conflict", shape: "old",
 	},
 	{
 		name: "a consumer that lets go between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
@@ -111,7 +111,7 @@ var faults = []fault{
 			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(bob), "")
 			return nil, nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "conflict", shape: "old",
 	},
 	{
 		name: "the answer lost, after it happened",

@@ -15,14 +15,12 @@ import (
 )
 
 // How a driver that flaps is recognized. An item that goes to and fro counts sooner than one that
-// only grows, as the functions of a card do that come one after another.
+// only grows or only shrinks, as the functions of a card do that come one after another: that one
+// must be written in every pass of the window.
 const (
 	// flapWindow is how many passes are looked back upon, flapPasses in how many of them an item
 	// must have been written.
 	flapWindow, flapPasses = 16, 10
-	// flapGrowing is in how many passes in all an item must have been written whose value only grew
-	// or only shrank.
-	flapGrowing = 60
 	// flapValues is how many values of an item are kept, flapItems how many items of a node.
 	flapValues, flapItems = 4, 256
 )
@@ -74,11 +72,15 @@ func (f flaps) observe(done []reportclient.Operation) {
 type flapValue struct {
 	text   string
 	number int64
+	// was is the text of what Placement had before; "" if that is not known.
+	was string
 }
 
 func (i *flapping) write(v flapValue) {
-	if n := len(i.values); n > 0 && i.values[n-1] == v.text {
-		// another client had changed it, and it is restored: the driver did not flap, see Drift
+	if n := len(i.values); n > 0 && (i.values[n-1] == v.text || v.was != "" && i.values[n-1] != v.was) {
+		// another client had changed it, and the driver's answer may follow from that: the driver
+		// did not flap, see Drift
+		i.values[n-1], i.number = v.text, v.number
 		i.passes |= 1
 		return
 	}
@@ -94,7 +96,8 @@ func (i *flapping) write(v flapValue) {
 }
 
 func (i *flapping) flaps() bool {
-	return bits.OnesCount16(i.passes) >= flapPasses && (i.turned && i.total >= flapPasses || i.total >= flapGrowing)
+	n := bits.OnesCount16(i.passes)
+	return n >= flapPasses && i.turned && i.total >= flapPasses || n == flapWindow && i.total >= flapWindow
 }
 
 // lines are the items that flap, sorted, each with its last values.
@@ -119,15 +122,22 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 	key := func(kind, symbol string) flapKey {
 		return flapKey{provider: op.UUID, name: op.Provider, kind: kind, symbol: symbol}
 	}
+	was := func(text string) string {
+		if op.Before == nil {
+			return ""
+		}
+		return text
+	}
+	const added, removed = "added", "removed"
 	set := func(kind string, before, after []string) {
 		for _, item := range before {
 			if !slices.Contains(after, item) {
-				out[key(kind, item)] = flapValue{text: "removed"}
+				out[key(kind, item)] = flapValue{text: removed, was: was(added)}
 			}
 		}
 		for _, item := range after {
 			if !slices.Contains(before, item) {
-				out[key(kind, item)] = flapValue{text: "added", number: 1}
+				out[key(kind, item)] = flapValue{text: added, number: 1, was: was(removed)}
 			}
 		}
 	}
@@ -140,25 +150,17 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 		out[key("place and name", "")] = flapValue{text: op.Provider + " below " + op.Parent}
 	case reportclient.SetInventories:
 		for class, inv := range op.Inventories {
-			if was, had := before.Inventories[class]; !had || !was.Equal(inv) {
-				n := inv.Normalize()
+			if former, had := before.Inventories[class]; !had {
+				out[key("inventory", class)] = flapValue{text: inventoryText(inv), number: inv.Total, was: was(removed)}
+			} else if !former.Equal(inv) {
 				out[key("inventory", class)] = flapValue{
-					text: fmt.Sprintf(
-						"total %d, reserved %d, ratio %v, units %d to %d by %d",
-						n.Total,
-						n.Reserved,
-						n.AllocationRatio,
-						n.MinUnit,
-						n.MaxUnit,
-						n.StepSize,
-					),
-					number: n.Total,
+					text: inventoryText(inv), number: inv.Total, was: was(inventoryText(former)),
 				}
 			}
 		}
-		for class := range before.Inventories {
+		for class, former := range before.Inventories {
 			if _, stays := op.Inventories[class]; !stays {
-				out[key("inventory", class)] = flapValue{text: "removed"}
+				out[key("inventory", class)] = flapValue{text: removed, was: was(inventoryText(former))}
 			}
 		}
 	case reportclient.SetTraits:
@@ -167,6 +169,12 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 		set("aggregate", before.Aggregates, op.Aggregates)
 	}
 	return out
+}
+
+func inventoryText(i providertree.Inventory) string {
+	n := i.Normalize()
+	return fmt.Sprintf("total %d, reserved %d, ratio %v, units %d to %d by %d",
+		n.Total, n.Reserved, n.AllocationRatio, n.MinUnit, n.MaxUnit, n.StepSize)
 }
 
 func sortedClasses[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -28,9 +28,10 @@ func TestWhenAnItemFlaps(t *testing.T) {
 		"to and fro":              {func(n int) int64 { return 8 + int64(n%2) }, 10},
 		"up and down, never back": {func(n int) int64 { return 1000 + int64(n*5-n%2*20) }, 10},
 		"down and up, never back": {func(n int) int64 { return 1000 - int64(n*5-n%2*20) }, 10},
-		"only up":                 {func(n int) int64 { return 8 + int64(n) }, 60},
-		"only down":               {func(n int) int64 { return 1000 - int64(n) }, 60},
-		"another field":           {func(int) int64 { return 1000 }, 60},
+		"only up":                 {func(n int) int64 { return 8 + int64(n) }, 16},
+		"only down":               {func(n int) int64 { return 1000 - int64(n) }, 16},
+		"only up, 15 of 16":       {func(n int) int64 { return int64(8+n) * b2i(n%16 < 15) }, 0},
+		"another field":           {func(int) int64 { return 1000 }, 16},
 		"ten of sixteen passes":   {func(n int) int64 { return int64(8+n%3) * b2i(n%8 < 5) }, 13},
 		"nine of sixteen passes":  {func(n int) int64 { return int64(8+n%3) * b2i(n%16 < 9) }, 0},
 		"nine times, and then restored": {func(n int) int64 {
@@ -68,6 +69,44 @@ func b2i(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// TestOthersDoNotMakeADriverFlap: what another client changes between two passes, and the driver
+// hands on or restores, is no flapping of the driver; what the driver changes by itself is.
+func TestOthersDoNotMakeADriverFlap(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	with := func(total int64, ratio float64) providertree.Inventories {
+		return providertree.Inventories{"VCPU": {Total: total, AllocationRatio: ratio}}
+	}
+	for name, c := range map[string]struct {
+		before, written func(pass int) providertree.Inventories
+		want            int // how many items flap
+	}{
+		"another client writes totals, and ratios that the driver keeps": {
+			func(n int) providertree.Inventories { return with(1, float64(1+n%2)) },
+			func(n int) providertree.Inventories { return with(8, float64(1+n%2)) }, 0,
+		},
+		"another client removes the class": {
+			func(int) providertree.Inventories { return providertree.Inventories{} },
+			func(n int) providertree.Inventories { return with(int64(8+n%2), 1) }, 0,
+		},
+		"the driver": {
+			func(n int) providertree.Inventories { return with(int64(9-n%2), 1) },
+			func(n int) providertree.Inventories { return with(int64(8+n%2), 1) }, 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := flaps{}
+			for n := range 40 {
+				f.observe([]reportclient.Operation{{
+					Kind: reportclient.SetInventories, UUID: "u", Provider: "cn1", Before: &providertree.Provider{Inventories: c.before(n)}, Inventories: c.written(n),
+				}})
+			}
+			if got := f.lines(); len(got) != c.want {
+				t.Errorf("reported: %v", got)
+			}
+		})
+	}
 }
 
 // TestFlapsAreNamed: each kind of item with its last four values, and no more items than are kept.

@@ -200,7 +200,7 @@ func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 		return entry, fmt.Errorf("%w: %d", journal.ErrUnknownEntry, id)
 	case entry.Err != nil:
 		return entry, &UndoError{ID: id, Reason: "its journal entry is damaged", Err: entry.Err}
-	case entry.Outcome == reportclient.ReshapeRefused:
+	case entry.Outcome.DidNotHappen():
 		return entry, &UndoError{ID: id, Reason: "it did not happen"}
 	case entry.Open():
 		return entry, &UndoError{

@@ -25,6 +25,28 @@ func (h *env) status() health.Status {
 	return s
 }
 
+// TestStatusAsksWhetherPlacementIsThere: the status of an agent whose next pass is an hour away
+// says at once that Placement is gone.
+func TestStatusAsksWhetherPlacementIsThere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := newEnv(t)
+	h.configure(h.node("fake", "cn1", uuidA, ""))
+	file := filepath.Join(h.dir, "agent.toml")
+	text := string(testproc.Try(os.ReadFile(file)).Or(t))
+	text = strings.Replace(text, `update_resources_interval = "100ms"`, `update_resources_interval = "1h"`, 1)
+	check(t, os.WriteFile(file, []byte(text), 0o600))
+	h.start()
+	<-h.ready
+	const reporting, gone = "reporting 1 node", "Placement cannot be reached now: "
+	if s := h.status().Summary; !strings.Contains(s, reporting) || strings.Contains(s, gone) {
+		t.Errorf("with Placement: %s", s)
+	}
+	h.stopPlacement()
+	if s := h.status().Summary; strings.Contains(s, "all is well") || !strings.Contains(s, gone) {
+		t.Errorf("without Placement: %s", s)
+	}
+}
+
 // TestTakeoverThatFails: it is reported as a failed takeover, with a fix and under the driver's
 // name, and not as a configuration that the driver refuses. The former process goes on, and the
 // condition goes when the takeover succeeds.

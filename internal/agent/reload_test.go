@@ -42,6 +42,8 @@ type env struct {
 	ended  chan error
 	stop   func() // ends the agent; another may be started then
 
+	stopPlacement func()
+
 	notify   *systemd.Notifier // nil: no notifications
 	deadline string            // of start-up and reloads; "": a minute
 
@@ -79,7 +81,8 @@ func newEnv(t *testing.T) *env {
 		server.Handler().ServeHTTP(w, r)
 	}))
 	h.url = web.URL
-	t.Cleanup(func() { web.Close(); _ = server.Close() })
+	h.stopPlacement = sync.OnceFunc(web.Close)
+	t.Cleanup(func() { h.stopPlacement(); _ = server.Close() })
 	binaries.Copy(t, "compute-driver-fake", h.driver)
 	binaries.Copy(t, "compute-driver-fake", filepath.Join(dir, "compute-driver-chaos"))
 	return h

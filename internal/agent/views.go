@@ -20,8 +20,20 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Status implements [control.Agent].
-func (a *Agent) Status(context.Context) health.Status { return a.measured() }
+// reachTime is how long Status waits for Placement to accept a connection.
+const reachTime = 2 * time.Second
+
+// Status implements [control.Agent]. It opens a connection to Placement: the last pass may be an
+// interval ago, and what is up now is what the caller wants to know.
+func (a *Agent) Status(ctx context.Context) health.Status {
+	s := a.measured()
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	if err := a.placement.Reach(ctx); err != nil {
+		s = s.Unreachable(err)
+	}
+	return s
+}
 
 // measured is now with the resource usage of the drivers' processes, which is read from /proc.
 func (a *Agent) measured() health.Status {

@@ -38,6 +38,16 @@ func (t *Tracker) Judge(f Facts) (Status, Report) {
 // allIsWell ends the summary of an agent without conditions whose nodes can get new guests.
 const allIsWell = ", all is well"
 
+// Unreachable returns the status of an agent whose last passes reached Placement, and which cannot
+// connect to it now. The next pass finds out, and decides about the condition.
+func (s Status) Unreachable(err error) Status {
+	if s.State == resourcetracker.Reporting {
+		s.Summary = strings.TrimSuffix(s.Summary, allIsWell)
+		s.Summary += "; but Placement cannot be reached now: " + firstLine(err.Error())
+	}
+	return s
+}
+
 // summarize summarizes the trackers' reports in one line.
 func summarize(drivers []Driver) (resourcetracker.State, string) {
 	if len(drivers) == 0 {

@@ -334,7 +334,7 @@ func (j *Journal) trim() {
 	}
 	var refused, others []string
 	for _, name := range names {
-		if readEntry(j.dir, name).Outcome == reportclient.ReshapeRefused {
+		if readEntry(j.dir, name).Outcome.DidNotHappen() {
 			refused = append(refused, name)
 		} else {
 			others = append(others, name)
