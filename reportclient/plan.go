@@ -122,7 +122,7 @@ func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after pr
 // A resource class moves if a consumer's amount of it changes on some provider, or if its capacity
 // shrinks on one provider and grows on another. The reshape holds the providers whose inventory of
 // such a class changes (with all their inventories, as they will be), those of which these
-// consumers hold something whose capacity grows (it was closed, and Placement before 2025.1 checks
+// consumers hold something whose capacity grows (it was closed, and Placement before 2025.2 checks
 // the capacity for all that a consumer holds), and the consumers whose allocations change (with all
 // their allocations). A consumer that is not in after keeps what it has. Owners and generations of
 // consumers are those in before.

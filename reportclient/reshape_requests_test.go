@@ -99,8 +99,8 @@ func testReshapeRequests(t *testing.T, empty func(*testing.T) string) {
 }
 
 // overcommitted: a guest that moves also holds some of a class that is over-committed. Placement
-// 2025.1 and ours allow that, since nothing grows; older ones refuse, and the error says what to
-// do.
+// 14.0.0 (2025.2) and ours allow that, since nothing grows; older ones refuse, and the error says
+// what to do.
 func overcommitted(t *testing.T, url string) {
 	e := gpus
 	e.crowd = []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 4})}

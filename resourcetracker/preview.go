@@ -5,6 +5,8 @@ package resourcetracker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -41,6 +43,9 @@ type Preview struct {
 	Payload *PayloadPreview `json:"payload,omitempty"`
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string `json:"class_renames,omitempty"`
+	// OverCommitted are inventories that stay, and of which more is allocated than their capacity.
+	// Placement before 14.0.0 (2025.2) refuses a reshape of consumers that hold some of these.
+	OverCommitted []string `json:"over_committed,omitempty"`
 }
 
 // PayloadPreview says how large the request to the reshaper is.
@@ -126,6 +131,7 @@ func preview(r draft, plan reportclient.Plan) *Preview {
 		}
 	}
 	for _, uuid := range order {
+		out.OverCommitted = append(out.OverCommitted, r.overCommitted(uuid, was[uuid], is[uuid])...)
 		if p := r.previewProvider(uuid, was[uuid], is[uuid]); len(p.Classes) > 0 || p.New || p.Removed {
 			out.Providers = append(out.Providers, p)
 		}
@@ -140,6 +146,19 @@ func preview(r draft, plan reportclient.Plan) *Preview {
 		}
 	}
 	return out
+}
+
+// overCommitted lists the inventories of a provider that are over their capacity before and after.
+func (r draft) overCommitted(uuid string, was, is providertree.Resources) (over []string) {
+	for _, class := range slices.Sorted(maps.Keys(is)) {
+		before, had := r.known.Inventory(uuid, class)
+		after, has := r.desired.Inventory(uuid, class)
+		if had && has && was[class] > before.Capacity() && is[class] > after.Capacity() {
+			p, _ := r.desired.Provider(uuid)
+			over = append(over, fmt.Sprintf("%s on %s: %d allocated, capacity %d", class, p.Name, is[class], after.Capacity()))
+		}
+	}
+	return over
 }
 
 // previewProvider holds only the classes of which something changes.

@@ -28,12 +28,16 @@ func (x *exchange) join() (any, error) {
 		return nil, err
 	}
 	answer, err := x.joined(request, address)
-	// A good token is let in whatever others of its network did: hosts may share an address.
+	// A good token is let in whatever others of its network did, and one that is known gets its
+	// reason: hosts may share an address.
 	if refused := new(Refusal); errors.As(err, &refused) {
-		if from := network(address); x.failures.exceeded(from) {
-			return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
+		if refused.Code == CodeBadRequest || refused.Code == CodeTokenUnknown {
+			from := network(address)
+			if x.failures.exceeded(from) {
+				return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
+			}
+			x.failures.add(from)
 		}
-		x.failures.add(network(address))
 		if x.logs.Allow("join " + network(address)) {
 			x.config.Logger.Warn().Str("address", address).Str("code", string(refused.Code)).Str("why", refused.Message).
 				Msg("A host was not let join. Further failures of this network are logged once a minute.")
@@ -123,7 +127,8 @@ type certificateRequest struct {
 // checked reads what a host sends.
 func checked(text string, nodes []Node) (csr certificateRequest, out []Node, err error) {
 	if csr.request, err = pki.ParseRequest([]byte(text)); err != nil {
-		return csr, nil, badRequest("The request for a certificate cannot be used: %.300s.", err.Error())
+		reason := strings.TrimPrefix(err.Error(), pki.ErrInvalid.Error()+": ") // which says the same again
+		return csr, nil, badRequest("The request for a certificate cannot be used: %.300s.", reason)
 	}
 	if csr.digest, err = keyDigest(csr.request.PublicKey); err != nil {
 		return csr, nil, badRequest("The key cannot be used: %.300s.", err.Error())

@@ -267,6 +267,9 @@ func TestJoinRefused(t *testing.T) {
 		if err := json.Unmarshal(answer, &refused); err != nil || refused.Code != c.code || status < 400 || status > 499 {
 			t.Errorf("%s: status %d, %s", name, status, answer)
 		}
+		if strings.Count(refused.Message, "cannot be used") > 1 {
+			t.Errorf("%s: the reason says it twice: %s", name, refused.Message)
+		}
 	}
 	for name, c := range map[string]struct {
 		method, path, kind, body string
@@ -347,6 +350,12 @@ func TestFailedJoinsAreBounded(t *testing.T) {
 	}
 	_, err := w.join(wrong, k)
 	wantRefusal(t, "after ten", err, enrolment.CodeTooMany)
+	used := w.invite("h2", false)
+	testproc.Try(w.join(used, newKeyPair(t, "h2"))).Or(t)
+	for range 11 { // it is no guess, so it is not counted, and keeps its reason
+		_, err = w.join(used, newKeyPair(t, "h2"))
+		wantRefusal(t, "a known token, used before", err, enrolment.CodeTokenUsed)
+	}
 	testproc.Try(w.join(token, k)).Or(t)
 	w.later.Add(int64(time.Minute))
 	_, err = w.join(wrong, k)

@@ -47,7 +47,7 @@ func (c *config) checkReshape() error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
 	if c.Shape != "" && c.LayoutVersion != 0 {
-		return wrong("shape", "shape_version says what the shape is; one of the two only")
+		return wrong("shape", "shape_version says what the layout is; one of the two only")
 	}
 	if c.Shape == "" {
 		c.Shape = flat

@@ -105,7 +105,7 @@ var Flavor = []Row{
 	refused("powervm:*", "settings of PowerVM", "there is no PowerVM"),
 
 	refused("aggregate_instance_extra_specs:*", "hosts by the metadata of aggregates",
-		"there are no host aggregates with metadata; choose hosts with trait:NAME"),
+		"extra specs are not compared with the metadata of aggregates; choose hosts with trait:NAME"),
 	refused("capabilities:*", "hosts by their capabilities", "hosts are not chosen by capabilities; choose them with trait:NAME"),
 	harmless("*:*", "names in other namespaces", "Nova does not read them either; they are given to the driver"),
 	refused("*", "names without a namespace", "Nova chooses hosts by it, which is not done here; choose them with trait:NAME"),

@@ -146,7 +146,7 @@ func (r *Record) validate() error {
 	add(checkRoot(r.Root))
 	add(providertree.ValidateProviderName(r.Node))
 	if r.Shape < 0 {
-		add(fmt.Errorf("shape %d is negative", r.Shape))
+		add(fmt.Errorf("layout version %d is negative", r.Shape))
 	}
 	for _, uuid := range sortedKeys(r.Providers) {
 		p := r.Providers[uuid]

@@ -70,6 +70,14 @@ func (p *printer) preview(r *resourcetracker.Preview) {
 			p.row("    %s", row)
 		}
 	}
+	if r.Moved > 0 && len(r.OverCommitted) > 0 {
+		p.line("  %s: more is allocated than there is. Placement before 14.0.0 (2025.2) refuses to move consumers of it:",
+			p.paint(notice, "over-committed"))
+		p.line("  for such a Placement free some of it, or raise its allocation ratio for as long as the reshape takes")
+		for _, over := range r.OverCommitted {
+			p.line("    %s", over)
+		}
+	}
 	if r.Payload != nil {
 		p.line(
 			"  the request: %s, %s, %d bytes including the previous state",

@@ -35,7 +35,8 @@ func preview() *resourcetracker.Preview {
 		return &resourcetracker.StockCount{Total: total, Used: used}
 	}
 	return &resourcetracker.Preview{
-		Consumers: 42, Moved: 3, Renames: map[string]string{"CUSTOM_GOLD": "VGPU"}, Payload: &resourcetracker.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
+		OverCommitted: []string{"VCPU on cn1: 70 allocated, capacity 64"},
+		Consumers:     42, Moved: 3, Renames: map[string]string{"CUSTOM_GOLD": "VGPU"}, Payload: &resourcetracker.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
 		Providers: []resourcetracker.ProviderPreview{
 			{UUID: uuid(1), Name: "cn1", Before: 42, After: 40, Classes: []resourcetracker.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
 			{UUID: uuid(2), Name: "cn1_pci_0000_84_00_0", New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
