@@ -111,13 +111,21 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 }
 
 // layoutTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
-// is reshaped, and on one that has such a trait. A tree that is adopted as it is needs no write,
-// though it took the steps to see that nothing is to move; the state directory knows its shape.
+// is reshaped, on one that has such a trait, and on one whose root gets other traits, too. A tree
+// that is adopted as it is needs no write, though it took the steps to see that nothing is to move;
+// the state directory knows its shape until then.
 func (t *Tracker) layoutTraits(d draft) []string {
-	if d.layout > 0 && (isNew(d.known, d.node.UUID) || d.reshaped() || t.layoutInTree(d.known, d.node.UUID) > 0) {
+	root := d.node.UUID
+	if d.layout > 0 && (isNew(d.known, root) || d.reshaped() || t.layoutInTree(d.known, root) > 0 || d.addsTraits(root)) {
 		return []string{t.layoutTrait(d.layout)}
 	}
 	return nil
+}
+
+// addsTraits tells whether the driver reports a trait of a provider that Placement does not have.
+func (d draft) addsTraits(uuid string) bool {
+	answer, _ := d.answer.Provider(uuid)
+	return !d.known.HasTraits(uuid, answer.Traits...)
 }
 
 // reshaped tells whether the driver made another tree than the one it was given, but for traits and
@@ -142,7 +150,7 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf("the provider tree has layout version %d, but the driver has layout version %d", from, to)}
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
-	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_shape", from).Int("to_shape", to).
+	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_layout", from).Int("to_layout", to).
 		Msg("The driver has another layout version than the provider tree in Placement. Reading the allocations, some of which may have to move.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err

@@ -141,6 +141,34 @@ func TestMovedAway(t *testing.T) {
 	}
 }
 
+// TestWayBack: an undo is recommended only if the driver can go on after it, perhaps after others.
+func TestWayBack(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	made := func(id int64, from, to int) journal.Entry {
+		return journal.Entry{ID: id, FromShape: from, ToShape: to, Outcome: reportclient.ReshapeHappened}
+	}
+	undo := made(9, 2, 1)
+	undo.Undoes = 2
+	lost := made(3, 0, 2)
+	lost.Outcome = reportclient.ReshapeConflict
+	for name, c := range map[string]struct {
+		history []journal.Entry
+		driver  int
+		want    int64
+	}{
+		"nothing happened":                       {nil, 0, 0},
+		"from no version, to a driver with none": {[]journal.Entry{made(1, 0, 2)}, 0, 1},
+		"from 1, to a driver with 1":             {[]journal.Entry{made(2, 1, 2)}, 1, 2},
+		"from 1, to a driver with none":          {[]journal.Entry{made(2, 1, 2)}, 0, 0},
+		"one after the other":                    {[]journal.Entry{made(1, 0, 1), made(2, 1, 2)}, 0, 2},
+		"the last one undone":                    {[]journal.Entry{made(1, 0, 1), made(2, 1, 2), undo}, 0, 1},
+		"the only one undone":                    {[]journal.Entry{made(2, 1, 2), undo}, 0, 0},
+		"one that did not happen":                {[]journal.Entry{lost}, 0, 0},
+	} {
+		testproc.Equal(t, wayBack(c.history, c.driver), c.want, "%s: %d", name)
+	}
+}
+
 // TestHeldBy names ten consumers at most.
 func TestHeldBy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

@@ -146,6 +146,34 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 	})
 }
 
+// TestARecordedLayoutComesWithOtherTraits: the first write of traits to an adopted tree says which
+// layout it has, for an agent that loses its state directory.
+func TestARecordedLayoutComesWithOtherTraits(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps)
+		<-s.tracker.Ready()
+		must(s, s.end())
+		s.placement.set(func(p *fakePlacement) {
+			testproc.Try(p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
+		})
+		before := s.driver.answer
+		again := start(t, func(n *scene) {
+			n.placement, n.driver, n.records = s.placement, s.driver, ownership.Open(t.TempDir())
+			n.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				_, err := tree.AddTraits(nodeUUID, "CUSTOM_NEW")
+				after, err2 := before(tree, a)
+				return after, errors.Join(err, err2)
+			}
+		})
+		<-again.tracker.Ready()
+		if !again.said().HasTraits(nodeUUID, "CUSTOM_NEW", "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+			p, _ := again.said().Provider(nodeUUID)
+			t.Errorf("the root has the traits %v", p.Traits)
+		}
+	})
+}
+
 func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -237,13 +265,14 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		writes := s.writes()
 		for shape, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2", 0: "has layout version 4, but this driver has no layout version"} {
 			s.driver.shape = shape
+			undo := shape > 0 // the tree had layout version 1 before the reshape: a driver without is held then, too
 			old := start(t, func(n *scene) {
 				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 			})
 			<-old.tracker.Ready()
 			time.Sleep(time.Hour)
 			n := old.tracker.Status().Nodes[0]
-			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || !strings.Contains(n.Hint, "reshape undo 1") || s.writes() != writes {
+			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || strings.Contains(n.Hint, "reshape undo 1") != undo || s.writes() != writes {
 				t.Errorf("a driver of version %d: %+v, %d writes", shape, n, s.writes()-writes)
 			}
 			must(s, old.end())

@@ -3,6 +3,7 @@
 package resourcetracker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ func (e *OlderDriverError) Hint() string {
 func (t *Tracker) older(d draft, recorded, driver int) error {
 	e := &OlderDriverError{Recorded: recorded, Driver: driver}
 	if history, err := t.history(d.node.UUID); err == nil { // it only helps to say what can be done
-		e.Reshape = lastReshape(history)
+		e.Reshape = wayBack(history, driver)
 	}
 	return e
 }
@@ -68,16 +69,20 @@ func (t *Tracker) history(root string) ([]journal.Entry, error) {
 	return t.config.Journal.History(root)
 }
 
-// lastReshape is the last reshape of a node that happened and was not undone, 0 if there is none.
-func lastReshape(history []journal.Entry) int64 {
-	undone := map[int64]bool{}
+// wayBack is the reshape of a node to undo so that a driver with a layout version (0: without) can
+// go on: the last one that happened and was not undone, if it or those before it began at that
+// version or below; else 0, as undoing would not help.
+func wayBack(history []journal.Entry, driver int) int64 {
+	undone, last := map[int64]bool{}, int64(0)
 	for _, e := range slices.Backward(history) {
 		switch {
 		case e.Outcome != reportclient.ReshapeHappened:
 		case e.Undoes != 0:
 			undone[e.Undoes] = true
 		case !undone[e.ID]:
-			return e.ID
+			if last = cmp.Or(last, e.ID); e.FromShape <= driver {
+				return last
+			}
 		}
 	}
 	return 0
