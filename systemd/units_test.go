@@ -162,7 +162,11 @@ func TestUserAndDirectories(t *testing.T) {
 	for line := range strings.Lines(string(group)) {
 		name, members, _ := strings.Cut(strings.TrimSpace(line), ":")
 		members = members[strings.LastIndex(members, ":")+1:]
-		if want := map[string]string{"libvirt": "compute-agent-libvirt"}[name]; members != want {
+		want := map[string]string{
+			"libvirt":                 "compute-agent-libvirt",
+			"compute-agent-deny-list": "compute-agent-cell,compute-agent-cells-api,compute-agent-placement",
+		}[name]
+		if members != want {
 			t.Errorf("members of the group %s: %q, want %q", name, members, want)
 		}
 	}

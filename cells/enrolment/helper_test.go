@@ -136,6 +136,16 @@ func (w *world) pair(a *enrolment.Answer, k keyPair) tls.Certificate {
 	return testproc.Try(tls.X509KeyPair([]byte(a.Certificate), k.key)).Or(w.t)
 }
 
+// signed is a client certificate that a CA has signed without the service.
+func signed(t *testing.T, ca *pki.Authority, id pki.Identity, client bool) tls.Certificate {
+	t.Helper()
+	k := newKeyPair(t, id.Name)
+	request := testproc.Try(pki.ParseRequest(k.csr)).Or(t)
+	certificate, err := ca.Sign(request, id, pki.SignOptions{Lifetime: time.Hour, Now: time.Now(), Client: client})
+	must(t, err)
+	return testproc.Try(tls.X509KeyPair(certificate, k.key)).Or(t)
+}
+
 // send sends a request as any client can; client may be nil.
 func (w *world) send(client *tls.Certificate, method, path, contentType string, body io.Reader) (status int, answer []byte) {
 	w.t.Helper()

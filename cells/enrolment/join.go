@@ -87,6 +87,10 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 		case !now.Before(e.InvitedUntil):
 			return refusal(http.StatusForbidden, CodeTokenExpired, "The token expired at %s. `compute-agent cells manage add-host` makes another one.",
 				e.InvitedUntil.UTC().Format(time.RFC3339))
+		case e.CreatedAt.Sub(now) > pki.MaxAhead: // it would be good for longer than an operator can say
+			return refusal(http.StatusForbidden, CodeTokenExpired,
+				"The token was made at %s by a clock that was ahead. `compute-agent cells manage add-host` makes another one.",
+				e.CreatedAt.UTC().Format(time.RFC3339))
 		case e.State == apidb.Evicted:
 			return evicted(*e)
 		case e.State == apidb.Enrolled && e.KeyDigest != csr.digest:
@@ -198,15 +202,15 @@ func (x *exchange) sign(request *x509.CertificateRequest, e *apidb.Enrolment, no
 			id.Names = append(id.Names, n.Name)
 		}
 	}
-	notBefore := e.DeniedBefore
-	for _, d := range x.config.Denied.Get().Denials() { // of a file, which does not refuse what is issued now
-		if d.Host == e.Host && d.Before.After(notBefore) && !d.Before.After(now.Add(time.Second)) {
-			notBefore = d.Before
-		}
-	}
-	text, err := x.config.Authority.Sign(request, id, pki.SignOptions{Lifetime: x.config.Lifetime, Now: now, NotBefore: notBefore})
+	notBefore, err := x.notBefore(*e, now)
 	if err != nil {
 		return nil, err
+	}
+	o := pki.SignOptions{Lifetime: x.config.Lifetime, Now: now, NotBefore: notBefore}
+	text, err := x.config.Authority.Sign(request, id, o)
+	if err != nil { // of the CA, such as that it has expired: the host can only wait
+		return nil, refusal(http.StatusServiceUnavailable, CodeUnavailable,
+			"The certificate of host %s cannot be signed: %s.", e.Host, err)
 	}
 	block, _ := pem.Decode(text)
 	c, err := x509.ParseCertificate(block.Bytes)
@@ -215,6 +219,27 @@ func (x *exchange) sign(request *x509.CertificateRequest, e *apidb.Enrolment, no
 	}
 	e.Serial, e.Issued, e.ExpiresAt = fmt.Sprintf("%x", c.SerialNumber), now, c.NotAfter
 	return text, nil
+}
+
+// notBefore is when a certificate of a host begins to be valid at the earliest: those of before are
+// refused. It is an error if that is so far in the future that the host could not use it: a clock
+// that was ahead has dated the denial.
+func (x *exchange) notBefore(e apidb.Enrolment, now time.Time) (time.Time, error) {
+	list := x.config.Denied.Get()
+	if err := list.Err(); err != nil {
+		return time.Time{}, notJudged(err)
+	}
+	before, allows := e.DeniedBefore, "compute-agent cells manage allow-host "+e.Host
+	if d, denied := list.Denial(e.Host); denied && d.Before.After(before) {
+		before, allows = d.Before, "compute-agent ca allow "+d.Host
+	}
+	if ahead := before.Sub(now); ahead > min(pki.MaxAhead, x.config.Lifetime/2) {
+		return before, refusal(http.StatusForbidden, CodeEvicted,
+			"Host %s is refused until %s, %s from now: it was denied by a clock that was ahead. "+
+				"On the machine of the compute API, `%s` ends that.",
+			e.Host, before.UTC().Format(time.RFC3339), ahead.Round(time.Second), allows)
+	}
+	return before, nil
 }
 
 // cellOf is the cell of an enrolment.

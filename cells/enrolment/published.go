@@ -51,7 +51,7 @@ func (p *publishedList) get(ctx context.Context) ([]byte, error) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.text, p.at, p.with = list.Text(), at, with
+		p.text, p.at, p.with = list.Dated(at.Unix(), at).Published(), at, with
 		return p.text, nil
 	})
 	if err != nil {

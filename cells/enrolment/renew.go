@@ -45,7 +45,11 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
 	}
 	var out any
-	if denied := x.config.Denied.Get().CheckIdentity(h.id); denied != nil {
+	list := x.config.Denied.Get()
+	if unknown := list.Err(); unknown != nil {
+		return nil, notJudged(unknown)
+	}
+	if denied := list.CheckIdentity(h.id); denied != nil {
 		err = refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, denied)
 	} else {
 		x.Trace(true)
@@ -56,6 +60,11 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		return nil, x.logged(h, refused)
 	}
 	return out, err
+}
+
+// notJudged is the answer to hosts while it is not known which are denied.
+func notJudged(err error) error {
+	return refusal(http.StatusServiceUnavailable, CodeUnavailable, "No host is let in now: %s.", err)
 }
 
 // logged logs why a host gets no certificate, and returns the error.

@@ -210,15 +210,14 @@ func TestRenewRefused(t *testing.T) {
 	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
 	file := testproc.Try(pki.OpenDenyFile(denied, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
-	sign := func(ca *pki.Authority, id pki.Identity, client bool) tls.Certificate {
-		k := newKeyPair(t, id.Name)
-		request := testproc.Try(pki.ParseRequest(k.csr)).Or(t)
-		certificate, err := ca.Sign(request, id, pki.SignOptions{Lifetime: time.Hour, Now: time.Now(), Client: client})
-		must(t, err)
-		return testproc.Try(tls.X509KeyPair(certificate, k.key)).Or(t)
-	}
 	other := testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())).Or(t)
 	h1 := pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}
+	host := func(name string) tls.Certificate {
+		return signed(t, w.ca, pki.Identity{Kind: pki.Host, Name: name, Names: []string{name}}, false)
+	}
+	service := func(name, names string, client bool) tls.Certificate {
+		return signed(t, w.ca, pki.Identity{Kind: pki.Service, Name: name, Names: []string{names}}, client)
+	}
 	evicted, again := w.joined("evicted"), w.joined("again")
 	testproc.Try(enrolment.Evict(t.Context(), w.store, "evicted", "", "sold  to\nothers", w.now())).Or(t)
 	w.invite("again", true)
@@ -227,14 +226,14 @@ func TestRenewRefused(t *testing.T) {
 		client tls.Certificate
 		code   enrolment.Code
 	}{
-		"of another CA":         {sign(other, h1, false), enrolment.CodeUnauthorized},
-		"of a service":          {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "compute-api", Names: []string{"h1"}}, true), enrolment.CodeNotEnrolled},
-		"of a server":           {sign(w.ca, pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1"}}, false), enrolment.CodeUnauthorized},
-		"of a host unknown":     {sign(w.ca, pki.Identity{Kind: pki.Host, Name: "h9", Names: []string{"h9"}}, false), enrolment.CodeNotEnrolled},
-		"with another key":      {sign(w.ca, h1, false), enrolment.CodeKeyUnknown},
+		"of another CA":         {signed(t, other, h1, false), enrolment.CodeUnauthorized},
+		"of a service":          {service("compute-api", "h1", true), enrolment.CodeNotEnrolled},
+		"of a server":           {service("cell1", "cell1", false), enrolment.CodeUnauthorized},
+		"of a host unknown":     {host("h9"), enrolment.CodeNotEnrolled},
+		"with another key":      {signed(t, w.ca, h1, false), enrolment.CodeKeyUnknown},
 		"evicted":               {evicted, enrolment.CodeEvicted},
 		"invited again":         {again, enrolment.CodeNotEnrolled},
-		"on the list of a file": {w.joined("stolen"), enrolment.CodeEvicted},
+		"on the list of a file": {host("Stolen"), enrolment.CodeEvicted},
 	} {
 		_, err := w.renew(c.client, newKeyPair(t, "h1"))
 		wantRefusal(t, name, err, c.code)

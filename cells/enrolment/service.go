@@ -274,7 +274,8 @@ func refusal(status int, code Code, format string, args ...any) *Refusal {
 }
 
 func (e *Refusal) answer() *osapi.Error {
-	return &osapi.Error{Status: e.Status, Code: string(e.Code), Message: e.Message, Retry: e.Code == CodeTooMany}
+	retry := e.Code == CodeTooMany || e.Code == CodeUnavailable
+	return &osapi.Error{Status: e.Status, Code: string(e.Code), Message: e.Message, Retry: retry}
 }
 
 // Encode writes an error as JSON.
@@ -312,8 +313,12 @@ func (x *exchange) denied() (any, error) {
 }
 
 // Denied is the deny list of the API database and of another list, which may be nil. Of two
-// denials of a host the later one counts. Reasons that are too long are cut or left out.
+// denials of a host the later one counts. Reasons that are too long are cut or left out. It is
+// an error while the other list is not known: servers that copy this one would let its hosts in.
 func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.DenyList, error) {
+	if err := others.Err(); err != nil {
+		return nil, err
+	}
 	all, err := store.Enrolments(ctx)
 	if err != nil {
 		return nil, err

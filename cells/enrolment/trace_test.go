@@ -44,7 +44,8 @@ func TestTraces(t *testing.T) {
 	if status, _ := w.send(nil, http.MethodPost, "/v1/renew", "application/json", nil); status != http.StatusUnauthorized {
 		t.Fatal(status)
 	}
-	stolen := w.joined("stolen") // a token is good until its host is evicted
+	w.joined("cn0")
+	stolen := signed(t, w.ca, pki.Identity{Kind: pki.Host, Name: "stolen", Names: []string{"stolen"}}, false)
 	if err := w.confirm(stolen); !errors.As(err, &refused) || refused.Code != enrolment.CodeEvicted {
 		t.Fatal(err)
 	}

@@ -3,18 +3,27 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // denyOptions say which deny list a command is about.
@@ -70,38 +79,42 @@ func (o *denyOptions) read() (*pki.DenyList, string, error) {
 // denial is that of a host.
 func (o *denyOptions) denial(host string) (d pki.Denial, denied bool, err error) {
 	list, _, err := o.read()
-	for _, d := range list.Denials() {
-		if d.Host == host {
-			return d, true, err
-		}
-	}
-	return pki.Denial{}, false, err
+	d, denied = list.Denial(host)
+	return d, denied, err
 }
 
 func newCARevoke() *cobra.Command {
 	var opts denyOptions
 	var reason string
+	var unknown bool
 	cmd := &cobra.Command{
 		Use: "revoke HOST", Short: "Put a host on the deny list", Args: cobra.ExactArgs(1),
 		Long: "Put a host on the deny list: servers refuse its certificates that were issued before now, and all of its tokens. Run it on the\n" +
 			"machine of the compute API, whose list Placement and the cells copy ([deny_list] url); or change the file of each server that\n" +
-			"has one of its own. To take the host's servers and its place in the cell away as well, run `compute-agent cells manage evict-host`.",
+			"has one of its own. To take the host's servers and its place in the cell away as well, run `compute-agent cells manage evict-host`.\n\n" +
+			"The host has to be enrolled, mapped or on the list; case does not count. Where no compute API knows it, and for hosts with\n" +
+			"credentials of the site alone, --unknown takes the name as it is.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := opts.edited()
 			if err != nil {
 				return err
 			}
-			d := pki.Denial{Host: args[0], Before: time.Now().UTC().Truncate(time.Second), Reason: reason}
+			host := args[0]
+			if !unknown {
+				if host, err = opts.knownHost(cmd, path, host); err != nil {
+					return err
+				}
+			}
+			d := pki.Denial{Host: host, Before: time.Now().UTC().Truncate(time.Second), Reason: reason}
 			if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
-				for _, had := range l.Denials() {
-					if had.Host == d.Host {
-						d.Reason = cmp.Or(d.Reason, had.Reason)
-					}
+				if had, denied := l.Denial(host); denied {
+					d.Reason = cmp.Or(d.Reason, had.Reason)
 				}
 				return l.With(d)
 			}); err != nil {
 				return denyError(err)
 			}
+			warnReadable(cmd, path)
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on the deny list %s: its certificates from before %s are refused, and its tokens.\n"+
 				"Servers that have this file refuse it within seconds, and those that copy it within 20 seconds.\n", d.Host, path, d.Before.Format(time.RFC3339))
 			return err
@@ -109,13 +122,137 @@ func newCARevoke() *cobra.Command {
 	}
 	opts.addFlags(cmd, "file")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, in a `TEXT` for the logs of servers")
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "take the name as it is, though no host of it is known here")
 	return cmd
 }
 
-// denyError gives an error of EditDenyFile its exit code.
+// knownHost is the name of a host as the compute API or the deny list of a file has it.
+func (o *denyOptions) knownHost(cmd *cobra.Command, path, host string) (string, error) {
+	const unknown = "; to refuse a host of that name anyhow, add --unknown"
+	list, _, err := o.read()
+	if err != nil {
+		return "", denyError(err)
+	}
+	if d, denied := list.Denial(host); denied {
+		return d.Host, nil
+	}
+	hosts, err := o.hosts(cmd)
+	if err != nil {
+		return "", &exitError{exitProtect, fmt.Errorf(
+			"%s was not put on the deny list %s: the hosts that there are cannot be listed: %w%s", host, path, err, unknown)}
+	}
+	if known := sameHost(host, hosts); known != "" {
+		return known, nil
+	}
+	return "", &exitError{exitProtect, fmt.Errorf(
+		"%s was not put on the deny list %s: no host of that name is enrolled or mapped%s%s",
+		host, path, likeHost(host, hosts), unknown)}
+}
+
+// hosts are the names of all hosts that the compute API of this machine knows.
+func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
+	cfg, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	address, name, err := cells.DatabaseOf(cfg.ComputeAPI.Database, cfg.Agent.StateDir, cells.APIDatabase)
+	if err != nil {
+		return nil, err
+	}
+	at := apiDatabase{address, name}
+	exists, err := at.exists(cmd.Context())
+	if err == nil && !exists {
+		err = fmt.Errorf("there is no API database at %s: run the command on the machine of the compute API, "+
+			"or name its configuration with --config", at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hosts, alone(cmd.Context(), at.name, func() (err error) {
+		store, err := apidb.Open(cmd.Context(), at.name, apidb.Options{})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }()
+		hosts, err = hostsOf(cmd.Context(), store)
+		return err
+	}, func(socket string) error {
+		var out, problems bytes.Buffer
+		var views []hostView
+		list := []string{"cells", "manage", "list-hosts", "--output=json"}
+		code, err := sqldb.RunAt(cmd.Context(), socket, list, &out, &problems)
+		if err == nil && code != exitDone {
+			err = fmt.Errorf("the compute API does not list them: %s", strings.TrimSpace(problems.String()))
+		}
+		if err == nil {
+			err = json.Unmarshal(out.Bytes(), &views)
+		}
+		for _, v := range views {
+			hosts = append(hosts, v.Host)
+		}
+		return err
+	})
+}
+
+// hostsOf are the names of the hosts that are mapped or have an enrolment.
+func hostsOf(ctx context.Context, store apidb.Store) (hosts []string, err error) {
+	mapped, err := store.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	enrolments, err := store.Enrolments(ctx)
+	for _, h := range mapped {
+		hosts = append(hosts, h.Host)
+	}
+	for _, e := range enrolments {
+		hosts = append(hosts, e.Host)
+	}
+	return hosts, err
+}
+
+// sameHost is the host of a name, whose case does not count; "" without one.
+func sameHost(name string, hosts []string) string {
+	if slices.Contains(hosts, name) {
+		return name
+	}
+	for _, host := range hosts {
+		if strings.EqualFold(host, name) {
+			return host
+		}
+	}
+	return ""
+}
+
+// likeHost is "; did you mean H?" with the host that a name is most like, or "".
+func likeHost(name string, hosts []string) string {
+	short, _, _ := strings.Cut(name, ".")
+	for _, host := range hosts {
+		if head, _, _ := strings.Cut(host, "."); strings.EqualFold(head, short) {
+			return fmt.Sprintf("; did you mean %s?", host)
+		}
+	}
+	if near := textutil.Suggest(name, hosts, 2); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
+}
+
+// warnReadable says so if all users may read a deny list.
+func warnReadable(cmd *cobra.Command, path string) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&0o004 != 0 {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "All users of this machine can read %s. "+
+			"Let the servers read it by a group: chgrp %s %[1]s, then chmod g=r,o= %[1]s.\n", path, pki.DenyGroup)
+	}
+}
+
+// denyError gives an error about a deny list its exit code, and says what to do with a damaged one.
 func denyError(err error) error {
-	if errors.Is(err, pki.ErrInvalid) {
+	switch {
+	case errors.Is(err, pki.ErrInvalid):
 		return &exitError{exitUsage, err}
+	case errors.Is(err, pki.ErrDamaged):
+		return fmt.Errorf("%w; restore the file, or, if the hosts in it are right, "+
+			"run: compute-agent ca deny-list --accept", err)
 	}
 	return err
 }
@@ -131,16 +268,24 @@ func newCAAllow() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			host := args[0]
 			if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
-				without, found := l.Without(args[0])
+				without, found := l.Without(host)
 				if !found {
-					return nil, fmt.Errorf("%s is not on the deny list %s", args[0], path)
+					var hosts []string
+					for _, d := range l.Denials() {
+						hosts = append(hosts, d.Host)
+					}
+					return nil, fmt.Errorf("%s is not on the deny list %s%s", host, path, likeHost(host, hosts))
 				}
+				d, _ := l.Denial(host)
+				host = d.Host
 				return without, nil
 			}); err != nil {
 				return denyError(err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is not on the deny list %s any more.\n", args[0], path)
+			warnReadable(cmd, path)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is not on the deny list %s any more.\n", host, path)
 			return err
 		},
 	}
@@ -150,23 +295,48 @@ func newCAAllow() *cobra.Command {
 
 func newCADenyList() *cobra.Command {
 	var opts denyOptions
-	var create bool
+	var create, renew, accept bool
 	cmd := &cobra.Command{
 		Use: "deny-list", Short: "Show the deny list", Args: cobra.NoArgs,
+		Long: "Show the deny list, and whether it is as it was written. Its header has a serial and a date. --renew writes it again with new\n" +
+			"ones: for a list without a header, and from a timer where servers refuse hosts when their list is old ([deny_list] max_age).\n" +
+			"--accept does so with a list whose header does not belong to its hosts, as after an edit by hand: check the hosts that it\n" +
+			"prints, since hosts that are lost are let in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if create {
+			for _, one := range []struct {
+				is bool
+				do func(path string) error
+			}{
+				{create, func(path string) error {
+					if err := pki.CreateDenyFile(path); !errors.Is(err, os.ErrExist) {
+						return err
+					}
+					return nil
+				}},
+				{accept, pki.AcceptDenyFile},
+				{renew, func(path string) error {
+					if _, err := os.Stat(path); err != nil {
+						return err
+					}
+					return pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
+				}},
+			} {
+				if !one.is {
+					continue
+				}
 				path, err := opts.edited()
 				if err != nil {
 					return err
 				}
-				if err := files.Create(path, new(pki.DenyList).Text(), 0o644); err != nil && !errors.Is(err, os.ErrExist) {
-					return err
+				if err := one.do(path); err != nil {
+					return denyError(err)
 				}
+				warnReadable(cmd, path)
 			}
 			list, path, err := opts.read()
 			switch {
 			case err != nil:
-				return err
+				return denyError(err)
 			case opts.json():
 				return printJSON(cmd.OutOrStdout(), append([]pki.Denial{}, list.Denials()...))
 			case path == "":
@@ -179,18 +349,31 @@ func newCADenyList() *cobra.Command {
 	opts.addFlags(cmd, "file")
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&create, "create", false, "create an empty list if there is no file")
+	cmd.Flags().BoolVar(&renew, "renew", false, "give the list the next serial, and the date")
+	cmd.Flags().BoolVar(&accept, "accept", false, "give the hosts of a damaged list a new header")
+	cmd.MarkFlagsMutuallyExclusive("create", "renew", "accept")
 	return cmd
 }
 
 func printDenials(w io.Writer, path string, list *pki.DenyList) error {
 	if len(list.Denials()) == 0 {
-		_, err := fmt.Fprintf(w, "No host is on the deny list %s.\n", path)
-		return err
+		_, _ = fmt.Fprintf(w, "No host is on the deny list %s.\n", path)
+	} else {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(t, "HOST\tREFUSED BEFORE\tREASON")
+		for _, d := range list.Denials() {
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", d.Host, d.Before.Format(time.RFC3339), d.Reason)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "HOST\tREFUSED BEFORE\tREASON")
-	for _, d := range list.Denials() {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", d.Host, d.Before.Format(time.RFC3339), d.Reason)
+	serial, date := list.Header()
+	text := fmt.Sprintf("Serial %d of %s.", serial, date.Format(time.RFC3339))
+	if serial == 0 {
+		text = "The list has no header, so that a part of it that is lost is not noticed: " +
+			"compute-agent ca deny-list --renew writes one."
 	}
-	return t.Flush()
+	_, err := fmt.Fprintln(w, text)
+	return err
 }

@@ -32,7 +32,7 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%w: deny_list.file: %w", config.ErrInvalid, err)
 		}
-		return denied, nil
+		return denied.RefuseAfter(c.AgeLimit()), nil
 	}
 	transport, err := pki.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil, func(trust *tls.Config) *http.Transport {
 		return &http.Transport{
@@ -47,7 +47,7 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%w: deny_list.url: %w", config.ErrInvalid, err)
 	}
-	return denied, nil
+	return denied.RefuseAfter(c.AgeLimit()), nil
 }
 
 // besideDenyList returns a service that keeps its deny list up to date while it serves.

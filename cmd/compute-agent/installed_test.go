@@ -34,7 +34,7 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 	}
 	run("placement db upgrade")
 	run("cells manage create --name cell1 --url http://127.0.0.1:1")
-	run("ca revoke h417")
+	run("ca revoke h417 --unknown")
 	for _, file := range []string{"placement/placement.db", "cells-api/compute_api.db", "cells-api/audit.log", "denied"} {
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 			t.Errorf("a command did not use the service that is installed: %v", err)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -99,12 +100,13 @@ func (s *theft) enrolment() string {
 func (s *theft) revoke(host string) {
 	s.t.Helper()
 	var out bytes.Buffer
-	if code := execute(s.t.Context(), []string{"ca", "revoke", host, "--reason", "stolen", "--file", s.path("revoked")}, &out, &out); code != exitDone {
+	args := []string{"ca", "revoke", host, "--unknown", "--reason", "stolen", "--file", s.path("revoked")}
+	if code := execute(s.t.Context(), args, &out, &out); code != exitDone {
 		s.t.Fatalf("ca revoke exits with %d: %s", code, out.String())
 	}
 }
 
-// follow copies the list of a URL quickly into a file, until the test ends.
+// follow copies the list of a URL quickly into a file, until the test ends. It waits for the first.
 func (s *theft) follow(url, name string) *pki.DenyFile {
 	s.t.Helper()
 	transport, err := pki.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
@@ -114,6 +116,11 @@ func (s *theft) follow(url, name string) *pki.DenyFile {
 	denied, err := pki.FollowDenyFile(s.path(name), pki.Source{URL: url, Transport: transport, Interval: 100 * time.Millisecond}, zerolog.Nop())
 	testproc.Check(s.t, err)
 	s.run(func(ctx context.Context) { denied.Run(ctx) })
+	for end := time.Now().Add(testproc.Patience); denied.Get().Err() != nil; runtime.Gosched() {
+		if time.Now().After(end) {
+			s.t.Fatal("the list is not fetched")
+		}
+	}
 	return denied
 }
 
@@ -279,18 +286,21 @@ func TestConfiguredDenyList(t *testing.T) {
 	s.revoke("h417")
 	c := config.DenyList{File: s.path("denied"), URL: s.enrolment(), CAFile: s.path("ca.pem")}
 	denied := testproc.Try(openDenyList(c, zerolog.Nop())).Or(t)
+	refuses := func() bool {
+		return denied.Get().Err() == nil && denied.Get().Check("h417", time.Time{}) != nil
+	}
 	err := besideDenyList(denied, func(ctx context.Context, _ net.Listener) error {
-		for end := time.Now().Add(testproc.Patience); denied.Get().Check("h417", time.Time{}) == nil; {
+		for end := time.Now().Add(testproc.Patience); !refuses(); runtime.Gosched() {
 			if time.Now().After(end) {
-				return errors.New("h417 is let in")
+				return errors.New("h417 is let in, or all are refused")
 			}
 		}
 		return ctx.Err()
 	})(t.Context(), nil)
 	testproc.Check(t, err)
 	c.URL = "https://127.0.0.1:1"
-	if denied, err = openDenyList(c, zerolog.Nop()); err != nil || denied.Get().Check("h417", time.Time{}) == nil {
-		t.Errorf("h417 is let in while the service is down: %v", err)
+	if denied, err = openDenyList(c, zerolog.Nop()); err != nil || !refuses() {
+		t.Errorf("h417 is let in, or all are refused, while the service is down: %v", err)
 	}
 	testproc.Check(t, os.WriteFile(s.path("other.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE"}), 0o600))
 	for name, bad := range map[string]config.DenyList{

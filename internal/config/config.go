@@ -279,9 +279,21 @@ type PlacementTLS struct {
 
 // DenyList is the section [deny_list]: which hosts Placement, the compute API and cells refuse.
 type DenyList struct {
-	File   string // Empty: none.
-	URL    string // Of the enrolment service that File is kept like; empty: File is an operator's.
-	CAFile string // The CAs to trust at URL instead of the system's.
+	File   string        // Empty: none.
+	URL    string        // Of the enrolment service that File is kept like; empty: File is an operator's.
+	CAFile string        // The CAs to trust at URL instead of the system's.
+	MaxAge time.Duration // Zero: defaultDenyListAge with URL, otherwise any; see AgeLimit.
+}
+
+// defaultDenyListAge is about as long as hosts have certificates while they cannot renew them.
+const defaultDenyListAge = 24 * time.Hour
+
+// AgeLimit is how old the list may be for hosts to be let in; zero: as old as it is.
+func (d DenyList) AgeLimit() time.Duration {
+	if d.MaxAge == 0 && d.URL != "" {
+		return defaultDenyListAge
+	}
+	return d.MaxAge
 }
 
 // Server is the section [server]: bounds for the clients of all services of a

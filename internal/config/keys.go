@@ -328,11 +328,20 @@ var agentSections = []section{
 			{
 				"url",
 				restart,
-				"URL of the enrolment service ([enrolment] of the compute API) whose list is copied to file every 15 s. While it cannot be\nreached, the last copy stays in effect. For Placement and cells; empty means that file is an operator's.",
+				"URL of the enrolment service ([enrolment] of the compute API) whose list is copied to file every 15 s. While it cannot be\nreached, the last copy stays in effect, for max_age. For Placement and cells; empty means that file is an operator's.",
 				text[Config]{at: func(c *Config) *string { return &c.DenyList.URL }, words: "a URL", check: secureURL},
 			},
 			{"ca_file", restart, "File of PEM certificates to trust at url instead of the system's. A changed file is reloaded.",
 				text[Config]{at: func(c *Config) *string { return &c.DenyList.CAFile }, words: "an absolute path", check: absolutePath}},
+			{
+				"max_age",
+				restart,
+				"How old the list may be. While it is older, all hosts are refused. With url, its age is the time since it was fetched, also before\na restart; without, that since its date, which `compute-agent ca deny-list --renew` sets.",
+				duration[Config]{
+					at: func(c *Config) *time.Duration { return &c.DenyList.MaxAge }, min: time.Minute, max: 10 * 365 * 24 * time.Hour,
+					zero: "a day with url, and any age without",
+				},
+			},
 		},
 	},
 	{

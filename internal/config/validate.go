@@ -34,6 +34,10 @@ func (c *Config) Validate() error {
 	if c.DenyList.CAFile != "" && c.DenyList.URL == "" {
 		v.bad("deny_list.ca_file", "has no effect while deny_list.url is empty", "set url, or remove ca_file")
 	}
+	if c.DenyList.MaxAge != 0 && c.DenyList.File == "" {
+		v.bad("deny_list.max_age", "has no effect while deny_list.file and deny_list.url are empty",
+			"set one of them, or remove max_age")
+	}
 	v.keystone()
 	v.cells()
 	v.enrolment()

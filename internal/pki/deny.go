@@ -5,6 +5,8 @@ package pki
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +21,12 @@ import (
 // ErrDenied is wrapped by the errors about hosts of a deny list.
 var ErrDenied = errors.New("the host is on the deny list")
 
+// ErrDamaged is wrapped by the errors about a deny list that is not as it was written.
+var ErrDamaged = errors.New("the deny list is damaged")
+
+// ErrNoDenyList is what hosts get while a server does not know which ones are denied.
+var ErrNoDenyList = errors.New("this server has no usable deny list, so that it lets no host in; see its log")
+
 // Denial refuses a host: its tokens, and its certificates that were issued before a time.
 type Denial struct {
 	Host   string    `json:"host"`
@@ -28,7 +36,21 @@ type Denial struct {
 }
 
 // DenyList is the hosts that are refused. The zero DenyList refuses none. It does not change.
-type DenyList struct{ denials map[string]Denial }
+type DenyList struct {
+	denials map[string]Denial // by folded name
+	// serial grows with each change, date is that of the last one; zero: a list without a header.
+	serial int64
+	date   time.Time
+	// unusable lists stand for one that is not known: they refuse all hosts.
+	unusable bool
+}
+
+// maxSerial leaves as many changes as there will ever be.
+const maxSerial = 1 << 62
+
+// folded is a name of a host as lists compare it. Case does not count: neither does it in DNS, and
+// a name that is typed with other letters must not let the host in.
+func folded(host string) string { return strings.ToLower(host) }
 
 // MaxReason bounds the reason of a denial, in bytes.
 const MaxReason = 500
@@ -56,8 +78,8 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 		if d.Reason = oneLine(d.Reason); len(d.Reason) > MaxReason {
 			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d", ErrInvalid, d.Host, len(d.Reason), MaxReason)
 		}
-		if other, twice := l.denials[d.Host]; !twice || d.Before.After(other.Before) {
-			l.denials[d.Host] = d
+		if other, twice := l.denials[folded(d.Host)]; !twice || d.Before.After(other.Before) {
+			l.denials[folded(d.Host)] = d
 		}
 	}
 	if size := len(l.Text()); size > maxDenyText {
@@ -70,7 +92,7 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 // the list would be too long. Who publishes a list uses it: no text for people may keep a denial
 // from taking effect.
 func Shortened(denials []Denial) []Denial {
-	out, size := slices.Clone(denials), len(denyHeader)
+	out, size := slices.Clone(denials), len(denyColumns)
 	for i, d := range out {
 		out[i].Reason = cut(oneLine(d.Reason), MaxReason)
 		size += len(d.Host) + len(" 2006-01-02T15:04:05Z \n") + len(out[i].Reason)
@@ -107,37 +129,72 @@ func oneLine(s string) string {
 	}, s)), " ")
 }
 
-// ParseDenyList reads a deny list as Text writes it: a line for each host,
+// ParseDenyList reads a deny list as Text writes it: a header, and a line for each host,
 //
 //	HOST TIME [REASON]
 //
-// with a time of RFC 3339. Empty lines and those that begin with # do not count. name is what
-// errors call the file.
+// with a time of RFC 3339. Empty lines and those that begin with # do not count. ErrDamaged if the
+// header does not belong to the hosts. A list without a header, as earlier versions and people
+// write it, needs a host, or the line that says what the columns are: an empty file is damaged.
+// name is what errors call the file.
 func ParseDenyList(text []byte, name string) (*DenyList, error) {
+	l, header, err := parseDenyList(text, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case header == "" && len(l.denials) == 0 && !bytes.Contains(text, []byte(denyColumns)):
+		return nil, fmt.Errorf("%w: %s has neither a header nor a host", ErrDamaged, name)
+	case header != "" && header != l.header():
+		return nil, fmt.Errorf("%w: the header of %s does not belong to its %d hosts: a part is lost, or it was edited by hand",
+			ErrDamaged, name, len(l.denials))
+	}
+	return l, nil
+}
+
+// parseDenyList reads a list with the serial and the date of its header, and does not compare the
+// header with the hosts; it is "" without one.
+func parseDenyList(text []byte, name string) (l *DenyList, header string, err error) {
 	var denials []Denial
+	var serial int64
+	var date time.Time
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for number := 1; lines.Scan(); number++ {
 		fields := strings.Fields(lines.Text())
+		if strings.HasPrefix(lines.Text(), headerMark) {
+			if header != "" || len(denials) > 0 {
+				return nil, "", fmt.Errorf("%w: %s line %d is another header", ErrDamaged, name, number)
+			}
+			header = lines.Text()
+			var day string
+			if _, err := fmt.Sscanf(header, headerMark+"%d, date %20s", &serial, &day); err == nil {
+				date, _ = time.Parse(time.RFC3339, day) // zero if it is not a time
+			}
+			if serial <= 0 || serial > maxSerial || date.IsZero() {
+				return nil, "", fmt.Errorf("%w: %s line %d: %.200q is not a header", ErrDamaged, name, number, header)
+			}
+			continue
+		}
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
 		if len(fields) < 2 {
-			return nil, fmt.Errorf("%s line %d: it is not HOST TIME REASON", name, number)
+			return nil, "", fmt.Errorf("%s line %d: it is not HOST TIME REASON", name, number)
 		}
 		before, err := time.Parse(time.RFC3339, fields[1])
 		if err != nil {
-			return nil, fmt.Errorf("%s line %d: %.64q is not a time such as 2026-01-31T12:00:00Z", name, number, fields[1])
+			return nil, "", fmt.Errorf("%s line %d: %.64q is not a time such as 2026-01-31T12:00:00Z",
+				name, number, fields[1])
 		}
 		denials = append(denials, Denial{Host: fields[0], Before: before, Reason: strings.Join(fields[2:], " ")})
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the deny list %s: %w", name, err)
+		return nil, "", fmt.Errorf("read the deny list %s: %w", name, err)
 	}
-	l, err := NewDenyList(denials)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if l, err = NewDenyList(denials); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", name, err)
 	}
-	return l, nil
+	l.serial, l.date = serial, date
+	return l, header, nil
 }
 
 // Denials are those of the list, by host; a nil DenyList has none.
@@ -151,6 +208,67 @@ func (l *DenyList) Denials() []Denial {
 	}
 	slices.SortFunc(all, func(a, b Denial) int { return strings.Compare(a.Host, b.Host) })
 	return all
+}
+
+// Denial is that of a host.
+func (l *DenyList) Denial(host string) (d Denial, denied bool) {
+	if l == nil {
+		return d, false
+	}
+	d, denied = l.denials[folded(host)]
+	return d, denied
+}
+
+// Err is ErrNoDenyList for a list that stands for one which is not known.
+func (l *DenyList) Err() error {
+	if l != nil && l.unusable {
+		return ErrNoDenyList
+	}
+	return nil
+}
+
+// Header is the serial and the date of the list, zero if it has none.
+func (l *DenyList) Header() (serial int64, date time.Time) {
+	if l == nil {
+		return 0, time.Time{}
+	}
+	return l.serial, l.date
+}
+
+// Dated is the list with a header.
+func (l *DenyList) Dated(serial int64, date time.Time) *DenyList {
+	dated := &DenyList{serial: serial, date: date.UTC().Truncate(time.Second)}
+	if l != nil {
+		dated.denials = l.denials
+	}
+	return dated
+}
+
+// same reports whether two lists refuse the same.
+func (l *DenyList) same(other *DenyList) bool { return bytes.Equal(l.lines(), other.lines()) }
+
+// missing are the hosts of another list that this one does not have.
+func (l *DenyList) missing(other *DenyList) (hosts []string) {
+	for _, d := range other.Denials() {
+		if _, has := l.Denial(d.Host); !has {
+			hosts = append(hosts, d.Host)
+		}
+	}
+	return hosts
+}
+
+// follows returns an error unless the list may take the place of another one: an old list would let
+// hosts in again.
+func (l *DenyList) follows(other *DenyList, name string) error {
+	had, _ := other.Header()
+	switch {
+	case l.serial >= had:
+		return nil
+	case l.serial == 0:
+		return fmt.Errorf("%w: %s has lost its header, with the serial %d", ErrDamaged, name, had)
+	}
+	return fmt.Errorf("%w: %s is of %s and has the serial %d, less than that of the list before, %d",
+		ErrDamaged, name, rfc3339(l.date), l.serial, had)
 }
 
 // Union is the list of all that one of them refuses. ErrInvalid if that is too long for a file.
@@ -169,32 +287,55 @@ func (l *DenyList) With(d Denial) (*DenyList, error) { return NewDenyList(append
 func (l *DenyList) Without(host string) (without *DenyList, found bool) {
 	without = &DenyList{denials: make(map[string]Denial)}
 	for _, d := range l.Denials() {
-		if d.Host != host {
-			without.denials[d.Host] = d
+		if folded(d.Host) != folded(host) {
+			without.denials[folded(d.Host)] = d
 		}
 	}
 	return without, len(without.denials) < len(l.Denials())
 }
 
-// denyHeader is the first line of a list: an empty answer of another service is not one.
-const denyHeader = "# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n"
+const (
+	// denyColumns is a line of each list: an empty answer of another service has none. Servers of
+	// before want a list that they fetch to begin with it.
+	denyColumns = "# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n"
+	headerMark  = "# deny list of compute-agent: serial "
+)
 
-// Text is the list as a file holds it.
-func (l *DenyList) Text() []byte {
-	text := []byte(denyHeader)
+// header is the line that says which list it is, and which shows that a part of it is missing.
+func (l *DenyList) header() string {
+	head := fmt.Sprintf("%s%d, date %s, hosts %d, checksum ", headerMark, l.serial, rfc3339(l.date), len(l.denials))
+	sum := sha256.Sum256(append([]byte(head), l.lines()...))
+	return head + hex.EncodeToString(sum[:8])
+}
+
+// lines are those of the hosts.
+func (l *DenyList) lines() (text []byte) {
 	for _, d := range l.Denials() {
 		text = append(fmt.Appendf(text, "%s %s %s", d.Host, rfc3339(d.Before), d.Reason), '\n')
 	}
 	return text
 }
 
-// Check returns an error that wraps ErrDenied if the host is refused with a credential that was
-// issued at a time; the zero time for a token. Cost: one look-up.
-func (l *DenyList) Check(host string, issued time.Time) error {
-	if l == nil {
-		return nil
+// Text is the list as a file holds it.
+func (l *DenyList) Text() []byte {
+	text := []byte(denyColumns)
+	if l != nil && l.serial > 0 {
+		text = append([]byte(l.header()+"\n"), text...)
 	}
-	d, denied := l.denials[host]
+	return append(text, l.lines()...)
+}
+
+// Published is Text as servers fetch it.
+func (l *DenyList) Published() []byte { return append([]byte(denyColumns), l.Text()...) }
+
+// Check returns an error that wraps ErrDenied if the host is refused with a credential that was
+// issued at a time; the zero time for a token. A list that is not known refuses all, by
+// ErrNoDenyList. Cost: one look-up.
+func (l *DenyList) Check(host string, issued time.Time) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	d, denied := l.Denial(host)
 	if !denied || !issued.IsZero() && !issued.Before(d.Before) {
 		return nil
 	}

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -87,8 +89,8 @@ func TestEditedDenyFile(t *testing.T) {
 	if err != nil || len(file.Get().Denials()) != 6 {
 		t.Fatalf("%v, %v", file.Get().Denials(), err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("servers of other users cannot read it: %v, %v", info.Mode(), err)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("it is for more than owner and group, or for less: %v, %v", info.Mode(), err)
 	}
 	before := testproc.Try(os.ReadFile(path)).Or(t)
 	failed := errors.New("no")
@@ -166,19 +168,21 @@ func TestFollowedDenyList(t *testing.T) {
 		file := follow()
 		stop := running(t, file)
 		pass(time.Minute)
-		if age, followed := file.Age(); !followed || age != time.Minute || len(file.Get().Denials()) != 0 {
+		if age, followed := file.Age(); !followed || age != time.Minute {
 			t.Errorf("never fetched: %v, %v", age, followed)
 		}
+		testproc.ErrorIs(t, file.Get().Check("h1", time.Time{}), pki.ErrNoDenyList, "never fetched: %v")
 		for name, bad := range map[string]struct {
 			status int
 			text   string
 		}{
-			"nothing": {200, ""}, "another service": {200, "<html>"}, "not found": {404, string(list.Text())}, "moved": {301, string(list.Text())},
+			"nothing": {200, ""}, "half a list": {200, string(list.Text()[:100])}, "another service": {200, "<html>"},
+			"not found": {404, string(list.Text())}, "moved": {301, string(list.Text())},
 			"a broken list": {200, string(list.Text()) + "h1 yesterday\n"}, "too long": {200, string(list.Text()) + strings.Repeat("#\n", 1<<20)},
 		} {
 			api.set(bad.status, bad.text, nil)
 			pass(time.Minute)
-			if len(file.Get().Denials()) != 0 {
+			if file.Get().Err() == nil {
 				t.Errorf("%s: %v", name, file.Get().Denials())
 			}
 		}
@@ -186,10 +190,8 @@ func TestFollowedDenyList(t *testing.T) {
 			t.Errorf("logged %d times:\n%s", n, &log)
 		}
 		api.set(200, string(list.Text()), nil)
-		pass(17 * time.Second)
-		if file.Get().Check("h417", time.Time{}) == nil {
-			t.Error("h417 is let in after 17 s")
-		}
+		pass(2 * time.Second) // no host is let in meanwhile
+		testproc.ErrorIs(t, file.Get().Check("h417", time.Time{}), pki.ErrDenied, "after 2 s: %v")
 		if strings.Count(log.String(), "fetched again") != 1 {
 			t.Errorf("%s", &log)
 		}
@@ -206,7 +208,7 @@ func TestFollowedDenyList(t *testing.T) {
 		if file.Get().Check("h417", time.Time{}) == nil {
 			t.Error("h417 is let in")
 		}
-		if age, _ := file.Age(); age != time.Hour {
+		if age, _ := file.Age(); age != time.Hour { // the list has no date
 			t.Errorf("the age is %v", age)
 		}
 		// Servers do not edit it, and say where to.
@@ -231,4 +233,206 @@ func TestFollowedFileIsNoOperators(t *testing.T) {
 	revoke(t, path, "h417")
 	_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775", Transport: &service{}}, zerolog.Nop())
 	testproc.ErrorHas(t, err, "1 hosts that were denied there", "%v")
+}
+
+// published is a list as a service publishes it now.
+func published(t *testing.T, hosts ...string) string {
+	t.Helper()
+	list := &pki.DenyList{}
+	for _, host := range hosts {
+		list = testproc.Try(list.With(pki.Denial{Host: host, Before: time.Unix(1e9, 0)})).Or(t)
+	}
+	return string(list.Dated(time.Now().Unix(), time.Now()).Published())
+}
+
+// TestFollowedListFailsClosed: a list of before is not taken, hosts that disappear are logged, the
+// age counts across restarts, and a list that is too old refuses all hosts until it is fetched.
+func TestFollowedListFailsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "denied")
+		var log bytes.Buffer
+		api := &service{}
+		follow := func() (*pki.DenyFile, func()) {
+			t.Helper()
+			from := pki.Source{URL: "https://api.example:8775/", Transport: api}
+			file, err := pki.FollowDenyFile(path, from, zerolog.New(zerolog.SyncWriter(&log)))
+			testproc.Check(t, err)
+			file.RefuseAfter(24 * time.Hour)
+			return file, running(t, file)
+		}
+		logged := func(what string) {
+			t.Helper()
+			if !strings.Contains(log.String(), what) {
+				t.Errorf("%q is not logged:\n%s", what, &log)
+			}
+			log.Reset()
+		}
+		old := published(t, "h1")
+		pass(time.Hour)
+		api.set(200, published(t, "h1", "h2"), nil)
+		file, stop := follow()
+		pass(time.Minute)
+		testproc.ErrorIs(t, file.Get().Check("h2", time.Time{}), pki.ErrDenied, "h2: %v")
+		testproc.NoError(t, file.Get().Check("h3", time.Time{}))
+		for name, bad := range map[string]string{
+			"of before": old, "without a header": string(new(pki.DenyList).Text()),
+			"of a clock ahead": string(new(pki.DenyList).Dated(1<<40, time.Now().Add(time.Hour)).Published()),
+		} {
+			api.set(200, bad, nil)
+			pass(time.Minute)
+			if file.Get().Check("h2", time.Time{}) == nil {
+				t.Errorf("%s: it is taken", name)
+			}
+		}
+		api.set(200, published(t, "h2"), nil)
+		pass(time.Minute)
+		testproc.NoError(t, file.Get().Check("h1", time.Time{}))
+		logged(`"hosts":["h1"]`)
+
+		// The service is down, and this server starts again meanwhile.
+		api.set(0, "", errors.New("connection refused"))
+		pass(23 * time.Hour)
+		stop()
+		file, stop = follow()
+		testproc.NoError(t, file.Get().Check("h1", time.Time{}))
+		pass(time.Hour)
+		testproc.ErrorIs(t, file.Get().Check("h1", time.Time{}), pki.ErrNoDenyList, "after a day: %v")
+		logged("older than deny_list.max_age")
+		api.set(200, published(t, "h2"), nil)
+		pass(time.Minute)
+		testproc.NoError(t, file.Get().Check("h1", time.Time{}))
+		logged("recent again")
+		stop()
+
+		// The disk is full: what is fetched is in effect all the same.
+		testproc.Check(t, os.Remove(path))
+		testproc.Check(t, os.Mkdir(path, 0o700))
+		testproc.Check(t, os.WriteFile(filepath.Join(path, "x"), nil, 0o600))
+		_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api}, zerolog.Nop())
+		testproc.ErrorIs(t, err, files.ErrUnreadable, "a directory: %v")
+		testproc.Check(t, os.RemoveAll(path))
+		file, stop = follow()
+		testproc.Check(t, os.Mkdir(path, 0o700))
+		pass(time.Minute)
+		testproc.ErrorIs(t, file.Get().Check("h2", time.Time{}), pki.ErrDenied, "h2: %v")
+		logged("cannot be written")
+		stop()
+
+		// A copy that is cut refuses all hosts until the list is fetched.
+		testproc.Check(t, os.Remove(path))
+		testproc.Check(t, os.WriteFile(path, []byte("# Copied now and then from https://api.example:8775/\n"), 0o600))
+		api.set(0, "", errors.New("connection refused"))
+		file, stop = follow()
+		testproc.ErrorIs(t, file.Get().Check("h3", time.Time{}), pki.ErrNoDenyList, "cut: %v")
+		api.set(200, published(t), nil)
+		pass(time.Minute)
+		testproc.NoError(t, file.Get().Check("h3", time.Time{}))
+		stop()
+	})
+}
+
+// TestDamagedDenyFile: a list that is damaged while a server runs leaves the last one in effect,
+// and refuses all hosts when a server starts with it, until it is repaired.
+func TestDamagedDenyFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "denied")
+		var log bytes.Buffer
+		open := func() *pki.DenyFile {
+			t.Helper()
+			return testproc.Try(pki.OpenDenyFile(path, zerolog.New(&log))).Or(t)
+		}
+		write := func(text []byte) {
+			t.Helper()
+			testproc.Check(t, os.WriteFile(path, text, 0o600))
+			pass(2 * time.Second)
+		}
+		revoke(t, path, "h1")
+		first := testproc.Try(os.ReadFile(path)).Or(t)
+		revoke(t, path, "h2")
+		second := testproc.Try(os.ReadFile(path)).Or(t)
+		file := open()
+		denied := func(what string, f *pki.DenyFile, want error) {
+			t.Helper()
+			testproc.ErrorIs(t, f.Get().Check("h2", time.Time{}), want, what+": %v")
+			if err := f.Get().Check("h3", time.Time{}); (err == nil) != errors.Is(want, pki.ErrDenied) {
+				t.Errorf("%s: another host: %v", what, err)
+			}
+		}
+		denied("whole", file, pki.ErrDenied)
+		for name, bad := range map[string][]byte{
+			"empty": {}, "cut": second[:len(second)-10], "of before": first, "no header": []byte("h1 2026-01-31T12:00:00Z\n"),
+		} {
+			write(bad)
+			denied(name, file, pki.ErrDenied)
+		}
+		write(append(second, "h4 2026-01-31T12:00:00Z\n"...))
+		denied("edited by hand", file, pki.ErrDenied)
+		again := open()
+		denied("edited by hand, at the start", again, pki.ErrNoDenyList)
+		err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
+		testproc.ErrorIs(t, err, pki.ErrDamaged, "edited: %v")
+		testproc.Check(t, pki.AcceptDenyFile(path))
+		pass(2 * time.Second)
+		denied("accepted", again, pki.ErrDenied)
+		denied("accepted", file, pki.ErrDenied)
+		log.Reset()
+		testproc.Check(t, pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
+			without, _ := l.Without("h2")
+			return without, nil
+		}))
+		pass(2 * time.Second)
+		testproc.NoError(t, file.Get().Check("h2", time.Time{}))
+		testproc.Contains(t, log.String(), `"hosts":["h2"]`, "the log does not name the host: %s")
+		write(nil)
+		if err := pki.AcceptDenyFile(path); err == nil {
+			t.Error("an empty file is accepted")
+		}
+	})
+}
+
+// TestOldDenyFile: an operator's list is too old by its date, until it is renewed.
+func TestOldDenyFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "denied")
+		testproc.Check(t, pki.CreateDenyFile(path))
+		file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t).RefuseAfter(time.Hour)
+		pass(time.Hour)
+		testproc.NoError(t, file.Get().Check("h1", time.Time{}))
+		pass(time.Minute)
+		testproc.ErrorIs(t, file.Get().Check("h1", time.Time{}), pki.ErrNoDenyList, "after an hour: %v")
+		testproc.Check(t, pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil }))
+		pass(2 * time.Second)
+		testproc.NoError(t, file.Get().Check("h1", time.Time{}))
+		ahead := new(pki.DenyList).Dated(1<<40, time.Now().Add(time.Hour))
+		testproc.Check(t, os.WriteFile(path, ahead.Text(), 0o600))
+		pass(2 * time.Second)
+		testproc.ErrorIs(t, file.Get().Check("h1", time.Time{}), pki.ErrNoDenyList, "dated ahead: %v")
+	})
+}
+
+// TestEditedFileStaysReadable: servers that run as other users read the file that was edited as
+// they did before, and no others do.
+func TestEditedFileStaysReadable(t *testing.T) {
+	for name, c := range map[string]struct{ dir, had, want os.FileMode }{
+		"by a group":                        {0o755, 0o640, 0o640},
+		"by its owner":                      {0o755, 0o600, 0o600},
+		"by all, of before":                 {0o755, 0o644, 0o644},
+		"by all, in a directory of its own": {0o750, 0o644, 0o640},
+	} {
+		dir := filepath.Join(t.TempDir(), "dir")
+		testproc.Check(t, os.Mkdir(dir, c.dir))
+		path := filepath.Join(dir, "denied")
+		testproc.Check(t, pki.CreateDenyFile(path))
+		testproc.Check(t, os.Chmod(path, c.had))
+		group := os.Getegid()
+		if os.Geteuid() == 0 {
+			group = 12345
+			testproc.Check(t, os.Chown(path, 0, group))
+		}
+		revoke(t, path, "h1")
+		info := testproc.Try(os.Stat(path)).Or(t)
+		if of := int(info.Sys().(*syscall.Stat_t).Gid); info.Mode().Perm() != c.want || of != group {
+			t.Errorf("%s: mode %v, group %d, want %v and %d", name, info.Mode(), of, c.want, group)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,8 @@ var ErrFollowed = errors.New("the deny list is fetched from elsewhere")
 
 const (
 	followInterval = 15 * time.Second
+	// firstInterval is that until there is a list.
+	firstInterval = time.Second
 	// fetchTime bounds one fetch.
 	fetchTime = 10 * time.Second
 )
@@ -42,37 +45,59 @@ type Source struct {
 	Interval time.Duration
 }
 
-// FollowDenyFile is OpenDenyFile for a file that Run keeps like the list of an enrolment service.
-// While that cannot be fetched the old list stays. A file that is missing is made, with no host.
-// One that is not such a copy and has hosts is refused: they would be forgotten.
+// FollowDenyFile is the list of an enrolment service, which Run fetches, and which path has a copy
+// of for the next start. While it cannot be fetched the last one stays, also after a restart. Until
+// it is fetched, all hosts are refused if there is no copy, or a damaged one. A file that is no
+// such copy and has hosts is an error: they would be forgotten.
 func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, error) {
 	if from.Interval <= 0 {
 		from.Interval = followInterval
 	}
 	w := &follower{path: path, from: from, log: log.With().Str("url", from.URL).Str("file", path).Logger()}
+	f := &DenyFile{follower: w, log: w.log}
+	w.fetched.Store(time.Now().UnixNano())
+	w.list.Store(&DenyList{unusable: true})
 	content, err := files.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := files.Create(path, w.text(&DenyList{}), 0o644); err != nil {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
 			return nil, fmt.Errorf("deny list: %w", err)
 		}
+		w.log.Info().Msg("There is no copy of the deny list yet. All hosts are refused until it is fetched.")
+		return f, nil
 	}
-	f, err := OpenDenyFile(path, log)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("deny list: %w", err)
 	}
-	if _, copied := followedFrom(content.Data); !copied && len(f.Get().Denials()) > 0 {
+	list, err := ParseDenyList(content.Data, path)
+	_, copied := followedFrom(content.Data)
+	switch {
+	case !copied && len(content.Data) > 0 && err != nil:
+		return nil, fmt.Errorf("deny list: %w; it is no copy, and would be replaced by the list of %s: "+
+			"put its hosts on that list, and remove the file", err, from.URL)
+	case !copied && len(list.Denials()) > 0:
 		return nil, fmt.Errorf(
 			"deny list: %s has %d hosts that were denied there, and would be replaced by the list of %s; put them on that list, and remove the file",
-			path, len(f.Get().Denials()), from.URL,
+			path, len(list.Denials()), from.URL,
 		)
+	case !copied || err != nil:
+		w.log.Error().Err(err).
+			Msg("The copy of the deny list cannot be used. All hosts are refused until the list is fetched.")
+		return f, nil
 	}
-	w.fetched.Store(time.Now().UnixNano())
-	f.follower = w
+	w.list.Store(list)
+	switch ahead := time.Until(list.date); {
+	case list.date.IsZero(): // a copy of before
+	case ahead > MaxAhead: // it says nothing about its age
+		w.fetched.Store(0)
+	case ahead < 0:
+		w.fetched.Store(list.date.UnixNano())
+		w.written = list.date
+	}
 	return f, nil
 }
 
-// Age is the time since the list was fetched last, or since the process began to try; followed is
-// false for a list that is not fetched.
+// Age is the time since the list was fetched last, also by a process of before, or since this
+// process began to try; followed is false for a list that is not fetched.
 func (f *DenyFile) Age() (age time.Duration, followed bool) {
 	if f == nil || f.follower == nil {
 		return 0, false
@@ -80,12 +105,16 @@ func (f *DenyFile) Age() (age time.Duration, followed bool) {
 	return time.Since(time.Unix(0, f.follower.fetched.Load())), true
 }
 
-// follower fetches a list into a file.
+// follower fetches a list, and keeps a copy in a file.
 type follower struct {
 	path    string
 	from    Source
 	log     zerolog.Logger
+	list    atomic.Pointer[DenyList]
 	fetched atomic.Int64 // nanoseconds since 1970
+	// of run
+	written   time.Time // the date of the copy
+	unwritten bool      // the last attempt to write it failed
 }
 
 // run fetches until ctx ends, and logs when that begins to fail and when it works again.
@@ -100,11 +129,16 @@ func (w *follower) run(ctx context.Context) {
 			w.log.Info().Msg("The deny list is fetched again.")
 		case err != nil && !failing:
 			w.log.Warn().Err(err).
-				Msg("The deny list cannot be fetched. The list of the file stays in effect: hosts that are denied meanwhile are not refused here. Logged once until it works again.")
+				Msg("The deny list cannot be fetched. The last one stays in effect: " +
+					"hosts that are denied meanwhile are not refused here. Logged once until it works again.")
 		}
 		failing = err != nil
+		interval := w.from.Interval
+		if w.list.Load().unusable { // hosts wait for it
+			interval = min(interval, firstInterval)
+		}
 		// Servers that start together do not go on asking together.
-		pause := time.NewTimer(w.from.Interval - rand.N(w.from.Interval/5+1))
+		pause := time.NewTimer(interval - rand.N(interval/5+1))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -114,7 +148,7 @@ func (w *follower) run(ctx context.Context) {
 	}
 }
 
-// fetch asks once, and writes the file if the list is another one.
+// fetch asks once. The list is in effect at once, and is written if it is another one.
 func (w *follower) fetch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -138,39 +172,53 @@ func (w *follower) fetch(ctx context.Context) error {
 		return fmt.Errorf("GET %s: %w", url, err)
 	case len(text) > files.MaxSize:
 		return fmt.Errorf("GET %s: the answer has more than %d bytes", url, files.MaxSize)
-	case !bytes.HasPrefix(text, []byte(denyHeader)):
+	case !bytes.HasPrefix(text, []byte(denyColumns)):
 		return fmt.Errorf("GET %s: the answer is not a deny list; is it the address of an enrolment service?", url)
 	}
-	list, err := ParseDenyList(text, "the answer of "+url)
+	name := "the answer of " + url
+	list, err := ParseDenyList(text, name)
 	if err != nil {
 		return err
 	}
-	if err := w.write(list); err != nil {
+	if ahead := time.Until(list.date); ahead > MaxAhead {
+		return fmt.Errorf("%s is of %s, %s ahead of the clock here; correct the clock that is wrong",
+			name, rfc3339(list.date), ahead.Round(time.Second))
+	}
+	has := w.list.Load()
+	same := !has.unusable && has.same(list)
+	switch err := list.follows(has, name); {
+	case err == nil, time.Until(has.date) > MaxAhead: // the clock that has dated the list before was corrected
+		logMissing(w.log, list.missing(has), w.path)
+		w.list.Store(list)
+	case same:
+		list = has
+	default:
 		return err
 	}
 	w.fetched.Store(time.Now().UnixNano())
+	if w.unwritten || !same || list.date.Sub(w.written).Abs() >= copyInterval {
+		w.write(list)
+	}
 	return nil
 }
 
-// write replaces the file, unless it has the list already.
-func (w *follower) write(list *DenyList) error {
-	text := w.text(list)
-	if has, err := files.Read(w.path); err == nil && bytes.Equal(has.Data, text) {
-		return nil
+// copyInterval is how often the copy is written though the hosts are the same, for its date.
+const copyInterval = 5 * time.Minute
+
+// write replaces the copy. The list is in effect without it.
+func (w *follower) write(list *DenyList) {
+	err := files.ReplaceMode(w.path, append([]byte(followedMark+w.from.URL+"\n"), list.Text()...), denyMode)
+	if err != nil && !w.unwritten {
+		w.log.Error().Err(err).Msg("The copy of the deny list cannot be written: " +
+			"it is in effect, and would not be after a restart. Logged once until it works again.")
 	}
-	if err := files.ReplaceMode(w.path, text, 0o644); err != nil {
-		return fmt.Errorf("write the deny list: %w", err)
+	if w.unwritten = err != nil; err == nil {
+		w.written = list.date
 	}
-	return nil
 }
 
 // followedMark begins the first line of a file that is a copy.
 const followedMark = "# Copied now and then from "
-
-// text is the list as the file has it.
-func (w *follower) text(list *DenyList) []byte {
-	return append([]byte(followedMark+w.from.URL+"\n"), list.Text()...)
-}
 
 // followedFrom is the URL that a file is a copy of.
 func followedFrom(text []byte) (url string, followed bool) {

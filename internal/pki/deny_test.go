@@ -28,6 +28,7 @@ func TestDenyList(t *testing.T) {
 		"issued then":          {"h417", at, false},
 		"a token":              {"h417", time.Time{}, true},
 		"another host":         {"h4", time.Time{}, false},
+		"in capital letters":   {"H417", time.Time{}, true},
 		"a time of other zone": {"h2", at.Add(-time.Second), true},
 	} {
 		if err := list.Check(c.host, c.issued); errors.Is(err, pki.ErrDenied) != c.denied {
@@ -73,7 +74,7 @@ func TestDenyListsAreCombined(t *testing.T) {
 	if same, err := none.Union(a); err != nil || !bytes.Equal(same.Text(), a.Text()) {
 		t.Errorf("%v", err)
 	}
-	without, found := both.Without("h2")
+	without, found := both.Without("H2")
 	if !found || len(without.Denials()) != 2 || without.Check("h2", time.Time{}) != nil || without.Check("h1", time.Time{}) == nil {
 		t.Errorf("%v, %v", without.Denials(), found)
 	}
@@ -82,6 +83,66 @@ func TestDenyListsAreCombined(t *testing.T) {
 	}
 	if len(a.Denials()) != 2 || both.Check("h2", time.Time{}) == nil {
 		t.Error("a list has changed")
+	}
+}
+
+// TestHostsInOtherLetters: a name that an operator types refuses the host however it is written.
+func TestHostsInOtherLetters(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	list := testproc.Try((*pki.DenyList)(nil).With(pki.Denial{Host: "H50", Before: at})).Or(t)
+	list = testproc.Try(list.With(pki.Denial{Host: "h50", Before: at.Add(time.Hour)})).Or(t)
+	for _, id := range []pki.Identity{
+		{Kind: pki.Host, Name: "h50"}, {Kind: pki.Host, Name: "H50"},
+		{Kind: pki.Unmarked, Name: "x", Names: []string{"x", "H50"}},
+	} {
+		testproc.ErrorIs(t, list.CheckIdentity(id), pki.ErrDenied, "%+v: %v", id)
+	}
+	if d, _ := list.Denial("H50"); len(list.Denials()) != 1 || d.Host != "h50" || !d.Before.Equal(at.Add(time.Hour)) {
+		t.Errorf("%+v", list.Denials())
+	}
+}
+
+// TestDamagedDenyList: a list of which a part is missing or different is no list, wherever it is
+// cut.
+func TestDamagedDenyList(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	hosts := []pki.Denial{{Host: "h1", Before: at}, {Host: "h2", Before: at, Reason: "rack 7"}}
+	list := testproc.Try(pki.NewDenyList(hosts)).Or(t).Dated(7, at)
+	text := string(list.Text())
+	for _, whole := range []string{text, string(list.Published())} {
+		again := testproc.Try(pki.ParseDenyList([]byte(whole), "whole")).Or(t)
+		if serial, date := again.Header(); serial != 7 || !date.Equal(at) || !bytes.Equal(again.Text(), list.Text()) {
+			t.Errorf("serial %d of %v\n%s", serial, date, again.Text())
+		}
+	}
+	for n := range len(text) - 1 { // without the last end of a line it is whole
+		if l, err := pki.ParseDenyList([]byte(text[:n]), "cut"); err == nil {
+			t.Fatalf("cut after %d bytes it is a list of %d hosts:\n%s", n, len(l.Denials()), text[:n])
+		}
+	}
+	empty := string(new(pki.DenyList).Dated(8, at).Text())
+	header, _, _ := strings.Cut(text, "\n")
+	for name, bad := range map[string]string{
+		"empty": "", "an empty line": "\n", "comments alone": "# stolen\n",
+		"another host":      strings.Replace(text, "h2", "h3", 1),
+		"another time":      strings.Replace(text, "12:00:00Z rack", "11:00:00Z rack", 1),
+		"another serial":    strings.Replace(text, "serial 7", "serial 9", 1),
+		"another date":      strings.Replace(text, "date 2026", "date 2027", 1),
+		"a host by hand":    text + "h3 2026-01-31T12:00:00Z\n",
+		"two lists":         text + empty,
+		"two headers":       header + "\n" + text,
+		"no serial":         strings.Replace(text, "serial 7", "serial x", 1),
+		"a header of zeros": strings.Replace(text, "serial 7", "serial 0", 1),
+	} {
+		testproc.Try(pki.ParseDenyList([]byte(bad), "denied")).ErrorIs(t, pki.ErrDamaged, "%s: %v", name)
+	}
+	for name, good := range map[string]string{
+		"no host": empty, "of before, no host": string(new(pki.DenyList).Text()),
+		"of before": "h1 2026-01-31T12:00:00Z\n", "with comments": "# of site 7\n" + text,
+	} {
+		if _, err := pki.ParseDenyList([]byte(good), "denied"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -112,6 +173,7 @@ func TestDenyListFitsAFile(t *testing.T) {
 func FuzzParseDenyList(f *testing.F) {
 	f.Add([]byte("# stolen\n\nh417 2026-01-31T12:00:00Z stolen from  rack 7\nh2 2026-01-31T13:00:00+01:00\n"))
 	f.Add([]byte("h1 9999-12-31T23:59:59-23:59\n"))
+	f.Add((&pki.DenyList{}).Dated(7, time.Unix(1e9, 0)).Text())
 	f.Add([]byte("h\xff 2026-01-31T12:00:00.5Z \x00\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		l, err := pki.ParseDenyList(text, "list")
