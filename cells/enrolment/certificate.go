@@ -56,7 +56,8 @@ func (c *serverCertificate) get() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if c.current != nil && now.Before(c.renew) {
+	early := c.current != nil && now.Before(c.current.Leaf.NotBefore) // a clock that was ahead has made it
+	if c.current != nil && now.Before(c.renew) && !early {
 		return c.current, nil
 	}
 	made, err := c.make(now)

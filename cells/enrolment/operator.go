@@ -17,6 +17,13 @@ import (
 // ErrAgain says that a host has an enrolment already, which inviting it again would end.
 var ErrAgain = errors.New("the host was invited before")
 
+// ErrAhead says that a host is refused until a time in the future, which a clock that was ahead has
+// set: it cannot be enrolled before. ErrNotAhead says that it is not.
+var (
+	ErrAhead    = errors.New("the host is refused until a time that is in the future")
+	ErrNotAhead = errors.New("the host is not refused beyond the present")
+)
+
 // Invitation is what an operator says of a host.
 type Invitation struct {
 	Host, CellUUID string
@@ -29,7 +36,8 @@ type Invitation struct {
 	Now   time.Time
 }
 
-// Invite makes a token for a host. ErrAgain if it is enrolled or evicted, and Again is not set.
+// Invite makes a token for a host. ErrAgain if it is enrolled or evicted, and Again is not set;
+// ErrAhead if it could not join with the token.
 // The nodes that it had stay its own; names of them that are not of the host only stay if the
 // invitation repeats them.
 func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invitation) (apidb.Enrolment, Token, error) {
@@ -41,6 +49,9 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 		}
 		if e.State == apidb.Enrolled || e.State == apidb.Evicted {
 			deny(e, i.Now)
+		}
+		if until := e.DeniedBefore; until.Sub(i.Now) > pki.MaxAhead {
+			return fmt.Errorf("%w: %s until %s", ErrAhead, i.Host, until.UTC().Format(time.RFC3339))
 		}
 		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By, i.Now, i.Now.Add(i.TTL), digest
 		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
@@ -90,6 +101,41 @@ func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string
 		return nil
 	})
 }
+
+// Allow ends that a host is refused beyond the present, because it was evicted, or its last
+// certificate was issued, while a clock was ahead. Its certificates of before now stay refused, and
+// it stays evicted until it is invited again. ahead is the certificate that was issued in the
+// future, if there is one: it is accepted when its time comes. apidb.ErrNotFound for a host without
+// an enrolment, ErrNotAhead if there is nothing to end.
+func Allow(
+	ctx context.Context, store apidb.Store, host string, now time.Time,
+) (e apidb.Enrolment, ahead Validity, err error) {
+	e, err = store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+		ahead = Validity{}
+		switch {
+		case e.State == "":
+			return fmt.Errorf("the enrolment of host %s: %w", host, apidb.ErrNotFound)
+		case max(e.DeniedBefore.Sub(now), e.Issued.Sub(now)) <= pki.MaxAhead:
+			return fmt.Errorf("%w: %s", ErrNotAhead, host)
+		}
+		if e.Issued.After(now) {
+			ahead = Validity{e.Issued, e.ExpiresAt}
+			e.Issued = now
+		}
+		if !e.DeniedBefore.IsZero() {
+			e.DeniedBefore = time.Time{}
+			deny(e, now)
+		}
+		if e.EvictedAt.After(now) {
+			e.EvictedAt = now
+		}
+		return nil
+	})
+	return e, ahead, err
+}
+
+// Validity is when a certificate is valid.
+type Validity struct{ From, Until time.Time }
 
 // deny refuses all certificates of before. They begin to be valid at a full second, at the earliest
 // at that of the last denial. The clock of the machine that issued the last one may be ahead.

@@ -182,13 +182,17 @@ func (r *Renewer) refresh() {
 			r.confirm.next = r.confirm.next.Add(time.Duration(r.config.Jitter() * float64(look)))
 		}
 		third := id.Expires.Sub(id.Since) / 3
+		since := id.Since
+		if now := time.Now(); since.After(now) { // issued by a clock that was ahead: no server accepts it until then
+			since = now
+		}
 		r.status = RenewerStatus{
 			Host:    id.Name,
 			Nodes:   id.Nodes,
 			Since:   id.Since,
 			Expires: id.Expires,
 			Renews:  r.config.Renew != nil,
-			Next: id.Since.Add(
+			Next: since.Add(
 				third - time.Duration(r.config.Jitter()*float64(third)/10),
 			),
 			RefusedNodes: r.status.RefusedNodes,

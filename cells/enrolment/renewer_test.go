@@ -35,6 +35,7 @@ type renewal struct {
 	// confirm answers to confirmations, which are at the times of confirmed.
 	confirm   error
 	confirmed []time.Duration
+	ahead     time.Duration // of the clock that certificates are issued by
 }
 
 func newRenewal(t *testing.T) *renewal {
@@ -52,7 +53,8 @@ func (r *renewal) sign(csr []byte, nodes []enrolment.Node) []byte {
 	for _, n := range nodes {
 		id.Nodes = append(id.Nodes, n.UUID)
 	}
-	return testproc.Try(r.ca.Sign(request, id, pki.SignOptions{Lifetime: 24 * time.Hour, Now: time.Now()})).Or(r.t)
+	o := pki.SignOptions{Lifetime: 24 * time.Hour, Now: time.Now().Add(r.ahead)}
+	return testproc.Try(r.ca.Sign(request, id, o)).Or(r.t)
 }
 
 // joined writes an identity file.
@@ -156,6 +158,28 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 		}
 		if s := n.Status(); s.Host != "h1" || s.Error != "" || !s.Expires.Equal(after.Expires) || !s.Renews || s.Succeeded != 3 || s.Failed != 0 {
 			t.Errorf("the status is %+v", s)
+		}
+	})
+}
+
+// TestRenewerOfTheFuture: a certificate that was issued by a clock a year ahead is of no use until
+// then, and is not kept for so long.
+func TestRenewerOfTheFuture(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRenewal(t)
+		r.ahead = 365 * 24 * time.Hour
+		path := r.joined(enrolment.Node{UUID: nodeA})
+		r.ahead = 0
+		r.run(r.renewer(path), func() {
+			time.Sleep(9 * time.Hour)
+			synctest.Wait()
+			if got := r.attempts(); len(got) != 1 {
+				t.Errorf("renewed after %v", got)
+			}
+		})
+		if id := testproc.Try(enrolment.ReadIdentity(path, path)).Or(t); id.Since.After(time.Now()) {
+			t.Errorf("the certificate is still that of %v", id.Since)
 		}
 	})
 }

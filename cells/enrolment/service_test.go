@@ -203,6 +203,115 @@ func TestEvictionCoversCertificatesOfAFastClock(t *testing.T) {
 	}
 }
 
+// TestEvictedByAFastClock: a host that was evicted, got its certificate or was invited while the
+// clock was a year ahead is refused for good, with the reason, and an operator can end that.
+func TestEvictedByAFastClock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	year := 365 * 24 * time.Hour
+	for name, during := range map[string]func(*world, *tls.Certificate){
+		"evicted then": func(w *world, _ *tls.Certificate) {
+			testproc.Try(enrolment.Evict(w.t.Context(), w.store, "h1", "", "stolen", w.now())).Or(w.t)
+		},
+		"renewed then, evicted later": func(w *world, c *tls.Certificate) {
+			k := newKeyPair(w.t, "h1")
+			*c = w.pair(testproc.Try(w.renew(*c, k)).Or(w.t), k)
+			w.later.Store(0)
+			testproc.Try(enrolment.Evict(w.t.Context(), w.store, "h1", "", "stolen", w.now())).Or(w.t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(c *enrolment.Config) { c.RenewalGrace = 2 * year })
+			c := w.joined("h1")
+			w.later.Store(int64(year))
+			during(w, &c)
+			w.later.Store(0)
+			again := enrolment.Invitation{
+				Host: "h1", CellUUID: cell1, By: "root", TTL: time.Hour, Again: true, Now: w.now(),
+			}
+			_, _, err := enrolment.Invite(t.Context(), w.store, w.ca.Fingerprint(), again)
+			testproc.ErrorIs(t, err, enrolment.ErrAhead, "invited: %v")
+			e, ahead, err := enrolment.Allow(t.Context(), w.store, "h1", w.now())
+			must(t, err)
+			off := e.DeniedBefore.Sub(w.now()).Abs()
+			if e.State != apidb.Evicted || off > time.Minute || e.EvictedAt.After(w.now()) ||
+				ahead.From.IsZero() != (name == "evicted then") {
+				t.Errorf("%+v, %+v", e, ahead)
+			}
+			_, _, err = enrolment.Allow(t.Context(), w.store, "h1", w.now())
+			testproc.ErrorIs(t, err, enrolment.ErrNotAhead, "allowed again: %v")
+			k := newKeyPair(t, "h1")
+			answer := testproc.Try(w.join(w.invite("h1", true), k)).Or(t)
+			must(t, w.confirm(w.pair(answer, k)))
+			list, err := enrolment.Denied(t.Context(), w.store, nil)
+			must(t, err)
+			if list.CheckIdentity(identity(t, w.pair(answer, k))) != nil ||
+				name == "evicted then" && list.CheckIdentity(identity(t, c)) == nil {
+				t.Errorf("%+v", list.Denials())
+			}
+		})
+	}
+	_, _, err := enrolment.Allow(t.Context(), newWorld(t, nil).store, "h1", time.Now())
+	testproc.ErrorIs(t, err, apidb.ErrNotFound, "no such host: %v")
+}
+
+// TestJoinWhileDeniedAhead: a token of a host that is denied beyond the present, by the database or
+// by the file, is answered with the reason and not with "again"; so is one of a clock that was
+// ahead.
+func TestJoinWhileDeniedAhead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	path := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(path, []byte("FILED "+time.Now().Add(48*time.Hour).UTC().Format(time.RFC3339)+"\n"), 0o600))
+	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
+	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
+	inDatabase, inFile := w.invite("h1", false), w.invite("filed", false)
+	testproc.Try(w.store.ChangeEnrolment(t.Context(), "h1", func(e *apidb.Enrolment) error {
+		// As an older process has invited it.
+		e.DeniedBefore = time.Now().Add(48 * time.Hour)
+		return nil
+	})).Or(t)
+	w.later.Store(int64(48 * time.Hour))
+	ofLater := w.invite("h2", false)
+	w.later.Store(0)
+	for name, c := range map[string]struct {
+		token enrolment.Token
+		code  enrolment.Code
+		text  string
+	}{
+		"by the database": {inDatabase, enrolment.CodeEvicted, "cells manage allow-host h1"},
+		"by the file":     {inFile, enrolment.CodeEvicted, "ca allow FILED"},
+		"a future token":  {ofLater, enrolment.CodeTokenExpired, "by a clock that was ahead"},
+	} {
+		_, err := w.join(c.token, newKeyPair(t, "x"))
+		wantRefusal(t, name, err, c.code)
+		refused := new(enrolment.Refusal)
+		if !errors.As(err, &refused) || !strings.Contains(refused.Message, c.text) || !refused.Final() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, _, err := enrolment.Allow(t.Context(), w.store, "h1", w.now())
+	must(t, err)
+	testproc.Try(w.join(inDatabase, newKeyPair(t, "h1"))).Or(t)
+}
+
+// TestDamagedFile: while the list of the file is not known no host joins or renews, and nothing is
+// published that would let the hosts in which it had.
+func TestDamagedFile(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	path := filepath.Join(t.TempDir(), "denied")
+	must(t, os.WriteFile(path, nil, 0o600))
+	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
+	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
+	token, k := w.invite("h1", false), newKeyPair(t, "h1")
+	_, err := w.join(token, k)
+	wantRefusal(t, "join", err, enrolment.CodeUnavailable)
+	c := signed(t, w.ca, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}, false)
+	_, err = w.renew(c, k)
+	wantRefusal(t, "renew", err, enrolment.CodeUnavailable)
+	if status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("published: %d, %s", status, text)
+	}
+}
+
 // TestJoinAfterRevocationByFile: the certificate begins when the denial of the file ends.
 func TestJoinAfterRevocationByFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

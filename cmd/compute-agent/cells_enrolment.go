@@ -240,6 +240,10 @@ func invitationRefused(err error) error {
 	switch {
 	case errors.Is(err, enrolment.ErrAgain):
 		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets a new token, and the certificates that it has are refused", err)}
+	case errors.Is(err, enrolment.ErrAhead):
+		return &exitError{exitProtect, fmt.Errorf(
+			"%w; it was evicted, or got its last certificate, while a clock was ahead: "+
+				"check the clock of this machine, then run: compute-agent cells manage allow-host HOST", err)}
 	case errors.As(err, &taken) && taken.Name != "":
 		return &exitError{exitProtect, fmt.Errorf(
 			"%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in Placement, so that one could change or block the provider trees of the other; "+

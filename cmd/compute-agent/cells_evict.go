@@ -118,6 +118,10 @@ func printEnrolments(w io.Writer, enrolments []apidb.Enrolment, known []apidb.Ce
 			note = strings.TrimSuffix("since "+e.EvictedAt.UTC().Format(time.RFC3339)+": "+e.Reason, ": ")
 		case apidb.Enrolled:
 		}
+		if time.Until(e.DeniedBefore) > pki.MaxAhead {
+			until := e.DeniedBefore.UTC().Format(time.RFC3339)
+			note = strings.TrimPrefix(note+"; refused until "+until+" (cells manage allow-host)", "; ")
+		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", e.Host, e.State, cellNamed(e.CellUUID, known), len(e.Nodes), until, note)
 	}
 	if err := t.Flush(); err != nil {
@@ -201,15 +205,23 @@ type exposedServer struct {
 func newEvictHost() *cobra.Command {
 	var opts manageOptions
 	var reason string
+	var despite bool
 	cmd := &cobra.Command{
 		Use: "evict-host HOST", Aliases: []string{"evict_host"}, Short: "Refuse a host that is stolen or lost, and list what it may have read", Args: cobra.ExactArgs(1),
 		Long: "Refuse a host from now on: its certificate is not renewed, and is on the deny list, which Placement and cells follow. In its\n" +
 			"cells its service is forced down and disabled, so that nothing new is scheduled to it, and its servers can be evacuated. Then\n" +
 			"list what the host may have read: the servers that are or were on it. Running it again completes what a cell that was down has\n" +
 			"missed; the exit code is 1 then.\n\n" +
+			"The eviction has the time of this machine. If the clock of a cell says another time, nothing is done: correct the clock that is\n" +
+			"wrong, or add --despite-clock, and `cells manage allow-host HOST` later.\n\n" +
 			"`cells manage add-host HOST --again` invites the host again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+				if !despite {
+					if err := checkClock(cmd.Context(), store, cfg, args[0], time.Now); err != nil {
+						return err
+					}
+				}
 				view, err := evict(cmd.Context(), store, cfg, args[0], reason)
 				if err != nil {
 					return err
@@ -226,7 +238,90 @@ func newEvictHost() *cobra.Command {
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for people, shown wherever the host is refused")
+	cmd.Flags().BoolVar(&despite, "despite-clock", false,
+		"evict the host though the clocks of this machine and of a cell differ")
 	return cmd
+}
+
+// clockTime is how long an eviction waits for the clocks of cells.
+const clockTime = 3 * time.Second
+
+// checkClock refuses to date an eviction by a clock that is not that of the cells. If it is ahead,
+// the host cannot be enrolled again before that time; if it is behind, certificates of the site's
+// own CA that were issued since would be accepted. Cells that do not answer do not count.
+func checkClock(ctx context.Context, store apidb.Store, cfg *config.Config, host string, clock func() time.Time) error {
+	known, err := store.Cells(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, clockTime)
+	defer cancel()
+	differs := func(ctx context.Context, c *cellclient.Client) (time.Duration, error) {
+		before := clock()
+		info, err := c.Cell(ctx)
+		return max(info.Now.Sub(clock()), before.Sub(info.Now)), err
+	}
+	for _, a := range gather.All(ctx, newGatherer(cfg), known, differs) {
+		if a.Err == nil && a.Value > pki.MaxAhead {
+			return &exitError{exitProtect, fmt.Errorf("host %s was not evicted: the clock of this machine (%s) "+
+				"and that of cell %s differ by %s, and one of them is wrong; correct it, or, to refuse the host at once, "+
+				"add --despite-clock, and run `compute-agent cells manage allow-host %[1]s` before it is invited again",
+				host, clock().UTC().Format(time.RFC3339), a.Cell.Name, a.Value.Round(time.Second))}
+		}
+	}
+	return nil
+}
+
+func newAllowHost() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "allow-host HOST", Aliases: []string{"allow_host"}, Args: cobra.ExactArgs(1),
+		Short: "End that a host is refused until a time in the future",
+		Long: "End that a host is refused until a time in the future: it was evicted, or got its last certificate, while the clock of the\n" +
+			"compute API was ahead, and could not be enrolled before that time. From now on only its certificates from before now are refused.\n" +
+			"An evicted host stays evicted; `cells manage add-host HOST --again` invites it.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
+				e, ahead, err := enrolment.Allow(cmd.Context(), store, args[0], time.Now())
+				switch {
+				case errors.Is(err, apidb.ErrNotFound):
+					hosts, listErr := hostsOf(cmd.Context(), store)
+					return errors.Join(fmt.Errorf("%w%s", err, likeHost(args[0], hosts)), listErr)
+				case errors.Is(err, enrolment.ErrNotAhead):
+					return &exitError{exitProtect, fmt.Errorf(
+						"%w; to invite an evicted host again: compute-agent cells manage add-host %s --again", err, args[0])}
+				case err != nil:
+					return err
+				}
+				view := allowedView{e.Host, e.State, e.DeniedBefore, ahead.From, ahead.Until}
+				return printed(cmd, &opts.options, view, printAllowed)
+			})
+		},
+	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+// allowedView is the answer of allow-host, as printed.
+type allowedView struct {
+	Host   string               `json:"host"`
+	State  apidb.EnrolmentState `json:"state"`
+	Denied time.Time            `json:"denied_before"`
+	// From and Until are those of a certificate that was issued in the future.
+	From  time.Time `json:"certificate_from,omitzero"`
+	Until time.Time `json:"certificate_until,omitzero"`
+}
+
+func printAllowed(w io.Writer, v allowedView) error {
+	_, err := fmt.Fprintf(w, "Host %s is refused with certificates from before %s, and no others. It is %s; "+
+		"to invite it again: compute-agent cells manage add-host %[1]s --again\n",
+		v.Host, v.Denied.UTC().Format(time.RFC3339), v.State)
+	if err == nil && !v.From.IsZero() {
+		_, err = fmt.Fprintf(w, "A certificate that was issued for it by a clock that was ahead is accepted from %s until %s. "+
+			"If others may have it, give the host another name.\n",
+			v.From.UTC().Format(time.RFC3339), v.Until.UTC().Format(time.RFC3339))
+	}
+	return err
 }
 
 // evict evicts a host, first where it counts: in the API database.
@@ -240,6 +335,13 @@ func evict(ctx context.Context, store apidb.Store, cfg *config.Config, host, rea
 	if err != nil {
 		return view, err
 	}
+	hosts, err := hostsOf(ctx, store)
+	if err != nil {
+		return view, err
+	}
+	if known := sameHost(host, hosts); known != "" {
+		host, view.Host = known, known
+	}
 	cell := ""
 	for _, n := range nodes {
 		if n.Host == host {
@@ -249,7 +351,8 @@ func evict(ctx context.Context, store apidb.Store, cfg *config.Config, host, rea
 	}
 	e, err := enrolment.Evict(ctx, store, host, cell, reason, time.Now())
 	if errors.Is(err, apidb.ErrNotFound) {
-		return view, fmt.Errorf("%w: it was neither invited nor mapped to a cell; `compute-agent cells manage list-hosts` lists all", err)
+		return view, fmt.Errorf("%w: it was neither invited nor mapped to a cell%s; "+
+			"`compute-agent cells manage list-hosts` lists all", err, likeHost(host, hosts))
 	}
 	if err != nil {
 		return view, err
@@ -394,7 +497,8 @@ func printEviction(w io.Writer, v evictionView) error {
 	if v.DenyURL != "" {
 		say("Placement and cells with [deny_list] url = %q refuse it within a minute.", v.DenyURL)
 	}
-	say("For a Placement or a cell with a [deny_list] file of its own, write there:\n\n  %s\n", v.DenyList)
+	say("For a Placement or a cell with a [deny_list] file of its own, run on its machine:\n\n"+
+		"  compute-agent ca revoke %s --unknown --file FILE\n", v.Host)
 	for _, s := range v.Services {
 		say("In cell %s its service %s is forced down and disabled: nothing new is sent there.", s.Cell, s.UUID)
 	}

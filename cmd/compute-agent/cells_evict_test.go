@@ -4,14 +4,23 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -57,6 +66,58 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 	}
 }
 
+// TestEvictionByAWrongClock: an eviction is not dated by a clock that is not that of the cells.
+func TestEvictionByAWrongClock(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})).Or(t)
+	defer func() { testproc.Check(t, store.Close()) }()
+	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{Name: "cell1", URL: servedCell(t)})).Or(t)
+	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{Name: "cell2", URL: "http://127.0.0.1:1"})).Or(t) // down
+	cfg := &config.Config{ComputeAPI: config.ComputeAPI{CellTimeout: testproc.Patience}}
+	for ahead, refused := range map[time.Duration]bool{
+		0: false, time.Minute: false, -time.Minute: false, 365 * 24 * time.Hour: true, -time.Hour: true,
+	} {
+		err := checkClock(t.Context(), store, cfg, "h417", func() time.Time { return time.Now().Add(ahead) })
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "that of cell cell1 differ by") {
+			t.Errorf("%v ahead: %v", ahead, err)
+		}
+	}
+}
+
+// TestAllowHost: a host that was evicted by a clock that was ahead is not invited before it is
+// allowed, and each answer says what to do next.
+func TestAllowHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
+	configured := filepath.Join(dir, "api.toml")
+	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n", filepath.Join(dir, "ca"))
+	testproc.Check(t, os.WriteFile(configured, text, 0o600))
+	run := func(want int, part string, args ...string) {
+		t.Helper()
+		var out bytes.Buffer
+		args = append(append([]string{"cells", "manage"}, args...), "--config", configured, "--state-dir", dir)
+		if code := execute(t.Context(), args, &out, &out); code != want || !strings.Contains(out.String(), part) {
+			t.Errorf("%v ends with %d:\n%s", args, code, &out)
+		}
+	}
+	run(exitDone, "", "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
+	run(exitDone, "", "add-host", "h417", "--cell", "cell1")
+	run(exitFailed, "did you mean h417?", "allow-host", "h471")
+	run(exitFailed, "Evicted host h417", "evict-host", "H417")
+	run(exitProtect, "add-host h417 --again", "allow-host", "h417")
+	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})).Or(t)
+	_, err := store.ChangeEnrolment(t.Context(), "h417", func(e *apidb.Enrolment) error {
+		e.DeniedBefore = e.DeniedBefore.AddDate(1, 0, 0)
+		return nil
+	})
+	testproc.Check(t, errors.Join(err, store.Close()))
+	run(exitDone, " (cells manage allow-host)\n", "list-hosts")
+	run(exitProtect, "cells manage allow-host", "add-host", "h417", "--cell", "cell1", "--again")
+	run(exitDone, "Host h417 is refused with certificates from before", "allow-host", "h417")
+	run(exitDone, "Invited again host h417", "add-host", "h417", "--cell", "cell1", "--again")
+}
+
 // TestListHostsShowsTwoHolders: an operator sees which hosts have shown a key of before, when and
 // from where, as long as they are enrolled.
 func TestListHostsShowsTwoHolders(t *testing.T) {
@@ -85,5 +146,47 @@ func TestListHostsShowsTwoHolders(t *testing.T) {
 	}
 	if v := enrolmentViewOf(list[1], nil); v.Conflict == nil || *v.Conflict != (conflictView{refused.At, "192.0.2.17", "ab12"}) || v.Renewed != "198.51.100.7" {
 		t.Errorf("in JSON: %+v", v)
+	}
+}
+
+// TestRevokeBesideTheService: the compute API that has the database open knows the hosts, whatever
+// the case of the name that is given.
+func TestRevokeBesideTheService(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := testproc.SocketDir(t)
+	configured, list := filepath.Join(dir, "api.toml"), filepath.Join(dir, "denied")
+	text := fmt.Appendf(nil, "[agent]\nstate_dir = %q\nruntime_dir = %[1]q\n[compute_api]\nlisten = %q\n[deny_list]\nfile = %q\n",
+		dir, testproc.FreeAddress(t), list)
+	testproc.Check(t, os.WriteFile(configured, text, 0o600))
+	testproc.Check(t, pki.CreateDenyFile(list))
+	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})).Or(t)
+	testproc.Try(store.ChangeEnrolment(t.Context(), "h50", func(e *apidb.Enrolment) error {
+		e.State, e.CellUUID = apidb.Enrolled, "00000001-0000-0000-0000-000000000000"
+		return nil
+	})).Or(t)
+	testproc.Check(t, store.Close())
+	var log bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- execute(ctx, []string{"cells", "api", "--config", configured}, &log, &log) }()
+	testproc.Eventually(t, testproc.Patience, "the compute API has the database", func() error {
+		if sqldb.HolderOf(filepath.Join(dir, cells.APIDatabase)).Socket == "" {
+			return errors.New("no socket yet")
+		}
+		return nil
+	})
+	for name, want := range map[string]struct {
+		code int
+		text string
+	}{"H50": {exitDone, "h50 is on the deny list"}, "h51": {exitProtect, "did you mean h50?"}} {
+		var out bytes.Buffer
+		code := execute(t.Context(), []string{"ca", "revoke", name, "--config", configured}, &out, &out)
+		if code != want.code || !strings.Contains(out.String(), want.text) {
+			t.Errorf("%s ends with %d: %s", name, code, &out)
+		}
+	}
+	stop()
+	if code := <-ended; code != exitDone {
+		t.Errorf("exit code %d: %s", code, &log)
 	}
 }
