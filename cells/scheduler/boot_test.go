@@ -78,7 +78,12 @@ func TestRecheckCosts(t *testing.T) {
 	w.sites[1].link.counted()
 	w.plink.counted()
 	w.schedule()
-	diff(t, map[string]int{"GET /v1/services": 1, "GET /v1/survey": 3, "PUT /v1/servers/{uuid}": 3, "POST /v1/servers/{uuid}/release": 3}, w.sites[1].link.counted())
+	asked := w.sites[1].link.counted()
+	if n := asked["POST /v1/servers/query"]; n > 3 { // of a boot that finds another one in its cell and as a build request
+		t.Errorf("the cell was asked %d times for what is being deleted", n)
+	}
+	delete(asked, "POST /v1/servers/query")
+	diff(t, map[string]int{"GET /v1/services": 1, "GET /v1/survey": 3, "PUT /v1/servers/{uuid}": 3, "POST /v1/servers/{uuid}/release": 3}, asked)
 	counts := w.plink.counted()
 	if counts["GET /allocation_candidates"] != 3 || counts["PUT /allocations/{uuid}"] < 3 {
 		t.Errorf("Placement was asked %v", counts)
