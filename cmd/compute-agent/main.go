@@ -94,7 +94,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot() //nolint:contextcheck // each command gets its context when it runs
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeOutput(root)
-		completeValues(root)
+		completeValues(root) //nolint:contextcheck // a completion has a context of its own
 	}
 	root.SetArgs(args)
 	root.SetOut(out)

@@ -209,8 +209,8 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		s.to(Degraded, err)
 		return 0, nil
 	}
-	if errors.Is(err, ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil { // the loop reports its exit
-		return misses, nil
+	if errors.Is(err, ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil {
+		return misses, nil //nolint:nilerr // the loop reports its exit
 	}
 	misses++
 	if misses >= spec.Restart.Misses {
