@@ -111,21 +111,13 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 }
 
 // layoutTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
-// is reshaped, on one that has such a trait, and on one whose root gets other traits, too. A tree
-// that is adopted as it is needs no write, though it took the steps to see that nothing is to move;
-// the state directory knows its shape until then.
+// is reshaped, and on one that has such a trait. A tree that is adopted as it is needs no write,
+// though it took the steps to see that nothing is to move; the state directory knows its shape.
 func (t *Tracker) layoutTraits(d draft) []string {
-	root := d.node.UUID
-	if d.layout > 0 && (isNew(d.known, root) || d.reshaped() || t.layoutInTree(d.known, root) > 0 || d.addsTraits(root)) {
+	if d.layout > 0 && (isNew(d.known, d.node.UUID) || d.reshaped() || t.layoutInTree(d.known, d.node.UUID) > 0) {
 		return []string{t.layoutTrait(d.layout)}
 	}
 	return nil
-}
-
-// addsTraits tells whether the driver reports a trait of a provider that Placement does not have.
-func (d draft) addsTraits(uuid string) bool {
-	answer, _ := d.answer.Provider(uuid)
-	return !d.known.HasTraits(uuid, answer.Traits...)
 }
 
 // reshaped tells whether the driver made another tree than the one it was given, but for traits and

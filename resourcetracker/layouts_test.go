@@ -146,34 +146,6 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 	})
 }
 
-// TestARecordedLayoutComesWithOtherTraits: the first write of traits to an adopted tree says which
-// layout it has, for an agent that loses its state directory.
-func TestARecordedLayoutComesWithOtherTraits(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t, threeSteps)
-		<-s.tracker.Ready()
-		must(s, s.end())
-		s.placement.set(func(p *fakePlacement) {
-			testproc.Try(p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
-		})
-		before := s.driver.answer
-		again := start(t, func(n *scene) {
-			n.placement, n.driver, n.records = s.placement, s.driver, ownership.Open(t.TempDir())
-			n.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
-				_, err := tree.AddTraits(nodeUUID, "CUSTOM_NEW")
-				after, err2 := before(tree, a)
-				return after, errors.Join(err, err2)
-			}
-		})
-		<-again.tracker.Ready()
-		if !again.said().HasTraits(nodeUUID, "CUSTOM_NEW", "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
-			p, _ := again.said().Provider(nodeUUID)
-			t.Errorf("the root has the traits %v", p.Traits)
-		}
-	})
-}
-
 func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

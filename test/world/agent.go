@@ -59,6 +59,7 @@ func (w *World) Ready(agents ...*Agent) {
 		a.Await(w.T, 0, "Registered this host with the cell.")
 	}
 	w.Eventually("the hosts report their nodes, and have inventories", func() error {
+		w.Discover() // the list has no nodes that are not mapped
 		nodes := map[any]any{}
 		for _, h := range w.Get(Admin, "2.69", "/os-hypervisors/detail").List(w.T, "hypervisors") {
 			if service, is := h["service"].(Record); is {
@@ -78,7 +79,6 @@ func (w *World) Ready(agents ...*Agent) {
 		}
 		return nil
 	})
-	w.Discover() // The list has nodes that are not mapped.
 }
 
 // Guests are the files of the guests that the driver without a hypervisor has, by server.
