@@ -41,10 +41,10 @@ func (a *action) argument(v Version) js.Schema {
 	return a.schema
 }
 
-// novaActions are the actions on servers that Nova has, and that this service may lack.
+// novaActions are the actions on servers that Nova has, and this service has not.
 var novaActions = []string{
 	"addFixedIp", "addFloatingIp", "addSecurityGroup", "changePassword", "createBackup", "createImage", "injectNetworkInfo", "lock",
-	"os-getRDPConsole", "os-getSPICEConsole", "os-getVNCConsole", "os-migrateLive", "os-resetState", "pause", "removeFixedIp",
+	"os-getRDPConsole", "os-getSPICEConsole", "os-getVNCConsole", "os-migrateLive", "pause", "removeFixedIp",
 	"removeFloatingIp", "removeSecurityGroup", "rescue", "resetNetwork", "resize", "resume", "shelve", "shelveOffload", "suspend",
 	"trigger_crash_dump", "unlock", "unpause", "unrescue", "unshelve",
 }

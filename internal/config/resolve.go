@@ -157,7 +157,7 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 	l.cfg.sources[key] = l.cfg.sources[key].orDefault(origin)
 }
 
-// owner is the number of the user whose a directory is, -1 if there is none.
+// owner is the number of the user that a directory belongs to, -1 if it does not exist.
 func (l *loader) owner(dir string) int {
 	info, err := os.Stat(l.path(dir))
 	if err != nil || !info.IsDir() {
