@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -39,9 +41,9 @@ func TestCompletion(t *testing.T) {
 	testproc.Equal(t, completed("node", "remove"), "", "without an agent and a state: %q")
 	testproc.Equal(t, completed("reshape", "undo"), "", "without reshapes: %q")
 	ctx, stop := context.WithCancel(t.Context())
-	socket := testproc.Try(control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
+	socket := testproc.Try(control.Open(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
 	over := make(chan error, 1)
-	go func() { over <- control.Serve(ctx, socket, listing{}) }()
+	go func() { over <- socket.Serve(ctx, listing{}, zerolog.Nop()) }()
 	t.Cleanup(func() { stop(); testproc.NoError(t, <-over) })
 	const nodes = "cn1\tu1 cn2\tu2 "
 	for _, command := range []string{"node remove", "node give", "disable", "enable", "allocations audit --node", "allocations heal --node", "adopt --node"} {

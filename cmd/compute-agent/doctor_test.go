@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -53,9 +55,9 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 			agent.read.File = filepath.Join(dir, "another.toml")
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		socket := testproc.Try(control.Listen(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
+		socket := testproc.Try(control.Open(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
 		over := make(chan error, 1)
-		go func() { over <- control.Serve(ctx, socket, agent) }()
+		go func() { over <- socket.Serve(ctx, agent, zerolog.Nop()) }()
 		var out bytes.Buffer
 		cmd := newDoctor()
 		cmd.SetArgs([]string{"--config", file})

@@ -106,7 +106,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer unlock()
-	socket, err := control.Listen(ctx, a.settings.current().Agent.ControlSocket())
+	socket, err := control.Open(ctx, a.settings.current().Agent.ControlSocket())
 	if ctx.Err() != nil { // stopped during start-up
 		return nil
 	}
@@ -137,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // feed the watchdog until the end
 	defer stopWatching()
-	group.Go(func() error { return control.Serve(ctx, socket, a) })
+	group.Go(func() error { return socket.Serve(ctx, a, a.log) })
 	if web != nil {
 		group.Go(func() error { a.serveMetrics(ctx, web); return nil })
 	}

@@ -10,10 +10,21 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/processes"
 )
 
 // Metrics implements [control.MetricsSource].
 func (a *Agent) Metrics() http.Handler { return a.telemetry.Handler() }
+
+// DriverOf implements [control.DriverSource].
+func (a *Agent) DriverOf(pid int) string {
+	for _, plugin := range a.host.Status() {
+		if plugin.PID > 0 && processes.Within(pid, plugin.PID) {
+			return plugin.Name
+		}
+	}
+	return ""
+}
 
 // listenMetrics listens on [metrics] listen. It returns nil if none is configured.
 func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
@@ -37,13 +48,14 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 // serveMetrics serves metrics and probes until ctx ends. A failure only affects metrics.
 func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Serving metrics.")
-	server := osapi.MetricsServer{Metrics: a.Metrics(), Ready: a.readiness, Logger: a.log}
+	server := osapi.MetricsServer{Metrics: a.Metrics(), Ready: a.Readiness, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
 		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
 	}
 }
 
-func (a *Agent) readiness(context.Context) osapi.Readiness {
+// Readiness implements [control.MetricsSource].
+func (a *Agent) Readiness(context.Context) osapi.Readiness {
 	if why := a.unready(); why != "" {
 		return osapi.Readiness{Lines: []string{why}}
 	}

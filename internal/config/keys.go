@@ -61,7 +61,7 @@ var agentSections = []section{
 			{
 				"runtime_dir",
 				restart,
-				"Directory of the control socket and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\nthe user whose it is, and $XDG_RUNTIME_DIR/compute-agent for others.",
+				"Directory of the control socket, its key, and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\nthe user whose it is, and $XDG_RUNTIME_DIR/compute-agent for others.",
 				text[Config]{at: func(c *Config) *string { return &c.Agent.RuntimeDir }, words: "an absolute path", check: absolutePath},
 			},
 		},

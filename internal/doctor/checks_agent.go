@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/textutil"
@@ -69,7 +70,10 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 	if err != nil {
 		return broken, status, err
 	}
-	resp, err := client.Do(req)
+	var resp *http.Response
+	if err = control.Authorize(req, e.path(socket)); err == nil {
+		resp, err = client.Do(req)
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return absent, status, err

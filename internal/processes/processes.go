@@ -123,6 +123,27 @@ func Family(all []Process, pid int) []Process {
 	return out
 }
 
+// maxDepth bounds how many ancestors of a process are looked at.
+const maxDepth = 1000
+
+// Within reports whether the process pid is in the [Family] of another one. A process whose parent
+// has ended has no ancestors any more.
+//
+// Cost: one small file for each ancestor.
+func Within(pid, family int) bool {
+	for range maxDepth {
+		p, found := Look(pid)
+		switch {
+		case !found:
+			return false
+		case p.PID == family || p.Group == family:
+			return true
+		}
+		pid = p.Parent
+	}
+	return false
+}
+
 // OpenFiles counts the open descriptors of a process, and is 0 if they cannot be read.
 func OpenFiles(pid int) int {
 	entries, err := os.ReadDir(path(pid, "fd"))

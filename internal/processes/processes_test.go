@@ -50,6 +50,9 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 	if len(pids) != 2 || pids[child].Session != child || pids[child].Memory == 0 || pids[cmd.Process.Pid].Group != cmd.Process.Pid {
 		t.Errorf("%d and %d: %+v", cmd.Process.Pid, child, pids)
 	}
+	if !Within(child, cmd.Process.Pid) || !Within(child, os.Getpid()) || !Within(child, child) || Within(cmd.Process.Pid, child) || Within(os.Getpid(), child) {
+		t.Errorf("which of %d, %d and %d is within another one", os.Getpid(), cmd.Process.Pid, child)
+	}
 	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") || !strings.HasPrefix(CommandLine(child), "sh -c echo") {
 		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
 	}
@@ -58,7 +61,7 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 	if _, there := Look(child); there {
 		t.Errorf("process %d exists after its end", child)
 	}
-	if OpenFiles(child) != 0 || Environ(child, "") || CommandLine(child) != "[]" {
+	if Within(child, child) || OpenFiles(child) != 0 || Environ(child, "") || CommandLine(child) != "[]" {
 		t.Error("an ended process has data")
 	}
 }

@@ -77,6 +77,9 @@ func (c *Client) send(ctx context.Context, method, what string, body []byte) (js
 	if err != nil {
 		return nil, err
 	}
+	if err := Authorize(req, c.path); err != nil {
+		return nil, c.explain(err)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.explain(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -71,10 +72,10 @@ func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (co
 func serve(t *testing.T, agent control.Agent) (path string, stop func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.sock")
-	l := testproc.Try(control.Listen(t.Context(), path)).Or(t)
+	socket := testproc.Try(control.Open(t.Context(), path)).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- control.Serve(ctx, l, agent) }()
+	go func() { done <- socket.Serve(ctx, agent, zerolog.Nop()) }()
 	stop = func() {
 		cancel()
 		testproc.NoError(t, <-done)
@@ -101,12 +102,17 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("socket: %v, %v", info.Mode(), err)
+	files := []string{path, control.KeyPath(path)}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
 	}
 	stop()
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Error("the socket is left behind")
+	for _, file := range files {
+		if _, err := os.Lstat(file); !os.IsNotExist(err) {
+			t.Errorf("%s is left behind", file)
+		}
 	}
 }
 

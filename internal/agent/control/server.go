@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -33,9 +32,17 @@ type Agent interface {
 	auditAgent
 }
 
-// MetricsSource is an Agent with metrics, which GET /metrics serves.
+// MetricsSource is an Agent with metrics and readiness, which GET /metrics, /healthz and /readyz
+// serve, also without the key.
 type MetricsSource interface {
 	Metrics() http.Handler
+	Readiness(ctx context.Context) osapi.Readiness
+}
+
+// DriverSource is an Agent with drivers, from whose processes no requests are answered.
+type DriverSource interface {
+	// DriverOf returns the driver whose process, or a descendant of it, a process is; "" for none.
+	DriverOf(pid int) string
 }
 
 // Listen creates the socket, accessible only for its owner. It replaces the socket of a dead agent,
@@ -51,21 +58,8 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves requests until ctx ends, and then removes the socket.
-func Serve(ctx context.Context, l net.Listener, agent Agent) error {
-	server := &http.Server{Handler: handler(agent), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
-	// Requests that are still running when the agent stops are dropped.
-	if err := osapi.Until(ctx, server, l, 2*time.Second); err != nil {
-		return fmt.Errorf("control socket: %w", err)
-	}
-	return nil
-}
-
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
-	if source, ok := agent.(MetricsSource); ok {
-		mux.Handle("GET /metrics", source.Metrics())
-	}
 	handleNodes(mux, agent)
 	handleAudit(mux, agent)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
@@ -109,5 +103,9 @@ func answer(w http.ResponseWriter, body any, err error) {
 		w.WriteHeader(status)
 		body = failure{Error: err.Error(), Refused: status == http.StatusConflict}
 	}
+	encode(w, body)
+}
+
+func encode(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
