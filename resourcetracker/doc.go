@@ -32,5 +32,6 @@
 // a hint.
 //
 // Errors are fatal only at start-up, and only where continuing would do harm: a [*FatalError] says
-// so. With [Config].Hold, the node of a refused reshape is held instead.
+// so. With [Config].Hold, as the agent has it unless it is configured otherwise, only the node is
+// held whose reshape or identity is refused; the other nodes are reported.
 package resourcetracker

@@ -4,6 +4,7 @@ package resourcetracker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,8 @@ type fakePlacement struct {
 	tree          *providertree.Tree
 	reads, writes int
 	readErr       error
-	applyErr      []error // one for each Apply to come
+	refusals      map[string]error // of reads, by the node's uuid
+	applyErr      []error          // one for each Apply to come
 	onApply       func()
 	failAfter     int  // so many writes; 0: never
 	failLate      bool // after having done it
@@ -149,10 +151,10 @@ func (p *fakePlacement) Tree(_ context.Context, uuid, name string) (*providertre
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reads++
-	if p.readErr != nil {
-		return nil, p.readErr
+	if err := cmp.Or(p.readErr, p.refusals[uuid]); err != nil {
+		return nil, err
 	}
-	if p.tree != nil {
+	if p.tree != nil && (p.refusals == nil || p.tree.Exists(uuid)) {
 		return p.tree.Clone(), nil
 	}
 	tree := &providertree.Tree{}

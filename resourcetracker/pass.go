@@ -110,16 +110,15 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			break
 		}
 	}
-	var refused *ReshapeError
 	if aboutDriver(err) && (!state.startup || !isFatal(err) || t.holds()) {
 		t.writeDisabled(ctx, node, state)
 	}
 	switch {
-	case !state.startup:
-	case errors.As(err, &refused) && t.holds():
-		t.noteHeld(state, refused)
+	case !state.startup || !isFatal(err):
+	case t.holds():
+		t.noteHeld(state, err)
 		return nil // it is tried again on request
-	case isFatal(err):
+	default:
 		t.noteFatal(state, err)
 		return &FatalError{Node: node.Name, Err: err, Protects: true}
 	}

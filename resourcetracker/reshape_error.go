@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // ReshapeError says that a reshape is needed and must not, or cannot, take place as it is. Nothing
@@ -98,6 +99,10 @@ func summary(err error) string {
 	var refused *ReshapeError
 	if errors.As(err, &refused) {
 		return refused.Summary()
+	}
+	var identityErr *identity.Error
+	if errors.As(err, &identityErr) {
+		return identityErr.Problem
 	}
 	return err.Error()
 }

@@ -77,7 +77,8 @@ type NodeStatus struct {
 	Cause      Cause    `json:"cause,omitempty"`
 	Hint       string   `json:"remedy,omitempty"`
 	Violations []string `json:"offenders,omitempty"`
-	// Held: its reshape was refused, and nothing is tried or written before another client asks.
+	// Held: its reshape or its identity was refused at start-up, and nothing is tried or written
+	// before another client asks.
 	Held bool `json:"held,omitempty"`
 	// Shape is the version of the tree's shape, 0 if the driver does not number them.
 	Shape int `json:"shape,omitempty"`
@@ -378,13 +379,17 @@ func (n *nodeState) fail(err error) {
 }
 
 // noteHeld keeps that a node waits for an operator.
-func (t *Tracker) noteHeld(n *nodeState, err *ReshapeError) {
+func (t *Tracker) noteHeld(n *nodeState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.fail(err)
 	n.Held = true
-	n.Hint += "; then `compute-agent refresh`, or a reload, tries again"
-	t.logRefusal(n, "The reshape is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
+	what, hint := "The reshape", "; then `compute-agent refresh`, or a reload, tries again"
+	if n.Cause == CauseIdentity {
+		what, hint = "The identity of the node", "; `compute-agent adopt` is for an agent that is stopped. After another fix, `compute-agent refresh`, or a reload, tries again"
+	}
+	n.Hint += hint
+	t.logRefusal(n, what+" is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night

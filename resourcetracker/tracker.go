@@ -69,7 +69,7 @@ type Config struct {
 	// Journal is where Placement's Apply records reshapes; the tracker resolves what a crash left
 	// open there. Nil: none.
 	Journal *journal.Journal
-	// Hold keeps a node whose reshape was refused waiting, see [Tracker.SetHold].
+	// Hold keeps a node waiting whose reshape or identity was refused, see [Tracker.SetHold].
 	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
@@ -113,7 +113,8 @@ func (t Timings) Wait(failures int, random float64) time.Duration {
 }
 
 // FatalError ends the agent at start-up: continuing would do harm, and waiting would not help.
-// Start-up lasts, for each node, to the end of its first complete pass.
+// Start-up lasts, for each node, to the end of its first complete pass. A tracker that holds nodes
+// (see [Tracker.SetHold]) has none.
 type FatalError struct {
 	Node string
 	Err  error
@@ -190,9 +191,9 @@ func (t *Tracker) SetTimings(timings Timings) {
 	t.timings = timings
 }
 
-// SetHold says what becomes of a node whose reshape is refused at start-up. With hold its tracker
-// stays up, writes nothing for the node, and tries again when asked to ([Tracker.Refresh]);
-// without, the refusal is a [*FatalError].
+// SetHold says what becomes of a node whose reshape or identity is refused at start-up. With hold
+// its tracker stays up, writes nothing for the node, and tries again when asked to
+// ([Tracker.Refresh]); without, the refusal is a [*FatalError].
 func (t *Tracker) SetHold(hold bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

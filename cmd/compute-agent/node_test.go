@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -103,6 +105,24 @@ func (s *site) refusesToStart(parts ...string) {
 	}
 }
 
+// holds wants the agent to run and to hold its node, status to say all parts, and nothing written.
+func (s *site) holds(parts ...string) {
+	s.t.Helper()
+	s.mu.Lock()
+	before := s.writes
+	s.mu.Unlock()
+	stop := s.agentUntil("a node that is held", func(view health.Status) bool {
+		return len(view.Drivers) > 0 && slices.ContainsFunc(view.Drivers[0].Report.Nodes, func(n resourcetracker.NodeStatus) bool { return n.Held })
+	})
+	s.says(exitFailed, []string{"status"}, append(parts, "degraded, held")...)
+	stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes != before {
+		s.t.Errorf("an agent that holds its node made %d writes", s.writes-before)
+	}
+}
+
 // wipe leaves the state directory without files, as a reinstallation does.
 func (s *site) wipe() {
 	s.t.Helper()
@@ -118,7 +138,7 @@ func TestReinstalledHost(t *testing.T) {
 	was := s.identity()
 	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+was+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.wipe()
-	s.refusesToStart("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
+	s.holds("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
 	fresh := s.identity()
 
 	s.says(exitUsage, []string{"adopt"}, "give --uuid UUID, --rename, --as-new or --give-back")
@@ -245,7 +265,7 @@ func TestLostPlacement(t *testing.T) {
 		}
 	}
 	s.request(http.MethodDelete, "/resource_providers/"+root, "", nil)
-	s.refusesToStart("does not have node cn1", "lost its database", "adopt --as-new --node cn1")
+	s.holds("does not have node cn1", "lost its database", "adopt --as-new --node cn1")
 	s.hasNames()
 	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "cannot be combined")
 	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")

@@ -222,7 +222,7 @@ func TestRefusedReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
-	s.configure("vgpu-children", `faults.reshape = "lose"`)
+	s.configure("vgpu-children", `faults.reshape = "lose"`, "[reshape]\non_failure = \"exit\"")
 	s.want("plan-refused.txt", exitProtect, "plan", "--reshape")
 	code, stdout, _ := s.run("plan", "--reshape", "-o", "json")
 	var view control.PlanView
@@ -252,7 +252,7 @@ func TestHeldReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
-	s.configure("vgpu-children", `faults.reshape = "lose"`, "[reshape]\non_failure = \"hold\"")
+	s.configure("vgpu-children", `faults.reshape = "lose"`)
 	stop := s.agent()
 	defer stop()
 	code, stdout, _ := s.run("status")

@@ -137,10 +137,10 @@ func (g guests) Nodes(context.Context) []worker.Node {
 	var out []worker.Node
 	for _, d := range g.agent.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
-			if n.State == resourcetracker.Orphaned || n.UUID == "" {
+			reported := !n.LastSuccess.IsZero()
+			if n.State == resourcetracker.Orphaned || n.UUID == "" || n.Cause == resourcetracker.CauseIdentity && !reported { // it may be another host's
 				continue
 			}
-			reported := !n.LastSuccess.IsZero()
 			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {
 				if !reported { // a reshape may still have to move allocations
 					return nil

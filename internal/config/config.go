@@ -96,10 +96,10 @@ type Tracker struct {
 	ProviderConfigLocation  string // Empty is the default of [Config.ProviderConfigDir].
 }
 
-// Reshape is the section [reshape]: what becomes of a reshape that must not
-// happen.
+// Reshape is the section [reshape]: what becomes of a node whose reshape, or
+// whose identity, is refused at start-up.
 type Reshape struct {
-	OnFailure string // OnFailureExit or OnFailureHold.
+	OnFailure string // OnFailureHold or OnFailureExit.
 }
 
 // Values of Reshape.OnFailure.

@@ -155,8 +155,8 @@ var agentSections = []section{
 			{
 				"on_failure",
 				live,
-				"What the agent does when its own checks or Placement refuse a reshape: \"exit\" stops with\nexit code 3; \"hold\" continues, degraded, and writes nothing for that node until\n`compute-agent refresh` or a reload retries. Guests keep running in both cases.",
-				choice[Config]{func(c *Config) *string { return &c.Reshape.OnFailure }, OnFailureExit, []string{OnFailureExit, OnFailureHold}},
+				"What the agent does when a node's reshape, or its identity, is refused at start-up, by its own\nchecks or by Placement: \"hold\" continues, degraded, and writes nothing for that node until\n`compute-agent refresh` or a reload retries; other nodes are reported. \"exit\" stops the agent\nwith exit code 3. Guests keep running in both cases.",
+				choice[Config]{func(c *Config) *string { return &c.Reshape.OnFailure }, OnFailureHold, []string{OnFailureHold, OnFailureExit}},
 			},
 		},
 	},

@@ -295,7 +295,7 @@ var definitions = []Definition{
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",
-		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running.",
+		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running, and other nodes are reported.",
 		Hint:    "see docs/operators.md, \"Identity\"",
 	},
 	{

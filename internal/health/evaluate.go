@@ -279,7 +279,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	subject := OfNode(n.Name)
 	switch {
 	case n.Error == "", down && ofDriver(n.Cause):
-	case n.Held:
+	case n.Held && n.Cause != resourcetracker.CauseIdentity:
 		b.add(ReshapeHeld, subject, n.Error, n.Violations...).Hint = n.Hint
 	default:
 		b.failure(subject, n.Cause, PassFails, n.Error, n.Hint, n.Violations...)

@@ -130,6 +130,9 @@ func TestFindings(t *testing.T) {
 		"held": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.Held, n.Error, n.Cause, n.Violations = true, "no capacity", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
 		}, []string{"node cn1 reshape-held: no capacity o1, o2"}},
+		"held for its identity": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.Held, n.Error, n.Cause = true, "another uuid", resourcetracker.CauseIdentity
+		}, []string{"node cn1 identity-refused: another uuid"}},
 		"an old sync": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.LastSuccess = noon.Add(-10 * time.Minute)
 		},

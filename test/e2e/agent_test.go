@@ -289,6 +289,8 @@ func TestRefusals(t *testing.T) {
 
 	t.Run("another host of the same name", func(t *testing.T) {
 		second := newSite(t, "http://"+address)
+		content := testproc.Try(os.ReadFile(second.config)).Or(t)
+		check(t, os.WriteFile(second.config, append([]byte("[reshape]\non_failure = \"exit\"\n"), content...), 0o600))
 		p := second.run()
 		p.await(0, "placement has this compute node under another identity")
 		testproc.Equal(t, p.exit(), 3, "exit code %d")

@@ -50,7 +50,7 @@ func TestHealNovaGuests(t *testing.T) {
 			p := newPlay(t, empty(t))
 			check(t, os.MkdirAll(p.state(), 0o700))
 			check(t, os.WriteFile(filepath.Join(p.state(), resourcetracker.IdentityFile), []byte(nodeUUID+"\n"), 0o600))
-			check(t, os.WriteFile(p.config, []byte(hastyAgent(p.dir, p.url)+fmt.Sprintf("[drivers.libvirt.config]\nuri = %q\ninstances_path = %q\n", uri, t.TempDir())), 0o600))
+			check(t, os.WriteFile(p.config, []byte(hastyAgent(p.dir, p.url)+fmt.Sprintf("[reshape]\non_failure = \"exit\"\n[drivers.libvirt.config]\nuri = %q\ninstances_path = %q\n", uri, t.TempDir())), 0o600))
 			if code := p.run().exit(); code != 3 { // guests of a cloud, on a node that is new to Placement
 				t.Fatalf("the agent ended with %d", code)
 			}

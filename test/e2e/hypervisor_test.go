@@ -197,6 +197,8 @@ enabled_mdev_types = ["nvidia-222"]
 func (r *residence) configure(lines ...string) {
 	r.t.Helper()
 	check(r.t, os.WriteFile(r.config, []byte(hastyAgent(r.dir, r.url)+fmt.Sprintf(`
+[reshape]
+on_failure = "exit"
 [drivers.libvirt.config]
 uri = %q
 chroot = %q

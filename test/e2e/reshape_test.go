@@ -196,15 +196,15 @@ func (w *world) checkShape(before, after picture, inventory map[string][]string)
 	}
 }
 
-// refusedAsTooOld: what this Placement cannot do ends with exit code 3, and with every allocation
-// where it was.
+// refusedAsTooOld: what this Placement cannot do ends with exit code 3, if it is configured so, and
+// with every allocation where it was.
 func (w *world) refusedAsTooOld(steps []string, before picture) {
 	w.t.Helper()
 	for _, step := range steps[:len(steps)-1] {
 		w.write(step, "")
 		w.settle()
 	}
-	w.write(steps[len(steps)-1], "")
+	w.write(steps[len(steps)-1], "[reshape]\non_failure = \"exit\"")
 	agent := w.run()
 	testproc.Equal(w.t, agent.exit(), 3, "exit code %d")
 	testproc.Samef(w.t, cmp.Diff(before.Holding, w.look().Holding), "allocations")
