@@ -20,8 +20,8 @@ const aggregatesPerQuery = 100
 // wherever it is in its own tree. Each is read once, however many aggregates lead to it; what
 // shares with them in turn is not looked for.
 //
-// They are external: Placement has them for several hosts, so they are shown, and written to only
-// where a driver changed them, and never deleted.
+// They are external: Placement has them for several hosts, so they are shown, written to only where
+// an operator's provider.yaml says so, and never deleted.
 //
 // Cost: nothing if no provider of the tree is in an aggregate; else one GET for each 100
 // aggregates, and three for each sharing provider whose generation moved.

@@ -23,6 +23,10 @@ const (
 	flapWindow, flapPasses = 16, 10
 	// flapValues is how many values of an item are kept, flapItems how many items of a node.
 	flapValues, flapItems = 4, 256
+	// revertWindow is how many passes may lie between two in which an item is restored,
+	// revertPasses how many must have restored it, until it counts as one that another client
+	// overwrites.
+	revertWindow, revertPasses = 64, 3
 )
 
 // flapKey is one item that can be written: an inventory, a trait, an aggregate or a provider
@@ -37,10 +41,15 @@ func (k flapKey) String() string {
 type flapping struct {
 	passes uint16 // a bit for each of the last passes, the newest is the lowest
 	total  int    // in how many passes in all, since the window was last empty
+	idle   int    // passes since the last that wrote it
 	values []string
 	turned bool // a value came back, or the numbers went up and down
 	grew   int  // -1, 0 or 1: which way the last change went
 	number int64
+	// reverts is how many passes restored it because another client had changed it, kept how many
+	// there were since the last of them, and found what that found; "": it is not known.
+	reverts, kept int
+	found         string
 }
 
 // flaps remembers which items the passes over one node wrote. Its memory is bounded by flapItems.
@@ -49,8 +58,17 @@ type flaps map[flapKey]*flapping
 // observe takes the writes of one pass that ended, which may be none.
 func (f flaps) observe(done []reportclient.Operation) {
 	for key, item := range f {
-		if item.passes <<= 1; item.passes == 0 {
+		item.passes <<= 1
+		item.idle++
+		if item.kept++; item.kept > revertWindow {
+			item.reverts = 0
+		}
+		switch {
+		case item.idle > revertWindow:
 			delete(f, key)
+		case item.passes == 0: // what was written last shows whether another client changes it
+			item.total, item.turned, item.grew = 0, false, 0
+			item.values = item.values[len(item.values)-1:]
 		}
 	}
 	for _, op := range done {
@@ -77,11 +95,13 @@ type flapValue struct {
 }
 
 func (i *flapping) write(v flapValue) {
+	i.idle = 0
 	if n := len(i.values); n > 0 && (i.values[n-1] == v.text || v.was != "" && i.values[n-1] != v.was) {
 		// another client had changed it, and the driver's answer may follow from that: the driver
 		// did not flap, see Drift
-		i.values[n-1], i.number = v.text, v.number
+		i.values[n-1], i.number, i.found = v.text, v.number, v.was
 		i.passes |= 1
+		i.reverts, i.kept = i.reverts+1, 0
 		return
 	}
 	way := cmp.Compare(v.number, i.number)
@@ -106,6 +126,20 @@ func (f flaps) lines() []string {
 	for key, item := range f {
 		if item.flaps() {
 			out = append(out, fmt.Sprintf("%s: %s, written by %d of the last %d passes", key, strings.Join(item.values, ", then "), bits.OnesCount16(item.passes), flapWindow))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// overwritten are the items that another client changes again and again and the passes restore,
+// sorted, each with the last values.
+func (f flaps) overwritten() []string {
+	var out []string
+	for key, item := range f {
+		if item.reverts >= revertPasses {
+			out = append(out, fmt.Sprintf("%s: %s, restored %d times; the last time it was found as: %s",
+				key, item.values[len(item.values)-1], item.reverts, cmp.Or(item.found, "another value")))
 		}
 	}
 	slices.Sort(out)

@@ -109,6 +109,49 @@ func TestOthersDoNotMakeADriverFlap(t *testing.T) {
 	}
 }
 
+// TestWhenAnItemIsOverwritten: after the third pass that restores it, however often others change
+// it, until an hour's passes find it as it was written.
+func TestWhenAnItemIsOverwritten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	with := func(total int64) *providertree.Provider {
+		return &providertree.Provider{Inventories: providertree.Inventories{"VCPU": {Total: total}}}
+	}
+	for name, c := range map[string]struct{ every, want, until int }{
+		"in every pass": {1, 4, 0}, "every fifth": {5, 16, 0}, "every hour": {60, 181, 0}, "too rarely to tell": {70, 0, 0}, "three times": {5, 16, 16 + 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, got, last := flaps{}, 0, 0
+			for n := range 400 {
+				var done []reportclient.Operation
+				op := setVCPU(8, 0)
+				switch {
+				case n == 0:
+					done = append(done, op)
+				case n%c.every == 0 && (c.until == 0 || n <= 3*c.every):
+					op.Before = with(1)
+					done = append(done, op)
+				}
+				f.observe(done)
+				if lines := f.overwritten(); len(lines) > 0 {
+					if got == 0 {
+						got = n + 1
+						testproc.Contains(t, lines[0], "inventory VCPU of cn1: total 8", "reported: %s")
+						testproc.Contains(t, lines[0], "restored 3 times; the last time it was found as: total 1", "reported: %s")
+					}
+					last = n + 1
+				}
+				if lines := f.lines(); len(lines) > 0 {
+					t.Fatalf("the driver is reported to flap: %v", lines)
+				}
+			}
+			testproc.Equal(t, got, c.want, "reported first in pass %d")
+			if c.until > 0 {
+				testproc.Equal(t, last, c.until, "reported last in pass %d")
+			}
+		})
+	}
+}
+
 // TestFlapsAreNamed: each kind of item with its last four values, and no more items than are kept.
 func TestFlapsAreNamed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

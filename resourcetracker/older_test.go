@@ -195,6 +195,70 @@ func TestADriverThatFlaps(t *testing.T) {
 	})
 }
 
+// TestItemsThatOthersOverwrite: what another client changes again and again is restored, and in the
+// status from the third time on, until it stays. The driver is not reported to flap.
+func TestItemsThatOthersOverwrite(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		<-s.tracker.Ready()
+		pass := func(overwritten bool) []string {
+			if overwritten {
+				s.placement.set(func(p *fakePlacement) { _, _ = p.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 1}) })
+			}
+			s.tracker.Refresh("the test")
+			synctest.Wait()
+			if inv, _ := s.said().Inventory(nodeUUID, "VCPU"); inv.Total != 8 {
+				t.Errorf("not restored: %d", inv.Total)
+			}
+			return s.tracker.Status().Nodes[0].Overwritten
+		}
+		for n := range 5 {
+			if got := pass(true); (len(got) == 1) != (n >= 2) {
+				t.Errorf("restored %d times: %q", n+1, got)
+			}
+			pass(false)
+		}
+		testproc.EqualList(t, s.tracker.Status().Nodes[0].Flapping, nil, "flapping: %q")
+		for range 64 {
+			pass(false)
+		}
+		testproc.EqualList(t, s.tracker.Status().Nodes[0].Overwritten, nil, "it is over, and still reported: %q")
+	})
+}
+
+// TestDriverLeavesSharingProvidersAlone: the drivers of two hosts see the same one, and would
+// overwrite each other forever.
+func TestDriverLeavesSharingProvidersAlone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const nfs = "11111111-0000-4000-8000-0000000000bb"
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(s *scene) {
+			s.placement.tree = &providertree.Tree{}
+			must(s, s.placement.tree.Populate([]providertree.Provider{
+				{UUID: nodeUUID, Name: "cn1", Generation: 1},
+				{UUID: nfs, Name: "nfs", Generation: 1, Traits: []string{providertree.TraitSharesViaAggregate}, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}},
+			}))
+			s.driver.edit = func(tree *providertree.Tree) {
+				_, _ = tree.SetInventory(nfs, "DISK_GB", providertree.Inventory{Total: 200})
+				_, _ = tree.AddTraits(nfs, "CUSTOM_FAST")
+			}
+		})
+		<-s.tracker.Ready()
+		n := s.tracker.Status().Nodes[0]
+		if nfs, _ := s.said().Provider(nfs); nfs.Inventories["DISK_GB"].Total != 100 || nfs.HasTrait("CUSTOM_FAST") {
+			t.Errorf("it was written to: %+v", nfs)
+		}
+		if n.State != resourcetracker.Reporting || len(n.Kept) != 2 || !containsAll(n.Kept[0]+n.Kept[1], "changed the inventory DISK_GB of resource provider nfs", "added the trait CUSTOM_FAST") {
+			t.Errorf("%+v", n)
+		}
+		writes := s.writes()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		testproc.Equal(t, s.writes()-writes, 0, "%d writes in an hour")
+	})
+}
+
 // TestWritingShowsHowFarItIs: while a pass writes, and no longer.
 func TestWritingShowsHowFarItIs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

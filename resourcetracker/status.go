@@ -93,6 +93,8 @@ type NodeStatus struct {
 	Draining []string `json:"retiring,omitempty"`
 	// Flapping is what the driver reports otherwise at every pass, with the last values.
 	Flapping []string `json:"flapping,omitempty"`
+	// Overwritten is what another client changes again and again, and this agent restores.
+	Overwritten []string `json:"overwritten,omitempty"`
 	// Writing is how far the pass under way has come that writes to Placement; nil: none does.
 	Writing *Writing `json:"writing,omitempty"`
 	// Drift is what the last pass found changed in Placement that this agent had written.
@@ -160,7 +162,7 @@ func (t *Tracker) Status() Status {
 		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
-		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Flapping} {
+		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Flapping, &n.Overwritten} {
 			*list = slices.Clone(*list)
 		}
 		if n.Writing != nil {
@@ -295,12 +297,12 @@ func (t *Tracker) noteWrites(ctx context.Context, n *nodeState, done []reportcli
 	}
 }
 
-// noteFlaps keeps what the driver reports otherwise at every pass.
+// noteFlaps keeps what the driver reports otherwise at every pass, and what others overwrite.
 func (t *Tracker) noteFlaps(n *nodeState, done []reportclient.Operation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.flaps.observe(done)
-	n.Flapping = n.flaps.lines()
+	n.Flapping, n.Overwritten = n.flaps.lines(), n.flaps.overwritten()
 }
 
 // writingLogEvery is how often the log says how far the writes of a pass have come.

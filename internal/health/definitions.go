@@ -69,6 +69,7 @@ const (
 	ReshapeAgain         Code = "reshape-asked-again"
 	DriverOlder          Code = "driver-older-than-tree"
 	DriverFlaps          Code = "driver-flaps"
+	ItemsOverwritten     Code = "items-overwritten"
 	NodeClaimedTwice     Code = "node-claimed-twice"
 	WriteConflict        Code = "write-conflict"
 	InventoryInUse       Code = "inventory-in-use"
@@ -331,6 +332,11 @@ var definitions = []Definition{
 		Title:    "the driver reports different values in every pass",
 		Meaning:  "Every pass writes to Placement, and the values of these items are correct for one pass only.",
 		Hint:     "report it to the driver's author with the listed items and values: a driver must report the same values for the same machine. What changes by itself (free memory, a clock) is not inventory",
+	},
+	{
+		Code: ItemsOverwritten, Severity: Warning, Title: "another client changes again and again what this agent writes",
+		Meaning: "The agent restores the listed items, and the other client changes them again. The scheduler uses one value or the other.",
+		Hint:    "Placement's log, or its audit log, names the other client: another host with the same provider in its provider.yaml, a script, or a person. Stop it, or take the items from the driver's configuration or provider.yaml here",
 	},
 	{
 		Code:     NodeClaimedTwice,

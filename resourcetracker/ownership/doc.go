@@ -74,7 +74,9 @@
 // shows that only in the next pass: then it is the driver's.
 //
 // Sharing providers, roots beside the node's, are treated like any provider of another client's:
-// the exceptions do not hold there.
+// the exceptions do not hold there. What a driver adds or changes on one that it has not made, and
+// on what is below it, is left out and listed in [Result].Kept: the drivers of other hosts see the
+// same provider, and each would undo what the others wrote. An operator's provider.yaml may.
 //
 // Names are each given once. Where a provider that stays has the name that the driver gives to
 // another one, the other one keeps its old name, or is not made, and that is a [Conflict] of the

@@ -33,7 +33,11 @@ func (m *merger) marked(was providertree.Provider) bool {
 // merged is a provider that was there and that the driver answers with.
 func (m *merger) merged(was, now providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
-	e := &entry{Provider: now, ours: ours{owner: record.Owner}}
+	e := &entry{ours: ours{owner: record.Owner}}
+	if m.shared(was) {
+		now, e.edited = m.leftAlone(was, now)
+	}
+	e.Provider = now
 	if was.UUID == m.in.Root {
 		e.owner = Driver
 	}
@@ -54,6 +58,43 @@ func (m *merger) merged(was, now providertree.Provider) *entry {
 	e.Aggregates, e.aggregates = m.mergeSet(was, KindAggregate, was.Aggregates, now.Aggregates, record.Aggregates)
 	e.edited = e.edited || len(e.Traits) > len(now.Traits) || len(e.Aggregates) > len(now.Aggregates)
 	return e
+}
+
+// shared reports whether a provider is beside the node's tree and not one that the driver has made:
+// the drivers of other hosts see it too.
+func (m *merger) shared(was providertree.Provider) bool {
+	return !m.inNode[was.UUID] && m.in.Record.provider(was.UUID).Owner == ""
+}
+
+// leftAlone is what a driver answers about a shared provider, without what it adds and changes
+// there: two drivers, or a driver and an operator, would overwrite each other forever.
+func (m *merger) leftAlone(was, now providertree.Provider) (left providertree.Provider, edited bool) {
+	refuse := func(kind Kind, symbol, change string) {
+		m.keep(was, kind, symbol, change)
+		edited = true
+	}
+	now.Inventories = maps.Clone(now.Inventories)
+	for class, inv := range now.Inventories {
+		if before, there := was.Inventories[class]; !there {
+			refuse(KindInventory, class, "added")
+			delete(now.Inventories, class)
+		} else if !before.Equal(inv) {
+			refuse(KindInventory, class, "changed")
+			now.Inventories[class] = before
+		}
+	}
+	drop := func(kind Kind, before, items []string) []string {
+		return slices.DeleteFunc(slices.Clone(items), func(item string) bool {
+			_, there := slices.BinarySearch(before, item)
+			if !there {
+				refuse(kind, item, "added")
+			}
+			return !there
+		})
+	}
+	now.Traits = drop(KindTrait, was.Traits, now.Traits)
+	now.Aggregates = drop(KindAggregate, was.Aggregates, now.Aggregates)
+	return now, edited
 }
 
 // mergeInventories merges the resource classes of a provider. The entry holds the driver's.

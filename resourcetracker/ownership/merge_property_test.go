@@ -221,7 +221,9 @@ func (m model) facts() facts {
 			}
 		}
 		for _, a := range propertyAggregates {
-			has := func(t *providertree.Tree) bool { return t.InAggregates(uuid, a) }
+			has := func(t *providertree.Tree) bool {
+				return t.InAggregates(uuid, a) && (!m.shared(uuid) || m.in.Base.InAggregates(uuid, a))
+			}
 			if owner, there := m.symbol(uuid, has, m.in.Record.provider(uuid).Aggregates[a]); there {
 				out["aggregate "+p.Name+" "+a] = string(owner)
 			}
@@ -240,6 +242,12 @@ func (m model) either(uuid string) providertree.Provider {
 
 func (m model) mine(uuid string) bool {
 	return uuid == root || m.in.Record.provider(uuid).Owner != "" || m.marked(uuid)
+}
+
+// shared: it is beside the node's tree, and not the driver's.
+func (m model) shared(uuid string) bool {
+	top, there := m.in.Base.RootOf(uuid)
+	return there && top != root && m.in.Record.provider(uuid).Owner == ""
 }
 
 func (m model) marked(uuid string) bool {
@@ -270,6 +278,12 @@ func (m model) inventory(uuid, class string) (int64, Owner) {
 	takenAway := !m.in.Answer.Exists(uuid)
 	onRoot, _ := m.in.Base.RootOf(uuid)
 	switch {
+	case m.shared(uuid) && before && after && recorded == Driver:
+		return was.Total, Driver
+	case m.shared(uuid) && after: // as if the driver had said nothing
+		if before && !inLayer {
+			return was.Total, ""
+		}
 	case after && (!before || was != now || recorded == Driver):
 		return now.Total, Driver
 	case before && !after && takenAway && recorded != Driver && m.marked(uuid) && m.in.Record.provider(uuid).Owner == "":
@@ -295,7 +309,9 @@ func (m model) grows(class string) bool {
 }
 
 func (m model) trait(uuid, trait string) (Owner, bool) {
-	has := func(t *providertree.Tree) bool { return t.HasTraits(uuid, trait) }
+	has := func(t *providertree.Tree) bool {
+		return t.HasTraits(uuid, trait) && (!m.shared(uuid) || m.in.Base.HasTraits(uuid, trait))
+	}
 	owner, there := m.symbol(uuid, has, m.in.Record.provider(uuid).Traits[trait])
 	if m.moved(uuid, trait) {
 		owner, there = "", false

@@ -3,6 +3,7 @@
 package ownership
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -453,8 +454,8 @@ nfs DISK_GB=100 CUSTOM_FAST`,
 		reshape: true,
 		want: `
 cn1 VCPU=8 CUSTOM_FAST
-nfs DISK_GB=100 CUSTOM_FAST`, wantRecord: "cn1 driver VCPU:driver\nnfs CUSTOM_FAST:driver",
-		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1"},
+nfs DISK_GB=100`, wantRecord: "cn1 driver VCPU:driver",
+		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1", "added the trait CUSTOM_FAST of resource provider nfs"},
 	},
 	"a class that was elsewhere all along has not moved there": {
 		known: `
@@ -511,7 +512,9 @@ cn1 VCPU=8
 
 func TestMerge(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, c := range mergeCases {
+	cases := maps.Clone(mergeCases)
+	maps.Copy(cases, sharingCases)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			known := tree(t, c.known)
 			in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Reshape: c.reshape}
