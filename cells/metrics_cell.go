@@ -144,6 +144,7 @@ var (
 		"1 if the cell's database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
 	)
 	descHosts     = desc(prefixCell+"hosts", "Hosts, by whether they are up or down, and whether they are disabled.", "state", "disabled")
+	descSeveral   = desc(prefixCell+"hosts_of_several_agents", "Hosts as which several agents report at the same time. They get no new servers.")
 	descInstances = desc(
 		prefixCell+"instances",
 		"Servers of the cell that are not deleted, by vm_state; softly deleted ones are included. Counted at most every 15 s.",
@@ -165,7 +166,7 @@ var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopp
 
 // Describe implements prometheus.Collector.
 func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descInstances, descNodes, descWaiting} {
+	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descSeveral, descInstances, descNodes, descWaiting} {
 		out <- d
 	}
 }
@@ -198,9 +199,12 @@ func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
 
 func (w *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
 	var n [2][2]int
+	several := 0
 	for _, h := range hosts {
+		several += int(oneIf(h.Twice))
 		n[int(oneIf(h.Up))][int(oneIf(h.Disabled))]++
 	}
+	e.gauge(descSeveral, float64(several))
 	for up, state := range []string{"down", "up"} {
 		for disabled, text := range []string{"false", "true"} {
 			e.gauge(descHosts, float64(n[up][disabled]), state, text)

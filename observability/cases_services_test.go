@@ -208,6 +208,10 @@ var computeCases = map[string]alertCase{
 		},
 		quiet: "4m", fires: "6m", want: map[string]string{`instance="cell1"`: "cell1: 2 of the cell's hosts are down"},
 	},
+	"ComputeCellHostTwice": {
+		series: map[string]string{`compute_agent_cell_hosts_of_several_agents{instance="cell1"}`: "1x20", `compute_agent_cell_hosts_of_several_agents{instance="cell2"}`: "0x20"},
+		quiet:  "0m", fires: "2m", want: map[string]string{`instance="cell1"`: "cell1: several agents report as one host, 1 times"},
+	},
 	"ComputeCellNodesContested": {
 		series: map[string]string{`compute_agent_cell_nodes{instance="cell1",state="contested"}`: "1x20", `compute_agent_cell_nodes{instance="cell2",state="contested"}`: "0x20", `compute_agent_cell_nodes{instance="cell2",state="present"}`: "9x20"},
 		quiet:  "4m", fires: "6m", want: map[string]string{`instance="cell1",state="contested"`: "cell1: 1 nodes are reported by several hosts"},

@@ -377,6 +377,7 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 		Refused:        refused,
 		Problems:       problems,
 		Abilities:      true,
+		Turn:           service.Turn,
 	}, nil
 }
 

@@ -155,6 +155,61 @@ func TestStolenHost(t *testing.T) {
 	}
 }
 
+// TestTwoAgentsWithOneCertificate: a copied disk has the key of its host, so both machines show its
+// certificate. Neither gets a new server, each learns of both, and the cell's log names them.
+func TestTwoAgentsWithOneCertificate(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	node := uuid(1, 1)
+	w := begin(t, func(c *cell.Config) { c.Auth = cell.MutualTLS([]string{"compute-api"}) })
+	api := withIdentity(serviceIdentity("compute-api", "x"))
+	turns := map[string]int64{}
+	beat := func(token string) cellwire.HostState {
+		t.Helper()
+		got := w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{
+			Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "cn1"}}, Turn: turns[token],
+			Process: &cellwire.AgentProcess{Token: token, Boot: "boot-" + token, Started: start},
+		}, withIdentity(identityOf("h1", node)))
+		if got.Code != 200 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+		state := decodeAs[cellwire.HostState](t, got.Body.Bytes())
+		turns[token] = state.Turn
+		w.pass(5 * time.Second)
+		return state
+	}
+	boot := func() *httptest.ResponseRecorder {
+		server := building(1, "h1")
+		server.NodeUUID, server.Node = node, "cn1"
+		return w.send("PUT", "/v1/servers/"+sid(1), server, api)
+	}
+	for range 3 {
+		beat("a")
+	}
+	var a, b cellwire.HostState
+	for range 3 {
+		b, a = beat("b"), beat("a")
+	}
+	for name, state := range map[string]cellwire.HostState{"a": a, "b": b} {
+		if len(state.Refused) != 0 || len(state.Problems) != 1 || state.Problems[0].Code != cellwire.NodeSeveralAgents ||
+			!strings.Contains(state.Problems[0].Message, "2 agents report as host h1: one that started at ") {
+			t.Errorf("%s is answered %+v", name, state)
+		}
+	}
+	refusal(t, boot(), 409, cellwire.CodeContested)
+	services := decodeAs[map[string][]cellwire.Service](t, w.send("GET", "/v1/services", nil, api).Body.Bytes())["services"]
+	if len(services) != 1 || !services[0].Twice || len(services[0].Agents) != 2 || len(services[0].Contested) != 1 {
+		t.Errorf("%+v", services)
+	}
+	testproc.Contains(t, w.log.String(), "2 agents report as host h1", "the log: %s")
+	w.pass(5 * time.Minute) // b is gone for good
+	if state := beat("a"); len(state.Problems) != 0 {
+		t.Errorf("a, alone: %+v", state)
+	}
+	if got := boot(); got.Code >= 300 {
+		t.Errorf("a new server: %d %s", got.Code, got.Body)
+	}
+}
+
 // TestAnExpiredHostDoesNotWait: a request that waits for work ends when the certificate expires.
 func TestAnExpiredHostDoesNotWait(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

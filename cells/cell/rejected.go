@@ -16,15 +16,11 @@ const maxLogged = 100
 
 // logRejected logs a rejected client, at most once a minute per client and reason.
 func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osapi.Error) {
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		address = r.RemoteAddr // a unix socket has none
-	}
-	names := certificateNames(r)
-	if !c.logLimiter.Allow(strings.Join(append([]string{address, refusal.Code, who.user}, names...), " ")) {
+	from, names := address(r), certificateNames(r)
+	if !c.logLimiter.Allow(strings.Join(append([]string{from, refusal.Code, who.user}, names...), " ")) {
 		return
 	}
-	fields := c.config.Logger.With().Str("address", address)
+	fields := c.config.Logger.With().Str("address", from)
 	if len(names) > 0 {
 		fields = fields.Strs("certificate", names)
 	}
@@ -36,6 +32,14 @@ func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osap
 	}
 	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", c.config.Auth.hint(one.need)).Logger()
 	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for similar requests.")
+}
+
+// address is where a request comes from, without the port.
+func address(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return textutil.Clip(r.RemoteAddr, maxLogged) // a unix socket has none
 }
 
 // certificateNames are the names in the client's certificate that was verified, ten at most.

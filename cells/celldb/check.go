@@ -124,6 +124,9 @@ func CheckReport(r cellwire.HostReport) error {
 	if len(r.Version) > maxName || !storable(r.Version) {
 		return invalid("the version has more than %d bytes, or is no UTF-8, or has the character 0", maxName)
 	}
+	if err := checkProcess(r); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, n := range r.Nodes {
 		if err := CheckUUID(n.UUID); err != nil {

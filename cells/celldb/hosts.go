@@ -18,23 +18,24 @@ import (
 const computeBinary = "nova-compute"
 
 const (
-	serviceColumns = "s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, " + hostColumns
+	serviceColumns = "s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, s.twice_until, " + hostColumns
 	selectServices = "SELECT " + serviceColumns + " FROM services s "
 )
 
 // scanService reads a row of selectServices; more is for the columns that the query adds.
 func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service, revision int64, err error) {
 	var (
-		host    hostState
-		updated int64
+		host           hostState
+		updated, until int64
 	)
 	service.Binary = computeBinary
 	err = row.Scan(append([]any{
-		&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision,
+		&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision, &until,
 		&host.lastSeenUp, &host.forcedDown, &host.stopped, &host.disabled,
 	}, more...)...)
 	service.Disabled, service.ForcedDown, service.Up = host.disabled.Bool, host.forcedDown.Bool, host.up(m)
 	service.LastSeenUp, service.UpdatedAt = optional(host.lastSeenUp.Int64), optional(updated)
+	service.Twice = twice(until, m)
 	return service, revision, err
 }
 
@@ -57,6 +58,16 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Servi
 	notes, err := readNotes(ctx, db, m)
 	for i := range list {
 		list[i].Contested = notes.contested(list[i].Host)
+	}
+	if err != nil || !slices.ContainsFunc(list, func(s cellwire.Service) bool { return s.Twice }) {
+		return list, err
+	}
+	agents, err := severalAgentsOf(ctx, db, m)
+	for i := range list {
+		if one := &list[i]; one.Twice && err == nil {
+			one.Agents = agents[one.Host]
+			one.Contested, err = nodesOf(ctx, db, one.Host)
+		}
 	}
 	return list, err
 }
@@ -187,6 +198,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 		tx.watched(func(w *Watch) { w.Service(&service, nil) })
 		for _, statement := range []string{
 			"DELETE FROM node_claims WHERE host = ?",
+			"DELETE FROM host_agents WHERE host = ?",
 			"DELETE FROM compute_nodes WHERE host = ?",
 			"DELETE FROM services WHERE host = ?",
 		} {

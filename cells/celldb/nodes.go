@@ -46,10 +46,15 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]ce
 		return list, err
 	}
 	notes, err := readNotes(ctx, db, m)
+	if err != nil {
+		return list, err
+	}
+	agents, err := severalAgentsOf(ctx, db, m)
 	for i := range list {
 		if note := notes[list[i].UUID]; note != nil {
 			list[i].Claims, list[i].Problem = note.claims, note.problem
 		}
+		list[i].Agents = agents[list[i].Host]
 	}
 	return list, err
 }
@@ -60,6 +65,7 @@ type note struct {
 	named   bool
 	claims  []cellwire.NodeClaim // of hosts whose agents live
 	problem string
+	twice   bool // several agents report as its host; only of one node
 }
 
 // notes are by the uuids of nodes; few have one.
@@ -78,10 +84,11 @@ func (n notes) contested(host string) (uuids []string) {
 
 const (
 	selectNotes = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
-		" FROM node_claims c JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host" +
-		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL FROM node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
+		", 0 FROM node_claims c JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host" +
+		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL, 0 FROM node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
 	notesOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
-		" FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE n.uuid = ?"
+		", COALESCE(o.twice_until, 0) FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host " +
+		"LEFT JOIN services o ON o.host = n.host WHERE n.uuid = ?"
 )
 
 func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) (notes, error) {
@@ -97,8 +104,10 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 			host, auth sql.NullString
 			named      sql.NullBool
 			state      hostState
+			until      int64
 		)
-		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled)
+		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled, &until)
+		one.twice = twice(until, m)
 		if all[uuid] == nil {
 			all[uuid] = &one
 		}
@@ -112,8 +121,8 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 	return all, err
 }
 
-// free refuses (contested) a server on a node that its host does not have, or that another host
-// reports too. A node that no host has reported is of any.
+// free refuses (contested) a server on a node that its host does not have, that another host
+// reports too, or as whose host several agents report. A node that no host has reported is of any.
 func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Moment) error {
 	if server.NodeUUID == "" || server.Host == "" {
 		return nil
@@ -127,6 +136,8 @@ func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Mome
 		return contestedNode(server, "host %s has it", one.host)
 	case contested(one.named, one.claims):
 		return contestedNode(server, "host %s reports it too", one.claims[0].Host)
+	case one.twice:
+		return contestedNode(server, "several agents report as its host")
 	}
 	return nil
 }
@@ -198,22 +209,25 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 			return cellwire.Service{}, nil, err
 		}
 		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
+		service.Turn = max(known.agents.turn, 1)
 		return service, known.problems, nil
 	}
 	err = s.write(ctx, op, func(tx *writing) (err error) {
-		if problems, err = s.register(ctx, tx, who, r, m); err != nil {
+		if known, err = s.register(ctx, tx, who, r, m); err != nil {
 			return err
 		}
-		tx.watched(func(w *Watch) { w.Host(who.Host, r, problems) })
+		tx.watched(func(w *Watch) { w.Host(who.Host, r, known.problems) })
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", who.Host), m)
+		service.Turn = max(known.agents.turn, 1)
 		return err
 	})
-	return service, problems, err
+	return service, known.problems, err
 }
 
 const (
-	serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, p.problem " +
-		"FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON p.uuid = n.uuid WHERE s.host = ?"
+	serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, p.problem, " +
+		agentColumns + " FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON p.uuid = n.uuid " +
+		"LEFT JOIN host_agents a ON a.host = s.host WHERE s.host = ?"
 	claimsOf = "SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
 		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host WHERE c.host = ?" +
 		" UNION ALL SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
@@ -226,6 +240,8 @@ type reported struct {
 	service  cellwire.Service
 	found    bool // the host is known
 	changed  bool // the service or its nodes are not as the report has them
+	stopped  bool // the host is
+	agents   hostAgents
 	nodes    nodeChanges
 	problems []cellwire.NodeProblem
 }
@@ -238,8 +254,14 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
 		var id, name, abilities, auth, problem sql.NullString
 		var named, present sql.NullBool
+		var agent agentRow
 		out.found = true
-		out.service, _, err = scanService(row, m, &stopped, &id, &name, &abilities, &auth, &named, &present, &problem)
+		out.service, _, err = scanService(row, m, append([]any{
+			&stopped, &out.agents.turn, &out.agents.until, &id, &name, &abilities, &auth, &named, &present, &problem,
+		}, agent.into()...)...)
+		if agent.token.Valid && out.agents.index(agent.token.String) < 0 {
+			out.agents.all = append(out.agents.all, agent.agent())
+		}
 		if id.Valid {
 			o.own[id.String] = nodeRow{
 				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool, present: present.Bool, problem: problem.String,
@@ -250,7 +272,15 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 	if err != nil {
 		return out, err
 	}
-	out.changed = out.service.Version != r.Version || stopped != r.Stopping
+	lastSeen := int64(0)
+	if at := out.service.LastSeenUp; at != nil {
+		lastSeen = at.UnixMicro()
+	}
+	out.stopped = out.agents.take(r, who.Address, lastSeen, m)
+	if r.Stopping && !out.stopped { // another one reports, or has since
+		out.stopped = stopped
+	}
+	out.changed = out.service.Version != r.Version || stopped != out.stopped || out.agents.changed
 	if r.Stopping || peek && (out.changed || !out.found) { // when it stops, what it has is as it was
 		return out, nil
 	}
@@ -258,6 +288,7 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 		return out, err
 	}
 	out.nodes, out.problems = o.judge(who, r.Nodes, s.maxNodes)
+	out.problems = append(out.problems, out.agents.problems(who.Host, r.Nodes, m)...)
 	out.changed = out.changed || !out.nodes.none()
 	return out, nil
 }
@@ -308,29 +339,36 @@ func (o *ownership) read(ctx context.Context, db sqldb.Querier, host string, rep
 }
 
 // register writes down a service, new or not, and its nodes.
-func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment) (problems []cellwire.NodeProblem, err error) {
+func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment) (reported, error) {
 	now := m.Now.UnixMicro()
 	revision, err := tx.raise(ctx)
 	if err != nil {
-		return nil, err
+		return reported{}, err
 	}
 	known, err := s.readReport(ctx, tx, who, r, m, false)
 	if err != nil {
-		return nil, err
+		return known, err
 	}
+	turn, until := known.agents.turn, known.agents.until
 	switch {
 	case !known.found:
-		_, err = tx.ExecContext(ctx, "INSERT INTO services (uuid, host, version, stopped, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			uuid.NewString(), who.Host, r.Version, r.Stopping, now, now, now, revision)
+		_, err = tx.ExecContext(ctx,
+			"INSERT INTO services (uuid, host, version, stopped, turn, twice_until, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			uuid.NewString(), who.Host, r.Version, known.stopped, turn, until, now, now, now, revision)
 	case r.Stopping:
-		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, updated_at = ? WHERE host = ?", r.Version, r.Stopping, now, who.Host)
+		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ? WHERE host = ?",
+			r.Version, known.stopped, turn, until, now, who.Host)
 	default:
-		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, updated_at = ?, last_seen_up = ? WHERE host = ?", r.Version, r.Stopping, now, now, who.Host)
+		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ?, last_seen_up = ? WHERE host = ?",
+			r.Version, known.stopped, turn, until, now, now, who.Host)
 	}
 	if err != nil {
-		return nil, err
+		return known, err
 	}
-	return known.problems, known.nodes.write(ctx, tx, who, now)
+	if err := known.agents.write(ctx, tx, who.Host); err != nil {
+		return known, err
+	}
+	return known, known.nodes.write(ctx, tx, who, now)
 }
 
 // write writes what a report changes of nodes.

@@ -16,6 +16,8 @@ type Reporter struct {
 	Auth cellwire.HostAuth
 	// Nodes are those that its certificate names; none: it does not say.
 	Nodes []string
+	// Address is where its request comes from, for people.
+	Address string
 }
 
 // may reports whether a node may be the reporter's, and whether its certificate names the node.

@@ -2,7 +2,14 @@
 
 package cellwire
 
-import "github.com/compute-agent/compute-agent/plugins"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/compute-agent/compute-agent/plugins"
+)
 
 // HostReport is what an agent says of itself, every ReportInterval seconds.
 type HostReport struct {
@@ -13,6 +20,40 @@ type HostReport struct {
 	// Stopping says that this is the agent's last word for now: the service is down from here on,
 	// and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`
+	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
+	// of before HostState.Turn refuse a report that has any.
+	Process *AgentProcess `json:"process,omitempty"`
+	Turn    int64         `json:"turn,omitempty"`
+}
+
+// AgentProcess is one run of an agent. Two tokens are two runs, on one machine or on two.
+type AgentProcess struct {
+	Token string `json:"token"` // 1 to 64 printable characters of ASCII
+	// Boot is the kernel's boot id, Machine a hash of the machine's id; "": it is not known. A
+	// cloned disk has the same machine id, and another boot id.
+	Boot    string    `json:"boot,omitempty"`
+	Machine string    `json:"machine,omitempty"`
+	Started time.Time `json:"started"`
+	// Address is where it reports from; only the cell says so.
+	Address string `json:"address,omitempty"`
+}
+
+// String is for people.
+func (p AgentProcess) String() string {
+	text := fmt.Sprintf("one that started at %s", p.Started.UTC().Format(time.RFC3339))
+	if p.Address != "" {
+		text += " and reports from " + p.Address
+	}
+	return text + fmt.Sprintf(" (boot id %.8s, machine %.8s)", cmp.Or(p.Boot, "unknown"), cmp.Or(p.Machine, "unknown"))
+}
+
+// SeveralAgents says that several agents report as a host, for people.
+func SeveralAgents(host string, agents []AgentProcess) string {
+	texts := make([]string, 0, len(agents))
+	for _, a := range agents {
+		texts = append(texts, a.String())
+	}
+	return fmt.Sprintf("%d agents report as host %s: %s", len(agents), host, strings.Join(texts, "; "))
 }
 
 // ReportedNode is a node of the agent's.
@@ -38,6 +79,10 @@ type HostState struct {
 	Problems []NodeProblem `json:"problems,omitempty"`
 	// Abilities says that this cell takes the abilities of nodes. Older ones do not.
 	Abilities bool `json:"abilities,omitempty"`
+	// Turn grows whenever another process reports as the host. The agent's next report has it: two
+	// processes that both report with the turn of the later one, or with a later turn, live at the
+	// same time. Older cells have none.
+	Turn int64 `json:"turn,omitempty"`
 }
 
 // Want is the desired state of a server on its host.

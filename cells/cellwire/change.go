@@ -112,6 +112,12 @@ type Service struct {
 	// Contested are the uuids of its nodes that get no new servers, because it is not certain whose
 	// they are.
 	Contested []string `json:"contested,omitempty"`
+	// Twice says that several agents report as the host, and Agents which, where all services are
+	// listed.
+	Twice  bool           `json:"twice,omitempty"`
+	Agents []AgentProcess `json:"agents,omitempty"`
+	// Turn is that of the answer to a report, see HostState.
+	Turn int64 `json:"-"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.
 }
 
@@ -141,6 +147,8 @@ type ComputeNode struct {
 	Claims []NodeClaim `json:"claims,omitempty"`
 	// Problem is why the compute API does not use the node, as it said so last.
 	Problem string `json:"problem,omitempty"`
+	// Agents are those that report as its host, where there are several.
+	Agents []AgentProcess `json:"agents,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

@@ -47,6 +47,8 @@ const (
 	NodeTooMany NodeProblemCode = "too-many"
 	// NodeNotMapped: the compute API does not use it.
 	NodeNotMapped NodeProblemCode = "not-mapped"
+	// NodeSeveralAgents: several agents report as this host, see HostState.Turn.
+	NodeSeveralAgents NodeProblemCode = "several-agents"
 )
 
 // Refuses reports whether the cell does not take the node for the host.

@@ -60,29 +60,56 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// heartbeat shows life once. A cell of before abilities refuses a report that has any: it gets none
-// until it says that it takes them.
+// reportExtent is what of a report a cell takes: older ones refuse what they do not know.
+type reportExtent int
+
+const (
+	wholeReport    reportExtent = iota
+	withoutProcess              // a cell of before turns
+	onlyNodes                   // one of before abilities
+)
+
+// takes is what of a report a cell takes, by its answer, if it is there.
+func (w *Worker) takes(state cellwire.HostState) reportExtent {
+	switch {
+	case state.Turn > 0 && w.cfg.Process.Token != "":
+		return wholeReport
+	case state.Abilities || state.Turn > 0:
+		return withoutProcess
+	}
+	return onlyNodes
+}
+
+// heartbeat shows life once. A cell that refuses a report gets less of it, until it says that it
+// takes more.
 func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	tried := !w.plain
+	usual := w.extent
 	state, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
-	if tried && refusedWith(err, http.StatusBadRequest) {
-		w.plain = true
+	for refusedWith(err, http.StatusBadRequest) && w.extent < onlyNodes {
+		w.extent++
 		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
 	}
-	if !tried && err == nil && state.Abilities {
-		w.plain = false
+	if err != nil {
+		return state, err
+	}
+	w.turn = state.Turn
+	if more := w.takes(state); w.extent == usual && more < usual {
+		w.extent = more
 		signal(w.heartbeatNow)
 	}
-	return state, err
+	return state, nil
 }
 
 // word is what there is to report.
 func (w *Worker) word(stopping bool) cellwire.HostReport {
 	word := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
+	if w.extent < withoutProcess {
+		word.Process, word.Turn = &w.cfg.Process, w.turn
+	}
 	for i := range word.Nodes {
-		if w.plain {
+		if w.extent >= onlyNodes {
 			word.Nodes[i].Abilities = nil
 		}
 	}

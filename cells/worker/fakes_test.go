@@ -49,6 +49,7 @@ type fakeCell struct {
 	// problems are those of nodes, as newer cells say them.
 	problems []cellwire.NodeProblem
 	old      bool // of before abilities
+	turns         // what newer cells know
 
 	offers  []cellwire.StreamOffer
 	offered map[string]bool
@@ -140,19 +141,6 @@ func (c *fakeCell) lost() error {
 		return errLost
 	}
 	return nil
-}
-
-func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) (cellwire.HostState, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.begin(ctx, "report"); err != nil {
-		return cellwire.HostState{}, err
-	}
-	if c.old && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Abilities != nil }) {
-		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field abilities"}
-	}
-	c.beats = append(c.beats, r)
-	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems, Abilities: !c.old}, c.lost()
 }
 
 func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
@@ -549,6 +537,7 @@ type scene struct {
 	mu        sync.Mutex
 	away      bool // the node is
 	abilities []string
+	process   cellwire.AgentProcess
 	failing   error
 	w         *worker.Worker
 	stop      func()
@@ -585,7 +574,7 @@ func (s *scene) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w = worker.New(worker.Config{
-		Host: host, Version: "1", Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
+		Host: host, Version: "1", Process: s.process, Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
 		Disable: func(disabled bool, reason string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -5,6 +5,7 @@ package worker
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -40,6 +41,22 @@ type Status struct {
 	Stuck   []Stuck   `json:"stuck,omitempty"`
 	Counts
 }
+
+// ProblemsOfNodes are those of single nodes, SeveralAgents what the cell says, once, if several
+// agents report as this host.
+func (s Status) ProblemsOfNodes() []cellwire.NodeProblem {
+	return slices.DeleteFunc(slices.Clone(s.Problems), ofSeveralAgents)
+}
+
+// SeveralAgents is described with [Status.ProblemsOfNodes].
+func (s Status) SeveralAgents() string {
+	if i := slices.IndexFunc(s.Problems, ofSeveralAgents); i >= 0 {
+		return strings.TrimSuffix(s.Problems[i].Message, ".")
+	}
+	return ""
+}
+
+func ofSeveralAgents(p cellwire.NodeProblem) bool { return p.Code == cellwire.NodeSeveralAgents }
 
 // Unknown is a guest that the driver made and no row of the cell is about.
 type Unknown struct {

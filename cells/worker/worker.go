@@ -58,8 +58,11 @@ var ErrImpossible = errors.New("no driver supports this call")
 
 // Config configures a worker. Host, Cell, Guests and Allocations are required.
 type Config struct {
-	Host        string
-	Version     string
+	Host    string
+	Version string
+	// Process is this run of the agent. Without a token the cell cannot tell whether another agent
+	// reports as the host.
+	Process     cellwire.AgentProcess
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations
@@ -115,7 +118,9 @@ type Worker struct {
 	disabling sync.Mutex // held while Disable runs
 	disabled  *serviceState
 
-	plain bool // the cell does not take abilities; of the heartbeats' loop, and then of the last word
+	// of the heartbeats' loop, and then of the last word
+	extent reportExtent
+	turn   int64 // of the last answer
 
 	mu       sync.Mutex
 	epoch    string
@@ -147,8 +152,12 @@ func New(cfg Config) *Worker {
 	} {
 		slots[want] = make(chan struct{}, cfg.Builds)
 	}
+	extent := wholeReport
+	if cfg.Process.Token == "" {
+		extent = withoutProcess
+	}
 	return &Worker{
-		cfg: cfg, log: cfg.Logger, outbox: newOutbox(), slots: slots,
+		cfg: cfg, log: cfg.Logger, outbox: newOutbox(), slots: slots, extent: extent,
 		heartbeatNow: make(chan struct{}, 1), compareNow: make(chan struct{}, 1), registered: make(chan struct{}),
 		servers: map[string]*server{}, nodes: map[string]*nodeState{}, streams: map[string]bool{},
 	}

@@ -161,8 +161,8 @@ func newListHosts() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "List the hosts and their cells", Args: cobra.NoArgs,
-		Long: "List the hosts and their cells, and the nodes that get no new servers: those that are not mapped, and those that several hosts\n" +
-			"report. The cells are asked for them; one that does not answer is left out.",
+		Long: "List the hosts and their cells, and the nodes that get no new servers: those that are not mapped, those that several hosts\n" +
+			"report, and those of a host as which several agents report. The cells are asked for them; one that does not answer is left out.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				known, err := store.Cells(cmd.Context())
@@ -228,6 +228,9 @@ func withProblems(ctx context.Context, g *gather.Gatherer, known []apidb.Cell, v
 			}
 			if n.Problem != "" {
 				add(n.Host, n.Problem)
+			}
+			if len(n.Agents) > 1 {
+				add(n.Host, cellwire.SeveralAgents(n.Host, n.Agents))
 			}
 			for _, claim := range n.Claims {
 				add(claim.Host, "host "+n.Host+" has it")

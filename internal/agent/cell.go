@@ -6,11 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
@@ -21,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // cellSource is the source of the reason with which the cell disables this host's service. Only the
@@ -49,9 +55,22 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 		return nil, fmt.Errorf("cell_client.url: %w", err)
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
-		Host: a.settings.current().Agent.Host, Version: version.Number(), Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
+		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: process(), Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
 		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
+}
+
+// bootIDFile has the id of this boot of the kernel.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// process is this run of the agent. What of it cannot be read is only for people.
+func process() cellwire.AgentProcess {
+	p := cellwire.AgentProcess{Token: uuid.NewString(), Started: time.Now()}
+	if boot, err := os.ReadFile(bootIDFile); err == nil {
+		p.Boot = strings.TrimSpace(string(boot))
+	}
+	p.Machine, _ = identity.Machine(identity.MachineFile)
+	return p
 }
 
 // serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a

@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -184,6 +185,44 @@ func TestCell(t *testing.T) {
 	h.until("the second is deleted", func() bool { s, err := h.cell.Server(t.Context(), second); return err == nil && s.Deleted })
 	if h.guests() != 0 || h.held(second) {
 		t.Errorf("%d guests, allocations: %t", h.guests(), h.held(second))
+	}
+}
+
+// TestTwoAgentsOfOneHost: two machines with one name and identity. Both say so, neither gets new
+// servers, and it ends when one of them stops.
+func TestTwoAgentsOfOneHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h, copied := newCellEnv(t), newEnv(t)
+	copied.url = h.env.url
+	h.configureWith(h.url)
+	copied.configure(copied.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n", fmt.Sprintf("[cell_client]\nurl = %q\n", h.url))
+	h.start()
+	<-h.ready
+	several := func(of *env) string {
+		for _, c := range of.status().Conditions {
+			if c.Code == health.SeveralAgents {
+				return c.Text
+			}
+		}
+		return ""
+	}
+	service := func() cellwire.Service { return testproc.Try(h.cell.Services(t.Context())).Or(t)[0] }
+	h.until("the cell has the node", func() bool { s, err := h.cell.Services(t.Context()); return err == nil && len(s) == 1 && s[0].Up })
+	if s := service(); s.Twice || several(h.env) != "" {
+		t.Fatalf("one agent: %+v, %q", s, several(h.env))
+	}
+	copied.start()
+	<-copied.ready
+	for _, of := range []*env{h.env, copied} {
+		h.until("both say it", func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
+	}
+	if s := service(); !s.Twice || len(s.Agents) != 2 || len(s.Contested) != 1 {
+		t.Errorf("%+v", s)
+	}
+	copied.stop()
+	h.until("one is left", func() bool { return several(h.env) == "" })
+	if s := service(); s.Twice || !s.Up || len(s.Contested) != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

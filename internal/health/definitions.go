@@ -25,6 +25,7 @@ const (
 	CellUnreachable  Code = "cell-unreachable"
 	CellRefusesAgent Code = "cell-refuses-agent"
 	CellRefusesNode  Code = "cell-refuses-node"
+	SeveralAgents    Code = "several-agents"
 	ServerStuck      Code = "server-stuck"
 	GuestUnknown     Code = "guest-unknown-to-cell"
 )
@@ -153,6 +154,11 @@ var definitions = []Definition{
 		Title:    "the cell, or the compute API, refuses a node of this host",
 		Meaning:  "No new server is created on the node through this host. Its servers are not affected.",
 		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host; if the host is not enrolled, enrol it (docs/identity.md)",
+	},
+	{
+		Code: SeveralAgents, Severity: Critical, Title: "another agent reports to the cell as this host",
+		Meaning: "Two machines have the name and the identity of this host: one is a copy of the other. None of them gets new servers. What its servers are asked for is done by both, and their states are those of one or the other.",
+		Hint:    "the text names both agents. Stop the one on the copy, empty its state directory, and give it a host name and certificates of its own",
 	},
 	{
 		Code: ServerStuck, Severity: Warning, Title: "servers are not in their desired state",

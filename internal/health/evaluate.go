@@ -116,7 +116,7 @@ func (b *findingList) agent(f Facts) {
 // refusedNodes are the nodes that get no new servers, each with why, as far as the cell says.
 func refusedNodes(c Cell) (nodes []string) {
 	said := map[string]bool{}
-	for _, p := range c.Problems {
+	for _, p := range c.ProblemsOfNodes() {
 		nodes, said[p.UUID] = append(nodes, p.UUID+": "+strings.TrimSuffix(p.Message, ".")), true
 	}
 	for _, uuid := range c.Refused {
@@ -141,6 +141,9 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	}
 	if nodes := refusedNodes(c); len(nodes) > 0 {
 		b.add(CellRefusesNode, Agent, "", nodes...)
+	}
+	if text := c.SeveralAgents(); text != "" {
+		b.add(SeveralAgents, Agent, text)
 	}
 	var stuck, unknown []string
 	for _, s := range c.Stuck {

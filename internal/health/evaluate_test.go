@@ -86,6 +86,10 @@ func TestFindings(t *testing.T) {
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},
+		"another agent reports as this host": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			p := cellwire.NodeProblem{UUID: "u0", Code: cellwire.NodeSeveralAgents, Message: "2 agents report as host h1: a; b."}
+			f.Status.Cell = &Cell{Status: worker.Status{Up: true, Since: noon, Problems: []cellwire.NodeProblem{p, {UUID: "u1", Code: p.Code, Message: p.Message}}}}
+		}, []string{"agent several-agents: 2 agents report as host h1: a; b"}},
 		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Cell = &Cell{} }, []string{}},
 		"starting": {func(f *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Nodes, f.Status.Started = resourcetracker.Starting, nil, noon
