@@ -64,11 +64,12 @@ const (
 	AbilityConsole    = protocol.CapabilityConsole
 	AbilityRebuild    = "rebuild"
 	AbilityMigrate    = protocol.CapabilityMigrate
+	AbilityRestore    = protocol.CapabilityRestore
 )
 
 // Abilities returns the names of the abilities that plugins announce.
 func Abilities() []string {
-	return []string{AbilityConsoleLog, AbilityConsole, AbilityMigrate}
+	return []string{AbilityConsoleLog, AbilityConsole, AbilityMigrate, AbilityRestore}
 }
 
 // MaxConsoleLog is the most that ConsoleLog is asked for, in bytes.
@@ -97,6 +98,21 @@ type SpawnChecker interface {
 	// Errors: an [*InstanceFault] if it cannot be created and a retry does not help. After others
 	// the agent calls again, and destroys nothing until the call succeeds.
 	CheckSpawn(ctx context.Context, node string, spec InstanceSpec, tree *providertree.Tree) error
+}
+
+// InstanceRestorer is implemented by instance managers that can create an instance again over the
+// disks that are left of it ([AbilityRestore]): its guest was removed with another tool, or the
+// host was installed again beside its disks.
+type InstanceRestorer interface {
+	// Restore creates what is missing of an instance over its disks, and leaves it off. The agent
+	// calls it in a hard reboot of an instance that SetPower did not find. It never creates a disk
+	// that had the owner's data, and removes none, whatever its outcome. It does not change an
+	// instance that exists. It is idempotent, and calls for one instance come one after the other,
+	// as those of [InstanceManager].
+	//
+	// Errors: an [*InstanceFault] if it cannot be created on this node and a retry does not help:
+	// its disks are not there, or an unmanaged guest has the uuid.
+	Restore(ctx context.Context, node string, spec InstanceSpec, tree *providertree.Tree) (Instance, error)
 }
 
 // ConsoleOpener is implemented by instance managers that give access to the serial consoles of

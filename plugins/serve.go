@@ -119,6 +119,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityCheckSpawn, manages && foresees)
 	_, opens := d.(ConsoleOpener)
 	add(protocol.CapabilityConsole, manages && opens)
+	_, restores := d.(InstanceRestorer)
+	add(protocol.CapabilityRestore, manages && restores)
 	_, deletes := d.(NodeChecker)
 	add(protocol.CapabilityNodeDeleted, deletes)
 	_, names := d.(ProductNamer)

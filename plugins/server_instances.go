@@ -96,6 +96,30 @@ func (s *instanceServer) CheckSpawn(ctx context.Context, req *driverv1.CheckSpaw
 	return &driverv1.CheckSpawnResponse{}, nil
 }
 
+// Restore lets the driver create an instance again over its disks.
+func (s *instanceServer) Restore(ctx context.Context, req *driverv1.RestoreInstanceRequest) (*driverv1.RestoreInstanceResponse, error) {
+	if _, err := s.manager(); err != nil {
+		return nil, err
+	}
+	restorer, ok := s.server.driver.(InstanceRestorer)
+	if !ok {
+		return nil, lacks("create an instance again over its disks")
+	}
+	spec, tree, err := requested(req)
+	if err != nil {
+		return nil, err
+	}
+	var restored Instance
+	err = s.alone(ctx, spec.UUID, func() (err error) {
+		restored, err = restorer.Restore(ctx, req.GetNode(), spec, tree)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.RestoreInstanceResponse{Instance: fromInstance(restored)}, nil
+}
+
 // requested is the instance of a request that describes one, and the node's tree.
 func requested(req interface {
 	GetNode() string

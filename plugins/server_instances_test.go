@@ -379,7 +379,10 @@ func TestWithoutInstances(t *testing.T) {
 	check := &driverv1.CheckSpawnRequest{Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: oneInstance}}
 	_, none := c.instances.CheckSpawn(ctx, check)
 	_, cannot := managing(t, &managingDriver{}).instances.CheckSpawn(ctx, check)
-	for call, err := range map[string]error{"check": none, "check of a driver that cannot": cannot, "list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
+	again := &driverv1.RestoreInstanceRequest{Node: "cn1", Tree: check.GetTree(), Spec: check.GetSpec()}
+	_, unrestored := c.instances.Restore(ctx, again)
+	_, unable := managing(t, &managingDriver{}).instances.Restore(ctx, again)
+	for call, err := range map[string]error{"check": none, "check of a driver that cannot": cannot, "restore": unrestored, "restore of a driver that cannot": unable, "list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
 		if status.Code(err) != codes.Unimplemented || protocol.FailureOf(err).Kind != protocol.KindUnsupported {
 			t.Errorf("%s: %v", call, err)
 		}

@@ -178,6 +178,16 @@ func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 	return d.driver.CheckSpawn(ctx, node, spec, tree)
 }
 
+// Restore has its faults, which are those of Spawn, after the instance is created.
+func (d *Driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	restored, err := d.driver.Restore(ctx, node, spec, tree)
+	if err != nil {
+		return restored, err
+	}
+	f := d.faults()
+	return f.answer(ctx, restored, f.Spawn)
+}
+
 // Destroy has its faults before the instance is removed.
 func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 	f := d.faults()

@@ -144,6 +144,41 @@ func (d *driver) CheckSpawn(_ context.Context, node string, spec plugins.Instanc
 	return nil
 }
 
+// Restore creates a machine again over its disk in the storage, and leaves it off. Without a
+// storage the disk went with the machine.
+func (d *driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	cfg, h, err := d.manager(node)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	m, there, err := h.find(spec.UUID)
+	switch {
+	case err != nil:
+		return plugins.Instance{}, err
+	case there && m.Node == node:
+		return m.instance(), nil
+	case there:
+		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
+	}
+	reason := cfg.refusal(spec, tree)
+	if reason == "" && !cfg.Instances.Storage.has(spec.UUID, node) {
+		reason = "its disk is not on its host"
+	}
+	if reason != "" {
+		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: reason}
+	}
+	if m, err = cfg.define(h, node, spec, tree); err != nil {
+		return plugins.Instance{}, err
+	}
+	if m.Disk, err = cfg.Instances.Storage.text(m); err != nil {
+		return plugins.Instance{}, err
+	}
+	m.Complete = true
+	log := plugins.Logger(ctx)
+	log.Info().Str("instance", m.UUID).Str("node", node).Msg("made an instance again over its disk")
+	return m.instance(), h.put(m)
+}
+
 // refusal returns why a machine cannot be created on this node, or "".
 func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) string {
 	if !providertree.IsCanonicalUUID(spec.UUID) { // it becomes the name of a file

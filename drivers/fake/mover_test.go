@@ -136,3 +136,35 @@ func TestNothingIsLeftOfWhatCannotArrive(t *testing.T) {
 	_, gone := to.Depart(ctx, "cn1", guestA)
 	testproc.ErrorIs(t, gone, plugins.ErrInstanceNotFound, "Depart of what is not there: %v")
 }
+
+// TestRestore: a machine whose file was removed is there again over its disk in the storage, off,
+// as often as it is asked for. Without its disk it is not made.
+func TestRestore(t *testing.T) {
+	dir, storage := t.TempDir(), t.TempDir()
+	raw := managed("flat", `{"storage":"`+storage+`"}`)
+	d, ctx, spec := process(t, raw, dir), context.Background(), wanted(map[string]int64{"VCPU": 2})
+	tree := reported(t, raw)
+	var fault *plugins.InstanceFault
+	if _, err := d.Restore(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.Reason != "its disk is not on its host" || len(instances(t, d)) != 0 {
+		t.Errorf("what never was: %v", err)
+	}
+	testproc.Try(d.Spawn(ctx, "cn1", spec, tree)).Or(t)
+	h := d.hypervisor()
+	before, _, err := h.find(guestA)
+	testproc.Check(t, err)
+	testproc.Check(t, h.remove(guestA))
+	for range 2 {
+		is, err := d.Restore(ctx, "cn1", spec, tree)
+		if err != nil || is.UUID != guestA || is.Name != "web" || is.Power != plugins.PowerShutdown {
+			t.Fatalf("%+v, %v", is, err)
+		}
+	}
+	after, _, err := h.find(guestA)
+	if err != nil || after.Disk != before.Disk {
+		t.Errorf("its disk is %q, was %q: %v", after.Disk, before.Disk, err)
+	}
+	testproc.Check(t, d.Destroy(ctx, "cn1", guestA))
+	if _, err := d.Restore(ctx, "cn1", spec, tree); !errors.As(err, &fault) || len(instances(t, d)) != 0 {
+		t.Errorf("what was destroyed: %v", err)
+	}
+}

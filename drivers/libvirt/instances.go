@@ -185,6 +185,11 @@ func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 	return d.managing.manager.CheckSpawn(ctx, node, spec, tree)
 }
 
+// Restore creates an instance again over its disks, and leaves it off.
+func (d *Driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	return d.managing.manager.Restore(ctx, node, spec, tree)
+}
+
 // Destroy ends an instance and removes what Spawn made for it.
 func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 	return d.managing.manager.Destroy(ctx, node, uuid)

@@ -186,6 +186,12 @@ func (m manager) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 	return impossible(m.Plugin.CheckSpawn(ctx, node, spec, tree))
 }
 
+// Restore implements [plugins.InstanceRestorer].
+func (m manager) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	is, err := m.Plugin.Restore(ctx, node, spec, tree)
+	return is, impossible(err)
+}
+
 func impossible(err error) error {
 	if errors.Is(err, host.ErrBadRequest) {
 		return fmt.Errorf("%w: %w", worker.ErrImpossible, err)

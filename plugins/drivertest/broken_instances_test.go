@@ -94,6 +94,21 @@ var _ = broken(map[string]brokenPlugin{
 		}
 		return next()
 	})},
+	"makes disks again that are lost": {check: "instances/restore", breakage: around("Restore", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		again := req.(*driverv1.RestoreInstanceRequest)
+		if !s.has(ctx, again.GetSpec().GetUuid()) {
+			is, err := s.fake.Spawn(ctx, again.GetNode(), plugins.InstanceSpec{UUID: again.GetSpec().GetUuid(), Name: again.GetSpec().GetName()}, nil)
+			return &driverv1.RestoreInstanceResponse{Instance: rawInstance(is)}, err
+		}
+		return next()
+	})},
+	"cannot restore what exists": {check: "instances/restore", breakage: fails("Restore", &plugins.InstanceFault{Reason: "there is a domain of that name"})},
+	"starts what it restores": {check: "instances/restore", breakage: around("Restore", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
+		if again := req.(*driverv1.RestoreInstanceRequest); s.has(ctx, again.GetSpec().GetUuid()) {
+			_, _ = s.fake.SetPower(ctx, again.GetNode(), again.GetSpec().GetUuid(), plugins.PowerRunning, true)
+		}
+		return next()
+	})},
 	"keeps a console that is given back": {check: "console/open", breakage: around("Console", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		console, err := next()
 		return struct{ kept any }{console}, err

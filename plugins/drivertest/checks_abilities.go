@@ -271,6 +271,10 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		{protocol.CapabilityCheckSpawn, "CheckSpawn", func() error {
 			return p.checkSpawn(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
 		}},
+		{protocol.CapabilityRestore, "Restore", func() error {
+			_, err := p.restore(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
+			return err
+		}},
 		{protocol.CapabilityConsoleLog, "ConsoleLog", func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
 		{protocol.CapabilityConsole, "Console", func() error { return p.console(ctx, base.node, uuid.NewString()) }},
 	} {

@@ -83,6 +83,12 @@ var instanceChecks = []Check{
 		See:      "plugins.SpawnChecker; proto: Instances.CheckSpawn", run: checkCheckSpawn,
 	},
 	{
+		ID: "instances/restore", Title: "restores nothing without its disks, and leaves what exists as it is", Needs: protocol.CapabilityRestore,
+		Protects: "the disks of an instance whose guest was removed with another tool",
+		Rule:     "Restore of an instance that exists changes nothing; of one of which there are no disks it returns InstanceFault and creates nothing.",
+		See:      "plugins.InstanceRestorer; proto: Instances.Restore", run: checkRestore,
+	},
+	{
 		ID: "instances/cancelled", Title: "completes an instance whose Spawn was cancelled", Needs: protocol.CapabilityInstances,
 		Protects: "a host that would fill up with incomplete instances",
 		Rule:     "Spawn completes what a former Spawn left incomplete, or removes and creates it again; Destroy removes it.", See: seeInstances, run: checkCancelledSpawn,

@@ -59,6 +59,46 @@ func checkCheckSpawn(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, m, sent, shutdown)
 }
 
+func checkRestore(ctx context.Context, b *bench) error {
+	_, p, m, err := b.newInstance(ctx)
+	if err != nil {
+		return err
+	}
+	sent := fmt.Sprintf("Restore of instance %s on node %q", m.spec.GetUuid(), m.node)
+	mustFault := func(sent string) error {
+		if _, err := p.restore(ctx, m); kind(err) != protocol.KindInstanceFault {
+			return failf(sent, "%s", verdict(err))
+		}
+		return p.mustNotList(ctx, m, sent)
+	}
+	if err := mustFault(sent + ", which never existed"); err != nil {
+		return err
+	}
+	if p.mustSpawn(ctx, m) != nil {
+		return notApplicable("the driver does not create the instance; see instances/spawn")
+	}
+	for _, state := range []driverv1.PowerState{running, shutdown} {
+		if p.mustSetPower(ctx, m, state, true) != nil {
+			return notApplicable("the driver does not start and stop the instance; see instances/power")
+		}
+		exists := fmt.Sprintf("%s, which exists and is in the state %s", sent, powerName(state))
+		is, err := p.restore(ctx, m)
+		if err != nil {
+			return failf(exists, "%s", describe(err))
+		}
+		if err := failLines(exists, m.mismatches(is, state)); err != nil {
+			return err
+		}
+		if err := p.mustList(ctx, m, exists, state); err != nil {
+			return err
+		}
+	}
+	if p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
+		return notApplicable("the driver does not remove the instance; see instances/destroy")
+	}
+	return mustFault(sent + ", after Destroy")
+}
+
 // mustComplete checks that an instance whose Spawn was interrupted can be created, and removed.
 func (p *proc) mustComplete(ctx context.Context, m *made, after string) error {
 	if _, err := p.list(ctx, m.node); err != nil {

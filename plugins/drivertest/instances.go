@@ -59,6 +59,13 @@ func (p *proc) checkSpawn(ctx context.Context, m *made) error {
 	return err
 }
 
+func (p *proc) restore(ctx context.Context, m *made) (*driverv1.Instance, error) {
+	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.RestoreInstanceResponse, error) {
+		return p.Instances().Restore(ctx, &driverv1.RestoreInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
+	})
+	return reply.GetInstance(), err
+}
+
 func (p *proc) destroy(ctx context.Context, node, id string) error {
 	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
 		return p.Instances().Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: id})

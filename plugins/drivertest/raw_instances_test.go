@@ -64,6 +64,18 @@ func (s *rawInstances) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnR
 	return &driverv1.CheckSpawnResponse{}, s.fake.CheckSpawn(ctx, req.GetNode(), spec, tree)
 }
 
+func (s *rawInstances) Restore(ctx context.Context, req *driverv1.RestoreInstanceRequest) (*driverv1.RestoreInstanceResponse, error) {
+	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityRestore) {
+		return nil, status.Error(codes.Unimplemented, "it makes nothing again")
+	}
+	spec, tree, err := requested(req)
+	if err != nil {
+		return nil, err
+	}
+	is, err := s.fake.Restore(ctx, req.GetNode(), spec, tree)
+	return &driverv1.RestoreInstanceResponse{Instance: rawInstance(is)}, err
+}
+
 func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
 	spec, tree, err := requested(req)
 	if err != nil {

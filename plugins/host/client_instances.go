@@ -63,6 +63,25 @@ func (p *process) CheckSpawn(ctx context.Context, node string, spec plugins.Inst
 	return err
 }
 
+// Restore lets the driver create an instance again over its disks. Cost: as Spawn.
+func (p *process) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	const call = "Restore"
+	msg, problem := spawnRequest(node, spec, tree)
+	if err := p.checkRequest(call, problem); err != nil {
+		return plugins.Instance{}, err
+	}
+	if err := p.checkCapability(call, protocol.CapabilityRestore); err != nil {
+		return plugins.Instance{}, err
+	}
+	uuid := msg.GetSpec().GetUuid()
+	reply, err := manage(ctx, p, call, uuid, p.instances.Restore,
+		&driverv1.RestoreInstanceRequest{Node: msg.GetNode(), Spec: msg.GetSpec(), Tree: msg.GetTree()})
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	return p.checkedInstance(call, uuid, reply.GetInstance())
+}
+
 // Destroy lets the driver remove an instance.
 func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 	const call = "Destroy"

@@ -114,6 +114,14 @@ func (k *instanceDriver) CheckSpawn(_ context.Context, node string, spec plugins
 	return nil
 }
 
+// Restore answers as CheckSpawn does, and otherwise with what it was given.
+func (k *instanceDriver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	if spec.Image == "other" {
+		return plugins.Instance{UUID: rootUUID}, nil
+	}
+	return plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerShutdown}, k.CheckSpawn(ctx, node, spec, tree)
+}
+
 func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
 	k.notify(node, uuid)
 	if node == "fault" {

@@ -77,6 +77,13 @@ func (p *Plugin) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 	return err
 }
 
+// Restore lets the driver create an instance again over its disks; see [plugins.InstanceRestorer]
+// for the contract. It waits for other calls for the instance, as Spawn does. Errors: as Spawn, and
+// [plugins.ErrUnsupported] also if the driver cannot do that.
+func (p *Plugin) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	return manageOn(ctx, p, "Restore", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Restore(ctx, node, spec, tree) })
+}
+
 // Destroy lets the driver stop an instance and remove all that it created for it. Errors: as Spawn.
 func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
 	_, err := manageOn(ctx, p, "Destroy", uuid, func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Destroy(ctx, node, uuid) })

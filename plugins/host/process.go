@@ -45,6 +45,7 @@ type instance interface {
 	plugins.InstanceMover
 	plugins.ConsoleLogger
 	plugins.SpawnChecker
+	plugins.InstanceRestorer
 	plugins.ConsoleOpener
 	// Done is closed when the process has ended; Exit then returns how.
 	Done() <-chan struct{}

@@ -24,12 +24,13 @@ import (
 
 // puppet is an instance without a process.
 type puppet struct {
-	plugins.InstanceManager // none
-	plugins.InstanceWatcher // none
-	plugins.InstanceMover   // none
-	plugins.ConsoleLogger   // none
-	plugins.SpawnChecker    // none
-	plugins.ConsoleOpener   // none
+	plugins.InstanceManager  // none
+	plugins.InstanceWatcher  // none
+	plugins.InstanceMover    // none
+	plugins.ConsoleLogger    // none
+	plugins.SpawnChecker     // none
+	plugins.InstanceRestorer // none
+	plugins.ConsoleOpener    // none
 
 	id     identity
 	health func() error

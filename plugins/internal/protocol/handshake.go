@@ -68,6 +68,8 @@ const (
 	CapabilityCheckSpawn = "check_spawn"
 	// CapabilityConsole counts only beside CapabilityInstances.
 	CapabilityConsole = "console"
+	// CapabilityRestore counts only beside CapabilityInstances.
+	CapabilityRestore = "restore"
 )
 
 // Limits of a plugin's responses.

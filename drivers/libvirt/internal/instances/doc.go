@@ -7,6 +7,8 @@
 //	         └ one at a time ┘   └───────── beside those of other instances ─────────┘
 //	Destroy  switch off ─▶ mediated devices ─▶ directory ─▶ undefine
 //
+// Restore defines a domain that is missing over the disks in its directory, and makes no disk.
+//
 // The domain is defined first and undefined last. So the domain with its mark (package domain) is
 // always the record of everything that an instance may have: the next call creates what is missing,
 // or removes what exists. A process that is killed at any point leaves a domain from which the next

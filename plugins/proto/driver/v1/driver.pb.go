@@ -144,7 +144,7 @@ type InfoResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
 	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate",
-	// "check_spawn", "console".
+	// "check_spawn", "console", "restore".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -2748,6 +2748,111 @@ func (*CheckSpawnResponse) Descriptor() ([]byte, []int) {
 	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
 }
 
+type RestoreInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in SpawnInstanceRequest.
+	Node          string        `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Spec          *InstanceSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	Tree          *ProviderTree `protobuf:"bytes,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreInstanceRequest) Reset() {
+	*x = RestoreInstanceRequest{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreInstanceRequest) ProtoMessage() {}
+
+func (x *RestoreInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreInstanceRequest.ProtoReflect.Descriptor instead.
+func (*RestoreInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RestoreInstanceRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RestoreInstanceRequest) GetSpec() *InstanceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *RestoreInstanceRequest) GetTree() *ProviderTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+type RestoreInstanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      *Instance              `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreInstanceResponse) Reset() {
+	*x = RestoreInstanceResponse{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreInstanceResponse) ProtoMessage() {}
+
+func (x *RestoreInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreInstanceResponse.ProtoReflect.Descriptor instead.
+func (*RestoreInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RestoreInstanceResponse) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
 // InstanceSpec is what is to be made. What a driver cannot provide it refuses with an InstanceFault.
 type InstanceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2779,7 +2884,7 @@ type InstanceSpec struct {
 
 func (x *InstanceSpec) Reset() {
 	*x = InstanceSpec{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +2896,7 @@ func (x *InstanceSpec) String() string {
 func (*InstanceSpec) ProtoMessage() {}
 
 func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +2909,7 @@ func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSpec.ProtoReflect.Descriptor instead.
 func (*InstanceSpec) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *InstanceSpec) GetUuid() string {
@@ -2914,7 +3019,7 @@ type Flavor struct {
 
 func (x *Flavor) Reset() {
 	*x = Flavor{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3031,7 @@ func (x *Flavor) String() string {
 func (*Flavor) ProtoMessage() {}
 
 func (x *Flavor) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3044,7 @@ func (x *Flavor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flavor.ProtoReflect.Descriptor instead.
 func (*Flavor) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Flavor) GetName() string {
@@ -3002,7 +3107,7 @@ type DestroyInstanceRequest struct {
 
 func (x *DestroyInstanceRequest) Reset() {
 	*x = DestroyInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3119,7 @@ func (x *DestroyInstanceRequest) String() string {
 func (*DestroyInstanceRequest) ProtoMessage() {}
 
 func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3132,7 @@ func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DestroyInstanceRequest) GetNode() string {
@@ -3052,7 +3157,7 @@ type DestroyInstanceResponse struct {
 
 func (x *DestroyInstanceResponse) Reset() {
 	*x = DestroyInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3169,7 @@ func (x *DestroyInstanceResponse) String() string {
 func (*DestroyInstanceResponse) ProtoMessage() {}
 
 func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3182,7 @@ func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 type SetInstancePowerRequest struct {
@@ -3096,7 +3201,7 @@ type SetInstancePowerRequest struct {
 
 func (x *SetInstancePowerRequest) Reset() {
 	*x = SetInstancePowerRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3213,7 @@ func (x *SetInstancePowerRequest) String() string {
 func (*SetInstancePowerRequest) ProtoMessage() {}
 
 func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3226,7 @@ func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerRequest.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetInstancePowerRequest) GetNode() string {
@@ -3161,7 +3266,7 @@ type SetInstancePowerResponse struct {
 
 func (x *SetInstancePowerResponse) Reset() {
 	*x = SetInstancePowerResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3278,7 @@ func (x *SetInstancePowerResponse) String() string {
 func (*SetInstancePowerResponse) ProtoMessage() {}
 
 func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3291,7 @@ func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerResponse.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetInstancePowerResponse) GetInstance() *Instance {
@@ -3207,7 +3312,7 @@ type DepartInstanceRequest struct {
 
 func (x *DepartInstanceRequest) Reset() {
 	*x = DepartInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3324,7 @@ func (x *DepartInstanceRequest) String() string {
 func (*DepartInstanceRequest) ProtoMessage() {}
 
 func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3337,7 @@ func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DepartInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DepartInstanceRequest) GetNode() string {
@@ -3259,7 +3364,7 @@ type DepartInstanceResponse struct {
 
 func (x *DepartInstanceResponse) Reset() {
 	*x = DepartInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3376,7 @@ func (x *DepartInstanceResponse) String() string {
 func (*DepartInstanceResponse) ProtoMessage() {}
 
 func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3284,7 +3389,7 @@ func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DepartInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DepartInstanceResponse) GetOffer() string {
@@ -3309,7 +3414,7 @@ type ReadInstanceFileRequest struct {
 
 func (x *ReadInstanceFileRequest) Reset() {
 	*x = ReadInstanceFileRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3426,7 @@ func (x *ReadInstanceFileRequest) String() string {
 func (*ReadInstanceFileRequest) ProtoMessage() {}
 
 func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3439,7 @@ func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInstanceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadInstanceFileRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReadInstanceFileRequest) GetNode() string {
@@ -3377,7 +3482,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3494,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3507,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *FileChunk) GetOffset() int64 {
@@ -3433,7 +3538,7 @@ type ArriveInstanceRequest struct {
 
 func (x *ArriveInstanceRequest) Reset() {
 	*x = ArriveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3550,7 @@ func (x *ArriveInstanceRequest) String() string {
 func (*ArriveInstanceRequest) ProtoMessage() {}
 
 func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3563,7 @@ func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ArriveInstanceRequest) GetPart() isArriveInstanceRequest_Part {
@@ -3538,7 +3643,7 @@ type BeginArrival struct {
 
 func (x *BeginArrival) Reset() {
 	*x = BeginArrival{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3655,7 @@ func (x *BeginArrival) String() string {
 func (*BeginArrival) ProtoMessage() {}
 
 func (x *BeginArrival) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3668,7 @@ func (x *BeginArrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginArrival.ProtoReflect.Descriptor instead.
 func (*BeginArrival) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BeginArrival) GetNode() string {
@@ -3618,7 +3723,7 @@ type FileEnd struct {
 
 func (x *FileEnd) Reset() {
 	*x = FileEnd{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3735,7 @@ func (x *FileEnd) String() string {
 func (*FileEnd) ProtoMessage() {}
 
 func (x *FileEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3748,7 @@ func (x *FileEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
 func (*FileEnd) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FileEnd) GetProblem() string {
@@ -3666,7 +3771,7 @@ type ArriveInstanceResponse struct {
 
 func (x *ArriveInstanceResponse) Reset() {
 	*x = ArriveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3783,7 @@ func (x *ArriveInstanceResponse) String() string {
 func (*ArriveInstanceResponse) ProtoMessage() {}
 
 func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3796,7 @@ func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ArriveInstanceResponse) GetPart() isArriveInstanceResponse_Part {
@@ -3748,7 +3853,7 @@ type ReadFile struct {
 
 func (x *ReadFile) Reset() {
 	*x = ReadFile{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3865,7 @@ func (x *ReadFile) String() string {
 func (*ReadFile) ProtoMessage() {}
 
 func (x *ReadFile) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3878,7 @@ func (x *ReadFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
 func (*ReadFile) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReadFile) GetName() string {
@@ -3801,7 +3906,7 @@ type LeaveInstanceRequest struct {
 
 func (x *LeaveInstanceRequest) Reset() {
 	*x = LeaveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3918,7 @@ func (x *LeaveInstanceRequest) String() string {
 func (*LeaveInstanceRequest) ProtoMessage() {}
 
 func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3931,7 @@ func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *LeaveInstanceRequest) GetNode() string {
@@ -3851,7 +3956,7 @@ type LeaveInstanceResponse struct {
 
 func (x *LeaveInstanceResponse) Reset() {
 	*x = LeaveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +3968,7 @@ func (x *LeaveInstanceResponse) String() string {
 func (*LeaveInstanceResponse) ProtoMessage() {}
 
 func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +3981,7 @@ func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 type ConsoleLogRequest struct {
@@ -3892,7 +3997,7 @@ type ConsoleLogRequest struct {
 
 func (x *ConsoleLogRequest) Reset() {
 	*x = ConsoleLogRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4009,7 @@ func (x *ConsoleLogRequest) String() string {
 func (*ConsoleLogRequest) ProtoMessage() {}
 
 func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4022,7 @@ func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleLogRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ConsoleLogRequest) GetNode() string {
@@ -3951,7 +4056,7 @@ type ConsoleLogResponse struct {
 
 func (x *ConsoleLogResponse) Reset() {
 	*x = ConsoleLogResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4068,7 @@ func (x *ConsoleLogResponse) String() string {
 func (*ConsoleLogResponse) ProtoMessage() {}
 
 func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4081,7 @@ func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleLogResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ConsoleLogResponse) GetLog() []byte {
@@ -3999,7 +4104,7 @@ type ConsoleRequest struct {
 
 func (x *ConsoleRequest) Reset() {
 	*x = ConsoleRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4116,7 @@ func (x *ConsoleRequest) String() string {
 func (*ConsoleRequest) ProtoMessage() {}
 
 func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4129,7 @@ func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ConsoleRequest) GetPart() isConsoleRequest_Part {
@@ -4082,7 +4187,7 @@ type OpenConsole struct {
 
 func (x *OpenConsole) Reset() {
 	*x = OpenConsole{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4094,7 +4199,7 @@ func (x *OpenConsole) String() string {
 func (*OpenConsole) ProtoMessage() {}
 
 func (x *OpenConsole) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4107,7 +4212,7 @@ func (x *OpenConsole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsole.ProtoReflect.Descriptor instead.
 func (*OpenConsole) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *OpenConsole) GetNode() string {
@@ -4137,7 +4242,7 @@ type ConsoleResponse struct {
 
 func (x *ConsoleResponse) Reset() {
 	*x = ConsoleResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4254,7 @@ func (x *ConsoleResponse) String() string {
 func (*ConsoleResponse) ProtoMessage() {}
 
 func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4267,7 @@ func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ConsoleResponse) GetPart() isConsoleResponse_Part {
@@ -4216,7 +4321,7 @@ type ConsoleOpened struct {
 
 func (x *ConsoleOpened) Reset() {
 	*x = ConsoleOpened{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4333,7 @@ func (x *ConsoleOpened) String() string {
 func (*ConsoleOpened) ProtoMessage() {}
 
 func (x *ConsoleOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4346,7 @@ func (x *ConsoleOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleOpened.ProtoReflect.Descriptor instead.
 func (*ConsoleOpened) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{72}
 }
 
 type WatchInstancesRequest struct {
@@ -4254,7 +4359,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4266,7 +4371,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4279,7 +4384,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -4302,7 +4407,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4419,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4432,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{72}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -4384,7 +4489,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +4501,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4409,7 +4514,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{73}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -4436,7 +4541,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4553,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4566,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{74}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -4484,7 +4589,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4496,7 +4601,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4509,7 +4614,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{75}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -4724,7 +4829,13 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
 	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"\x14\n" +
-	"\x12CheckSpawnResponse\"\x90\x06\n" +
+	"\x12CheckSpawnResponse\"\x96\x01\n" +
+	"\x16RestoreInstanceRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1f.compute.driver.v1.InstanceSpecR\x04spec\x123\n" +
+	"\x04tree\x18\x03 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\"R\n" +
+	"\x17RestoreInstanceResponse\x127\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.compute.driver.v1.InstanceR\binstance\"\x90\x06\n" +
 	"\fInstanceSpec\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4867,7 +4978,7 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\vReshapeStep\x12%.compute.driver.v1.ReshapeStepRequest\x1a&.compute.driver.v1.ReshapeStepResponse\x12M\n" +
 	"\x06Guests\x12 .compute.driver.v1.GuestsRequest\x1a!.compute.driver.v1.GuestsResponse\x12\\\n" +
 	"\vNodeDeleted\x12%.compute.driver.v1.NodeDeletedRequest\x1a&.compute.driver.v1.NodeDeletedResponse\x12L\n" +
-	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xeb\b\n" +
+	"\x05Watch\x12\x1f.compute.driver.v1.WatchRequest\x1a .compute.driver.v1.WatchResponse0\x012\xcd\t\n" +
 	"\tInstances\x12Y\n" +
 	"\x04List\x12'.compute.driver.v1.ListInstancesRequest\x1a(.compute.driver.v1.ListInstancesResponse\x12Z\n" +
 	"\x05Spawn\x12'.compute.driver.v1.SpawnInstanceRequest\x1a(.compute.driver.v1.SpawnInstanceResponse\x12`\n" +
@@ -4876,7 +4987,8 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\n" +
 	"ConsoleLog\x12$.compute.driver.v1.ConsoleLogRequest\x1a%.compute.driver.v1.ConsoleLogResponse\x12Y\n" +
 	"\n" +
-	"CheckSpawn\x12$.compute.driver.v1.CheckSpawnRequest\x1a%.compute.driver.v1.CheckSpawnResponse\x12T\n" +
+	"CheckSpawn\x12$.compute.driver.v1.CheckSpawnRequest\x1a%.compute.driver.v1.CheckSpawnResponse\x12`\n" +
+	"\aRestore\x12).compute.driver.v1.RestoreInstanceRequest\x1a*.compute.driver.v1.RestoreInstanceResponse\x12T\n" +
 	"\aConsole\x12!.compute.driver.v1.ConsoleRequest\x1a\".compute.driver.v1.ConsoleResponse(\x010\x01\x12^\n" +
 	"\x05Watch\x12(.compute.driver.v1.WatchInstancesRequest\x1a).compute.driver.v1.WatchInstancesResponse0\x01\x12]\n" +
 	"\x06Depart\x12(.compute.driver.v1.DepartInstanceRequest\x1a).compute.driver.v1.DepartInstanceResponse\x12V\n" +
@@ -4897,7 +5009,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -4948,47 +5060,49 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*SpawnInstanceResponse)(nil),      // 46: compute.driver.v1.SpawnInstanceResponse
 	(*CheckSpawnRequest)(nil),          // 47: compute.driver.v1.CheckSpawnRequest
 	(*CheckSpawnResponse)(nil),         // 48: compute.driver.v1.CheckSpawnResponse
-	(*InstanceSpec)(nil),               // 49: compute.driver.v1.InstanceSpec
-	(*Flavor)(nil),                     // 50: compute.driver.v1.Flavor
-	(*DestroyInstanceRequest)(nil),     // 51: compute.driver.v1.DestroyInstanceRequest
-	(*DestroyInstanceResponse)(nil),    // 52: compute.driver.v1.DestroyInstanceResponse
-	(*SetInstancePowerRequest)(nil),    // 53: compute.driver.v1.SetInstancePowerRequest
-	(*SetInstancePowerResponse)(nil),   // 54: compute.driver.v1.SetInstancePowerResponse
-	(*DepartInstanceRequest)(nil),      // 55: compute.driver.v1.DepartInstanceRequest
-	(*DepartInstanceResponse)(nil),     // 56: compute.driver.v1.DepartInstanceResponse
-	(*ReadInstanceFileRequest)(nil),    // 57: compute.driver.v1.ReadInstanceFileRequest
-	(*FileChunk)(nil),                  // 58: compute.driver.v1.FileChunk
-	(*ArriveInstanceRequest)(nil),      // 59: compute.driver.v1.ArriveInstanceRequest
-	(*BeginArrival)(nil),               // 60: compute.driver.v1.BeginArrival
-	(*FileEnd)(nil),                    // 61: compute.driver.v1.FileEnd
-	(*ArriveInstanceResponse)(nil),     // 62: compute.driver.v1.ArriveInstanceResponse
-	(*ReadFile)(nil),                   // 63: compute.driver.v1.ReadFile
-	(*LeaveInstanceRequest)(nil),       // 64: compute.driver.v1.LeaveInstanceRequest
-	(*LeaveInstanceResponse)(nil),      // 65: compute.driver.v1.LeaveInstanceResponse
-	(*ConsoleLogRequest)(nil),          // 66: compute.driver.v1.ConsoleLogRequest
-	(*ConsoleLogResponse)(nil),         // 67: compute.driver.v1.ConsoleLogResponse
-	(*ConsoleRequest)(nil),             // 68: compute.driver.v1.ConsoleRequest
-	(*OpenConsole)(nil),                // 69: compute.driver.v1.OpenConsole
-	(*ConsoleResponse)(nil),            // 70: compute.driver.v1.ConsoleResponse
-	(*ConsoleOpened)(nil),              // 71: compute.driver.v1.ConsoleOpened
-	(*WatchInstancesRequest)(nil),      // 72: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 73: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 74: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 75: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 76: compute.driver.v1.InstanceFault
-	nil,                                // 77: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 78: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 79: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 80: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 81: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 82: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 83: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 84: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 85: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 86: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 87: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 88: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 89: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*RestoreInstanceRequest)(nil),     // 49: compute.driver.v1.RestoreInstanceRequest
+	(*RestoreInstanceResponse)(nil),    // 50: compute.driver.v1.RestoreInstanceResponse
+	(*InstanceSpec)(nil),               // 51: compute.driver.v1.InstanceSpec
+	(*Flavor)(nil),                     // 52: compute.driver.v1.Flavor
+	(*DestroyInstanceRequest)(nil),     // 53: compute.driver.v1.DestroyInstanceRequest
+	(*DestroyInstanceResponse)(nil),    // 54: compute.driver.v1.DestroyInstanceResponse
+	(*SetInstancePowerRequest)(nil),    // 55: compute.driver.v1.SetInstancePowerRequest
+	(*SetInstancePowerResponse)(nil),   // 56: compute.driver.v1.SetInstancePowerResponse
+	(*DepartInstanceRequest)(nil),      // 57: compute.driver.v1.DepartInstanceRequest
+	(*DepartInstanceResponse)(nil),     // 58: compute.driver.v1.DepartInstanceResponse
+	(*ReadInstanceFileRequest)(nil),    // 59: compute.driver.v1.ReadInstanceFileRequest
+	(*FileChunk)(nil),                  // 60: compute.driver.v1.FileChunk
+	(*ArriveInstanceRequest)(nil),      // 61: compute.driver.v1.ArriveInstanceRequest
+	(*BeginArrival)(nil),               // 62: compute.driver.v1.BeginArrival
+	(*FileEnd)(nil),                    // 63: compute.driver.v1.FileEnd
+	(*ArriveInstanceResponse)(nil),     // 64: compute.driver.v1.ArriveInstanceResponse
+	(*ReadFile)(nil),                   // 65: compute.driver.v1.ReadFile
+	(*LeaveInstanceRequest)(nil),       // 66: compute.driver.v1.LeaveInstanceRequest
+	(*LeaveInstanceResponse)(nil),      // 67: compute.driver.v1.LeaveInstanceResponse
+	(*ConsoleLogRequest)(nil),          // 68: compute.driver.v1.ConsoleLogRequest
+	(*ConsoleLogResponse)(nil),         // 69: compute.driver.v1.ConsoleLogResponse
+	(*ConsoleRequest)(nil),             // 70: compute.driver.v1.ConsoleRequest
+	(*OpenConsole)(nil),                // 71: compute.driver.v1.OpenConsole
+	(*ConsoleResponse)(nil),            // 72: compute.driver.v1.ConsoleResponse
+	(*ConsoleOpened)(nil),              // 73: compute.driver.v1.ConsoleOpened
+	(*WatchInstancesRequest)(nil),      // 74: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 75: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 76: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 77: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 78: compute.driver.v1.InstanceFault
+	nil,                                // 79: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 80: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 81: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 82: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 83: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 84: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 85: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 86: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 87: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 88: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 89: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 90: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 91: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
@@ -4998,110 +5112,115 @@ var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	77, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	78, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	79, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	79, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	80, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	81, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
 	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
 	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
 	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	80, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	82, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
 	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
 	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	81, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	83, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
 	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
 	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	82, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	84, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
 	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	83, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	84, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	85, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	85, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	86, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	87, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
 	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
 	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
 	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
 	41, // 29: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
 	0,  // 30: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
 	42, // 31: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	49, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	51, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
 	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
 	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	49, // 35: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	51, // 35: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
 	26, // 36: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	50, // 37: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	86, // 38: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	87, // 39: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	88, // 40: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	89, // 41: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 42: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 43: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	60, // 44: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
-	58, // 45: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
-	61, // 46: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
-	49, // 47: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 48: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
-	63, // 49: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
-	42, // 50: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	69, // 51: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
-	71, // 52: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
-	74, // 53: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 54: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 55: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 56: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 57: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 58: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 59: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 60: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 61: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 62: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 63: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 64: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 65: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 66: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 67: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 68: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 69: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 70: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 71: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 72: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	51, // 73: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	53, // 74: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	66, // 75: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
-	47, // 76: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
-	68, // 77: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
-	72, // 78: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	55, // 79: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	57, // 80: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	59, // 81: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	64, // 82: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 83: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 84: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 85: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 86: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 87: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 88: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 89: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 90: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 91: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 92: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 93: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 94: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 95: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	52, // 96: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	54, // 97: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	67, // 98: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
-	48, // 99: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
-	70, // 100: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
-	73, // 101: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	56, // 102: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	58, // 103: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	62, // 104: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	65, // 105: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	83, // [83:106] is the sub-list for method output_type
-	60, // [60:83] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	51, // 37: compute.driver.v1.RestoreInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 38: compute.driver.v1.RestoreInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	42, // 39: compute.driver.v1.RestoreInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	52, // 40: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	88, // 41: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	89, // 42: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	90, // 43: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	91, // 44: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 45: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	42, // 46: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	62, // 47: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
+	60, // 48: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
+	63, // 49: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
+	51, // 50: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
+	26, // 51: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
+	65, // 52: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
+	42, // 53: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	71, // 54: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
+	73, // 55: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
+	76, // 56: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	36, // 57: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	32, // 58: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	28, // 59: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	31, // 60: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	32, // 61: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	32, // 62: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 63: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 64: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 65: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 66: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 67: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 68: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 69: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	18, // 70: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	20, // 71: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	24, // 72: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	33, // 73: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	43, // 74: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	45, // 75: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	53, // 76: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	55, // 77: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	68, // 78: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	47, // 79: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
+	49, // 80: compute.driver.v1.Instances.Restore:input_type -> compute.driver.v1.RestoreInstanceRequest
+	70, // 81: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
+	74, // 82: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	57, // 83: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	59, // 84: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	61, // 85: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	66, // 86: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 87: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 88: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 89: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 90: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 91: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 92: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 93: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	19, // 94: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	21, // 95: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	25, // 96: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	34, // 97: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	44, // 98: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	46, // 99: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	54, // 100: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	56, // 101: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	69, // 102: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	48, // 103: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
+	50, // 104: compute.driver.v1.Instances.Restore:output_type -> compute.driver.v1.RestoreInstanceResponse
+	72, // 105: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
+	75, // 106: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	58, // 107: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	60, // 108: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	64, // 109: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	67, // 110: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	87, // [87:111] is the sub-list for method output_type
+	63, // [63:87] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -5115,24 +5234,24 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[58].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[60].OneofWrappers = []any{
 		(*ArriveInstanceRequest_Begin)(nil),
 		(*ArriveInstanceRequest_Chunk)(nil),
 		(*ArriveInstanceRequest_End)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[61].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[63].OneofWrappers = []any{
 		(*ArriveInstanceResponse_Read)(nil),
 		(*ArriveInstanceResponse_Instance)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[67].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
 		(*ConsoleRequest_Open)(nil),
 		(*ConsoleRequest_Input)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[71].OneofWrappers = []any{
 		(*ConsoleResponse_Opened)(nil),
 		(*ConsoleResponse_Output)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[72].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[74].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -5142,7 +5261,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   89,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -634,6 +634,7 @@ const (
 	Instances_SetPower_FullMethodName   = "/compute.driver.v1.Instances/SetPower"
 	Instances_ConsoleLog_FullMethodName = "/compute.driver.v1.Instances/ConsoleLog"
 	Instances_CheckSpawn_FullMethodName = "/compute.driver.v1.Instances/CheckSpawn"
+	Instances_Restore_FullMethodName    = "/compute.driver.v1.Instances/Restore"
 	Instances_Console_FullMethodName    = "/compute.driver.v1.Instances/Console"
 	Instances_Watch_FullMethodName      = "/compute.driver.v1.Instances/Watch"
 	Instances_Depart_FullMethodName     = "/compute.driver.v1.Instances/Depart"
@@ -671,6 +672,10 @@ type InstancesClient interface {
 	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
 	// "check_spawn". Detail: InstanceFault, if it could not.
 	CheckSpawn(ctx context.Context, in *CheckSpawnRequest, opts ...grpc.CallOption) (*CheckSpawnResponse, error)
+	// Restore makes an instance again over the disks that are left of it, when its guest was removed with another tool or the host was
+	// installed again beside them, and leaves it off. It never makes a disk that had the owner's data, and removes none. One that is there it
+	// leaves as it is. Idempotent. Capability: "restore". Detail: InstanceFault, if its disks are not there.
+	Restore(ctx context.Context, in *RestoreInstanceRequest, opts ...grpc.CallOption) (*RestoreInstanceResponse, error)
 	// Console joins a client to the serial console of an instance that runs. The agent sends "open"; the driver answers with "opened" when the
 	// client has the console, and then with what the guest writes from there on. The agent sends what is typed. It lasts until the agent ends
 	// the call or sends no more, or the console ends, which ends the stream without an error. Capability: "console".
@@ -754,6 +759,16 @@ func (c *instancesClient) CheckSpawn(ctx context.Context, in *CheckSpawnRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CheckSpawnResponse)
 	err := c.cc.Invoke(ctx, Instances_CheckSpawn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *instancesClient) Restore(ctx context.Context, in *RestoreInstanceRequest, opts ...grpc.CallOption) (*RestoreInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreInstanceResponse)
+	err := c.cc.Invoke(ctx, Instances_Restore_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -873,6 +888,10 @@ type InstancesServer interface {
 	// there were none of that uuid: the agent asks before it removes an instance to make it again. It changes nothing. Capability:
 	// "check_spawn". Detail: InstanceFault, if it could not.
 	CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error)
+	// Restore makes an instance again over the disks that are left of it, when its guest was removed with another tool or the host was
+	// installed again beside them, and leaves it off. It never makes a disk that had the owner's data, and removes none. One that is there it
+	// leaves as it is. Idempotent. Capability: "restore". Detail: InstanceFault, if its disks are not there.
+	Restore(context.Context, *RestoreInstanceRequest) (*RestoreInstanceResponse, error)
 	// Console joins a client to the serial console of an instance that runs. The agent sends "open"; the driver answers with "opened" when the
 	// client has the console, and then with what the guest writes from there on. The agent sends what is typed. It lasts until the agent ends
 	// the call or sends no more, or the console ends, which ends the stream without an error. Capability: "console".
@@ -919,6 +938,9 @@ func (UnimplementedInstancesServer) ConsoleLog(context.Context, *ConsoleLogReque
 }
 func (UnimplementedInstancesServer) CheckSpawn(context.Context, *CheckSpawnRequest) (*CheckSpawnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckSpawn not implemented")
+}
+func (UnimplementedInstancesServer) Restore(context.Context, *RestoreInstanceRequest) (*RestoreInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Restore not implemented")
 }
 func (UnimplementedInstancesServer) Console(grpc.BidiStreamingServer[ConsoleRequest, ConsoleResponse]) error {
 	return status.Error(codes.Unimplemented, "method Console not implemented")
@@ -1067,6 +1089,24 @@ func _Instances_CheckSpawn_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Instances_Restore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstancesServer).Restore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Instances_Restore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstancesServer).Restore(ctx, req.(*RestoreInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Instances_Console_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(InstancesServer).Console(&grpc.GenericServerStream[ConsoleRequest, ConsoleResponse]{ServerStream: stream})
 }
@@ -1169,6 +1209,10 @@ var Instances_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckSpawn",
 			Handler:    _Instances_CheckSpawn_Handler,
+		},
+		{
+			MethodName: "Restore",
+			Handler:    _Instances_Restore_Handler,
 		},
 		{
 			MethodName: "Depart",

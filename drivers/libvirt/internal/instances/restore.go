@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Restore creates an instance again over its disks and leaves it off, as [plugins.InstanceRestorer]
+// says: its domain was undefined with another tool, or libvirt was installed again.
+//
+// Nothing that is there is removed. The definition comes last, so that an instance either is whole
+// or as it was.
+func (m *Manager) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	j, err := m.begin(ctx, node, spec.UUID)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	is, err := j.restore(ctx, spec, tree)
+	m.forget(spec.UUID)
+	var back *failure
+	if errors.As(err, &back) {
+		j.warn(back, "Could not create an instance again over its disks. The disks are left as they are.")
+		err = back.fault(j.uuid)
+	}
+	return is, j.verdict(err)
+}
+
+func (j *job) restore(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+	g, err := j.find(ctx)
+	switch {
+	case err != nil:
+		return plugins.Instance{}, err
+	case g.there && !g.ours():
+		return plugins.Instance{}, j.unmanaged()
+	case g.there && g.is.Mark.Node != j.node:
+		return plugins.Instance{}, j.fault("another node has an instance with this uuid")
+	case g.there:
+		return g.instance(), nil
+	}
+	path, err := j.setup.Directory(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	d := directory{path: path, name: domain.Name(j.uuid)}
+	hardware, err := j.hardware(spec)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	made := spec
+	if !j.setup.layered { // a copy does not lean on its image, which may be gone
+		made.Image = ""
+	}
+	disks, err := j.plan(made, d)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
+	if hardware.TPMVersion != "" {
+		return plugins.Instance{}, j.fault("it has a virtual TPM, whose state was lost with its guest")
+	}
+	if err := j.left(d, disks); err != nil {
+		return plugins.Instance{}, err
+	}
+	j.keep = true
+	err = d.fill(ctx, disks) // what cloud-init asks for, where that is missing
+	if err == nil {
+		err = d.claim(j.node)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return plugins.Instance{}, err
+		}
+		return plugins.Instance{}, &failure{reason: diskReason(err), err: err}
+	}
+	d.note(j.log) // it ran before: only SetPower starts it
+	if g, err = j.define(ctx, spec, hardware, tree, d, disks); err != nil {
+		return plugins.Instance{}, err
+	}
+	j.log.Info().Str("domain", g.Name).Msg("made an instance again over its disks")
+	return g.instance(), nil
+}
+
+// left makes sure that the disks of an instance are there, all of them but what can be written
+// again, and that they are not those of another host.
+func (j *job) left(d directory, disks []disk) error {
+	d.refresh()
+	claimed, err := d.claimed()
+	switch {
+	case err != nil:
+		return err
+	case claimed && !d.claims(j.node):
+		return &failure{reason: "its disks belong to another host", err: fmt.Errorf("%s has the claim of another node only", filepath.Join(d.path, d.name))}
+	}
+	for _, disk := range disks {
+		if filepath.Base(disk.Path) == seedDisk {
+			continue
+		}
+		if _, err := os.Lstat(disk.Path); err != nil {
+			return &failure{reason: "its disks are not on its host", err: err}
+		}
+		if disk.Backing.Path != "" {
+			if err := leansOn(disk.Path, disk.Backing.Path); err != nil {
+				return &failure{reason: "the host has its image elsewhere", err: err}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// vanish removes a domain as virsh does, with its guest off and its disks left.
+func (r *rig) vanish(n int) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	delete(r.domains, id(n))
+}
+
+func (r *rig) restore(spec plugins.InstanceSpec) (plugins.Instance, error) {
+	return r.Restore(r.t.Context(), node, spec, nil)
+}
+
+// TestRestoreKeepsTheDisks: an instance whose domain was removed with another tool is there again
+// over the same disks, off, as often as it is asked for; only what cloud-init asks for is written
+// again.
+func TestRestoreKeepsTheDisks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		image := filepath.Join(r.images, "debian")
+		r.write(image, strings.Repeat("image", 1000))
+		spec := request(1)
+		spec.Image = "debian"
+		r.mustSpawn(spec)
+		scribble(t, r.dir)
+		before := disksIn(t, r.dir)
+		r.vanish(1)
+		testproc.Check(t, os.Remove(filepath.Join(r.dir, domain.Name(id(1)), seedDisk)))
+		for range 2 {
+			is, err := r.restore(spec)
+			if err != nil || is.UUID != id(1) || is.Power != plugins.PowerShutdown || is.Name != spec.Name {
+				t.Fatalf("%+v, %v", is, err)
+			}
+		}
+		diff(t, "disks", before, disksIn(t, r.dir))
+		r.mustBe(spec, plugins.PowerShutdown)
+		is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
+		if err != nil || is.Power != plugins.PowerRunning {
+			t.Errorf("it does not start: %+v, %v", is, err)
+		}
+		r.mustSpawn(spec) // a repeated Spawn leaves it as it is
+		diff(t, "disks", before, disksIn(t, r.dir))
+	})
+}
+
+// mustBe checks that a Spawn, which starts what never ran, leaves an instance that was restored as
+// it is.
+func (r *rig) mustBe(spec plugins.InstanceSpec, power plugins.PowerState) {
+	r.t.Helper()
+	is, err := r.spawn(spec)
+	if err != nil || is.Power != power {
+		r.t.Errorf("after another Spawn: %+v, %v", is, err)
+	}
+}
+
+// TestRestoreRefuses what it cannot make as it was, and changes nothing.
+func TestRestoreRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, c := range map[string]struct {
+		before func(r *rig)
+		change func(*plugins.InstanceSpec)
+		reason string
+	}{
+		"no disks":        {before: func(r *rig) { _ = os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))) }, reason: "its disks are not on its host"},
+		"one disk less":   {before: func(r *rig) { _ = os.Remove(filepath.Join(r.dir, domain.Name(id(1)), swapDisk)) }, reason: "its disks are not on its host"},
+		"another's guest": {before: func(r *rig) { r.unmanaged(1) }, reason: "a guest with this uuid that the driver did not create"},
+		"another host's disks": {before: func(r *rig) {
+			d := directory{path: r.dir, name: domain.Name(id(1))}
+			_ = os.Remove(d.claimOf(node))
+			_ = d.claim(otherNode)
+		}, reason: "its disks belong to another host"},
+		"a TPM": {change: property("hw_tpm_version", "2.0"), reason: "TPM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{})
+				spec := request(1)
+				r.mustSpawn(spec)
+				r.vanish(1)
+				if c.before != nil {
+					c.before(r)
+				}
+				if c.change != nil {
+					c.change(&spec)
+				}
+				left, disks, writes := r.left(), disksIn(t, r.dir), len(r.writes)
+				_, err := r.restore(spec)
+				if !isFault(err) || !strings.Contains(err.Error(), c.reason) {
+					t.Errorf("%v, want a fault with %q", err, c.reason)
+				}
+				diff(t, "left", left, r.left())
+				diff(t, "disks", disks, disksIn(t, r.dir))
+				if len(r.writes) != writes {
+					t.Errorf("writes: %v", r.writes[writes:])
+				}
+			})
+		})
+	}
+}
