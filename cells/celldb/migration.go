@@ -96,6 +96,14 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	return want, nil
 }
 
+// idleOn says whether a host that has nothing to do about the server may have its guest: it lives
+// there, was made once, and is not about to go back to where it came from.
+func (r *Record) idleOn(host string) bool {
+	s := &r.Server
+	goesBack := slices.ContainsFunc(r.Moves, func(m *Move) bool { return m.Open && m.GiveBack && m.DestHost == host })
+	return s.Host == host && s.LaunchedAt != nil && !s.Hidden && !s.Deleted && !goesBack
+}
+
 // wantOnSource is what a migration wants of its source; decided is false if it wants what is wanted
 // without it, as of a host that has the server or not.
 func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {

@@ -250,8 +250,8 @@ func TestAnEvacuationThatFails(t *testing.T) {
 	if last := answer.Actions[0]; last.Name != cellwire.ActionEvacuate || !last.Failed || last.Details != "no disk\n"+details {
 		t.Errorf("the last action is %+v", last)
 	}
-	if got := wants(t, s, "h1", 0); len(got) > 0 {
-		t.Errorf("its host is asked for %v", got)
+	if diff := gocmp.Diff([]string{"01: idle"}, wants(t, s, "h1", 0)); diff != "" {
+		t.Errorf("its host, which has its guest, is asked for (-want +got) %s", diff)
 	}
 	testproc.Try(s.Power(ctx, sid(1), cellwire.PowerRebootHard, moment)).Or(t)
 	for _, want := range []string{"shutdown", "running"} {
@@ -259,6 +259,44 @@ func TestAnEvacuationThatFails(t *testing.T) {
 			t.Errorf("for a hard reboot its host is asked for (-want +got) %s", diff)
 		}
 		reported(t, s, "h1", cellwire.Report{UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
+	}
+}
+
+// TestIdleServersAreListed: a host learns of the servers that live there and about which nothing is
+// to be done, unless nothing was made of them. So it does not take their guests for unknown.
+func TestIdleServersAreListed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	release(t, s, building(2))
+	reported(t, s, "h1", cellwire.Report{UUID: sid(2), Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: "no disk"}})
+	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
+	for _, c := range []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"in error, as an administrator says", func() error {
+			_, err := s.Reset(ctx, sid(1), cellwire.ResetRequest{VMState: cellwire.VMError}, moment)
+			return err
+		}, "01: idle"},
+		{"active again", func() error {
+			_, err := s.Reset(ctx, sid(1), cellwire.ResetRequest{VMState: cellwire.VMActive}, moment)
+			return err
+		}, "01: present"},
+		{"about to be evacuated", func() error {
+			_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
+			return err
+		}, "01: idle"},
+	} {
+		before := testproc.Try(s.Info(ctx)).Or(t).Revision
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		for _, after := range []int64{0, before} {
+			testproc.Samef(t, gocmp.Diff([]string{c.want}, wants(t, s, "h1", after)), "%s: its host is asked for", c.name)
+		}
 	}
 }
 
@@ -374,8 +412,8 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
 	testproc.Check(t, err)
 	// A server that is rebuilt where it is has the same task, and its host clears it.
-	if got := wants(t, s, "h1", 0); len(got) > 0 {
-		t.Errorf("its host, back before a destination is chosen, is asked for %v", got)
+	if diff := gocmp.Diff([]string{"01: idle"}, wants(t, s, "h1", 0)); diff != "" {
+		t.Errorf("its host, back before a destination is chosen, is asked for (-want +got) %s", diff)
 	}
 	to := func(n int) cellwire.MigrationStep {
 		return cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: fmt.Sprint("h", n), Node: fmt.Sprint("n", n), NodeUUID: sid(899 + n)}}

@@ -349,7 +349,10 @@ func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int
 			r.Moves = moves[r.Server.UUID]
 			want, of := r.WantOn(host)
 			if want == "" {
-				return nil
+				if !r.idleOn(host) {
+					return nil
+				}
+				want = cellwire.WantIdle
 			}
 			server := r.serverFor(host, m)
 			if weight += Weight(server); weight > MaxAnswer && last > 0 {

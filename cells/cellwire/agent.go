@@ -109,6 +109,12 @@ const (
 	// before it had left this host.
 	WantGone Want = "gone"
 
+	// WantIdle: nothing is to be done about a server that was made on this host, and what there is
+	// of it stays as it is: it is in error, or about to be evacuated, say. Nothing is reported. So
+	// the host knows whose its guest is. Cells of older versions leave such servers out, and agents
+	// of older versions do nothing about them.
+	WantIdle Want = "idle"
+
 	// The following come with a Migration, and only to nodes with
 	// [plugins.AbilityMigrate].
 

@@ -23,7 +23,8 @@
 //   - The remains of a failed Spawn are removed only by the process that called Spawn, and never if
 //     the guest runs: a row in state building may come from a backup.
 //   - A guest is created only for a server that was never active and has allocations at that
-//     moment. If a created guest disappears, its power state is reported as PowerNoState.
+//     moment. If a created guest disappears, its power state is reported as PowerNoState. A hard
+//     reboot, which its owner asks for, makes it again over its disks, and never disks.
 //   - Allocations are removed only after the driver reported that nothing of the guest is left. If
 //     Destroy finds a guest with that uuid that the agent did not create, the guest stays. Its
 //     allocations are removed if the server was never active, as the guest cannot be that server.

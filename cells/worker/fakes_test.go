@@ -318,6 +318,7 @@ type fakeDriver struct {
 	copies    bool                        // Arrive reads the disk of the source
 	// unreadable says that the disk cannot be read.
 	unreadable bool
+	restorable
 }
 
 func newDriver() *fakeDriver {

@@ -23,8 +23,9 @@ type nodeState struct {
 	dirty, listing bool
 	wake           chan struct{}
 	failures       backoff
-	// unknown are guests that the driver made and no row is about, with their names.
-	unknown map[string]string
+	// unknown are guests that the driver made and no row is about, idle those about whose rows
+	// nothing is to be done; with their names.
+	unknown, idle map[string]string
 }
 
 // Changed reports that an instance of a node may have changed: uuid "" stands for all of the node,
@@ -218,9 +219,12 @@ func (w *Worker) finishCompare(n *nodeState, again bool) {
 // w.mu is held. Cost: O(servers + guests).
 func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Instance, before map[string]int) {
 	listed := make(map[string]plugins.Instance, len(guests))
-	unknown := map[string]string{}
+	unknown, idle := map[string]string{}, map[string]string{}
 	for _, g := range guests {
 		listed[g.UUID] = g
+		if s := w.servers[g.UUID]; s != nil && s.item.Want == cellwire.WantIdle {
+			idle[g.UUID] = g.Name
+		}
 		if _, was := before[g.UUID]; was || w.servers[g.UUID] != nil {
 			continue
 		}
@@ -230,7 +234,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 				Msg("A guest that this agent created has no server in the cell. It is left alone; `compute-agent status` lists such guests.")
 		}
 	}
-	n.unknown = unknown
+	n.unknown, n.idle = unknown, idle
 	for uuid, changes := range before {
 		s := w.servers[uuid]
 		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered && !s.task && n.is(w.place(s.item)) {
@@ -245,10 +249,11 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		}
 		power := listed[uuid].Power // PowerNoState if it is not there
 		_, there := listed[uuid]
-		if !there && s.reported != plugins.PowerNoState {
-			w.log.Error().Str("instance", uuid).Str("node", n.Name).Msg("The guest of a server disappeared. Its power state is reported as NOSTATE, and it is not created again.")
+		if !there && !s.missing {
+			w.log.Error().Str("instance", uuid).Str("node", n.Name).
+				Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; a hard reboot of the server makes it again over its disks.")
 		}
-		s.observed = &power
+		s.observed, s.missing = &power, !there
 		if s.reported != power {
 			s.reported = power
 			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})

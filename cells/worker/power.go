@@ -31,6 +31,19 @@ var powerTasks = map[string]string{
 func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState) error {
 	task := item.Server.TaskState
 	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, task == cellwire.TaskRebootingHard)
+	if errors.Is(err, plugins.ErrInstanceNotFound) && (task == cellwire.TaskRebootingHard || task == cellwire.TaskRebootStartedHard) {
+		cannot, failed := w.restore(ctx, s, item, node)
+		switch {
+		case failed != nil:
+			return failed
+		case cannot != nil:
+			w.setMissing(s)
+			return w.failPower(ctx, s, item, plugins.PowerNoState, "its guest does not exist: "+cannot.reason, cannot.details)
+		case !w.isCurrent(s, item):
+			return nil
+		}
+		is, err = node.Manager.SetPower(ctx, node.Name, s.uuid, to, false)
+	}
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.Is(err, plugins.ErrInstanceNotFound):
@@ -40,7 +53,8 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 			Str("instance", s.uuid).
 			Str("node", node.Name).
 			Stringer("power", to).
-			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE, and it is not created again.")
+			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; a hard reboot of the server makes it again over its disks.")
+		w.setMissing(s)
 		is.Power = plugins.PowerNoState
 		if powerTasks[task] != "" {
 			return w.failPower(ctx, s, item, is.Power, "its guest does not exist", err.Error())
@@ -64,6 +78,47 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 		return w.startAgain(ctx, s, item, node)
 	}
 	return nil
+}
+
+// restore makes the guest of a server again over its disks, in a hard reboot that found none. The
+// first result says why that cannot be.
+func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*impossible, error) {
+	const unable = "the driver of its host cannot make it again over its disks"
+	restorer, can := node.Manager.(plugins.InstanceRestorer)
+	if !can {
+		return &impossible{unable, "the driver has no ability " + plugins.AbilityRestore}, nil
+	}
+	spec, tree, err := w.specFor(ctx, s, item, node)
+	var cannot *impossible
+	switch {
+	case errors.As(err, &cannot):
+		return cannot, nil
+	case err != nil:
+		return nil, err
+	case !w.isCurrent(s, item):
+		return nil, nil //nolint:nilnil // the caller looks, too
+	}
+	w.firstAttempt(s)
+	_, err = restorer.Restore(ctx, node.Name, spec, tree)
+	if err == nil {
+		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Msg("Made the guest of a server again over its disks: it did not exist.")
+		return nil, nil //nolint:nilnil // it is there
+	}
+	reason, definite := never(err, unable)
+	if !definite {
+		return nil, fmt.Errorf("making the guest again over its disks: %w", err)
+	}
+	if err := w.awaitDeleted(s, node, err); err != nil {
+		return nil, err
+	}
+	return &impossible{reason, err.Error()}, nil
+}
+
+// setMissing notes that a server has no guest.
+func (w *Worker) setMissing(s *server) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.missing = true
 }
 
 // failPower reports that one of powerTasks failed for good.

@@ -45,6 +45,8 @@ type server struct {
 	// returned last, if any.
 	reported plugins.PowerState
 	observed *plugins.PowerState
+	// missing: the driver does not list its guest, or says that there is none.
+	missing bool
 	// problem is why it is not in its desired state, and since when.
 	problem string
 	since   time.Time
@@ -66,11 +68,14 @@ func (s *server) due() bool {
 	return false
 }
 
-// made says whether there is, or was, a guest to have a power state.
-func (s *server) made() bool {
+// made says whether there is, or was, a guest to have a power state, and no task is at it.
+func (s *server) made() bool { return s.hasGuest() && !s.task }
+
+// hasGuest says whether there is, or was, a guest of a server that is to have one.
+func (s *server) hasGuest() bool {
 	switch s.item.Want {
 	case cellwire.WantPresent, cellwire.WantRunning, cellwire.WantShutdown:
-		return s.known && !s.task && (s.item.Server.VMState != cellwire.VMBuilding || s.answered)
+		return s.known && (s.item.Server.VMState != cellwire.VMBuilding || s.answered)
 	default: // it has none, or the cell knows it of another host
 		return false
 	}
@@ -279,6 +284,7 @@ func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	}
 	if r.Kind != cellwire.ReportGone && r.Kind != cellwire.ReportLeft {
 		s.reported, s.observed = r.PowerState, &r.PowerState
+		s.missing = s.missing && r.PowerState == plugins.PowerNoState
 	}
 	w.outbox.add(r)
 }

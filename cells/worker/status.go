@@ -38,6 +38,10 @@ type Status struct {
 	// Waiting is how many reports the cell has not taken yet.
 	Waiting int       `json:"reports_waiting"`
 	Unknown []Unknown `json:"unknown_guests,omitempty"`
+	// Idle are guests of servers about which nothing is to be done, Missing are servers whose
+	// guests do not exist.
+	Idle    []Idle    `json:"idle_guests,omitempty"`
+	Missing []Missing `json:"missing_guests,omitempty"`
 	Stuck   []Stuck   `json:"stuck,omitempty"`
 	Counts
 }
@@ -60,6 +64,23 @@ func ofSeveralAgents(p cellwire.NodeProblem) bool { return p.Code == cellwire.No
 
 // Unknown is a guest that the driver made and no row of the cell is about.
 type Unknown struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+	Node string `json:"node"`
+}
+
+// Idle is a guest whose server is in the cell, on this host, with nothing to be done about it.
+type Idle struct {
+	UUID      string `json:"uuid"`
+	Name      string `json:"name"` // of the server
+	Node      string `json:"node"`
+	ProjectID string `json:"project_id"`
+	VMState   string `json:"vm_state"`
+	TaskState string `json:"task_state,omitempty"`
+}
+
+// Missing is a server that is to have a guest, and has none.
+type Missing struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
 	Node string `json:"node"`
@@ -107,6 +128,35 @@ func (w *Worker) Names() map[string]string {
 	return names
 }
 
+// Server is what the cell wants of a server on this host, or of one that moves from there or to
+// there.
+type Server struct {
+	Name string
+	Want cellwire.Want
+	// Migration is the uuid of the migration that the want comes with, or "".
+	Migration string
+}
+
+// Servers returns all servers that the cell has sent to this host, by uuid, and why that may not be
+// how they are now: the cell does not answer, or has not sent all. It does not block.
+func (w *Worker) Servers() (servers map[string]Server, unknown string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	servers = make(map[string]Server, len(w.servers))
+	for uuid, s := range w.servers {
+		if s.known {
+			servers[uuid] = Server{Name: s.item.Server.Name, Want: s.item.Want, Migration: of(s.item).UUID}
+		}
+	}
+	switch {
+	case !w.contact.up && w.contact.err != "":
+		unknown = "the cell does not answer: " + w.contact.err
+	case !w.contact.up, !w.complete:
+		unknown = "the cell has not answered since the agent started"
+	}
+	return servers, unknown
+}
+
 func (w *Worker) count(change func(*Counts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,13 +188,26 @@ func (w *Worker) Status() Status {
 		if s.problem != "" && s.known && s.task {
 			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.problem})
 		}
+		if s.missing && s.hasGuest() {
+			out.Missing = append(out.Missing, Missing{UUID: uuid, Name: s.item.Server.Name, Node: s.item.Server.Node})
+		}
 	}
 	for _, n := range w.nodes {
 		for uuid, name := range n.unknown {
 			out.Unknown = append(out.Unknown, Unknown{UUID: uuid, Name: name, Node: n.Name})
 		}
+		for uuid := range n.idle {
+			if s := w.servers[uuid]; s != nil && s.known && s.item.Want == cellwire.WantIdle {
+				of := s.item.Server
+				out.Idle = append(out.Idle, Idle{
+					UUID: uuid, Name: of.Name, Node: n.Name, ProjectID: of.ProjectID, VMState: of.VMState, TaskState: of.TaskState,
+				})
+			}
+		}
 	}
 	slices.SortFunc(out.Unknown, func(a, b Unknown) int { return cmp.Compare(a.UUID, b.UUID) })
+	slices.SortFunc(out.Idle, func(a, b Idle) int { return cmp.Compare(a.UUID, b.UUID) })
+	slices.SortFunc(out.Missing, func(a, b Missing) int { return cmp.Compare(a.UUID, b.UUID) })
 	slices.SortFunc(out.Stuck, func(a, b Stuck) int { return cmp.Compare(a.UUID, b.UUID) })
 	return out
 }

@@ -28,6 +28,8 @@ const (
 	SeveralAgents    Code = "several-agents"
 	ServerStuck      Code = "server-stuck"
 	GuestUnknown     Code = "guest-unknown-to-cell"
+	GuestIdle        Code = "guest-of-idle-server"
+	GuestMissing     Code = "guest-missing"
 )
 
 // The conditions of the certificate of this host.
@@ -153,7 +155,7 @@ var definitions = []Definition{
 		Severity: Warning,
 		Title:    "the cell, or the compute API, refuses a node of this host",
 		Meaning:  "No new server is created on the node through this host. Its servers are not affected.",
-		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host; if the host is not enrolled, enrol it (docs/identity.md)",
+		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host, which has no servers any more; if this host was renamed, give it its former name back while it has servers; if the host is not enrolled, enrol it (docs/identity.md)",
 	},
 	{
 		Code: SeveralAgents, Severity: Critical, Title: "another agent reports to the cell as this host",
@@ -168,7 +170,17 @@ var definitions = []Definition{
 	{
 		Code: GuestUnknown, Severity: Warning, Title: "guests that the agent created are unknown to the cell",
 		Meaning: "They keep running, and the agent never deletes them. The resources they use may be missing from Placement.",
-		Hint:    "check that the cell uses the correct, complete database; delete a guest that is not needed with the hypervisor's own tools",
+		Hint:    "check that the cell uses the correct, complete database, and that `openstack server show UUID` finds no server; delete a guest that is not needed with the hypervisor's own tools",
+	},
+	{
+		Code: GuestIdle, Severity: Warning, Title: "guests of servers in error are on this host",
+		Meaning: "The cell has these servers here and wants nothing done about them: they are in error, for example after an evacuation that failed. Their guests and disks are left as they are.",
+		Hint:    "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again",
+	},
+	{
+		Code: GuestMissing, Severity: Warning, Title: "guests of servers do not exist",
+		Meaning: "They were removed behind the agent's back, or the host was installed again. The servers are not usable; their allocations stay.",
+		Hint:    "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise rebuild or delete the server",
 	},
 	{
 		Code:     CertificateExpires,

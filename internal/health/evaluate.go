@@ -145,7 +145,7 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	if text := c.SeveralAgents(); text != "" {
 		b.add(SeveralAgents, Agent, text)
 	}
-	var stuck, unknown []string
+	var stuck, unknown, idle, missing []string
 	for _, s := range c.Stuck {
 		if now.Sub(s.Since) >= stuckAfter {
 			stuck = append(stuck, fmt.Sprintf("%s must be %s: %s", s.UUID, s.Want, s.Problem))
@@ -154,11 +154,23 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	for _, g := range c.Unknown {
 		unknown = append(unknown, fmt.Sprintf("%s (%s) on %s", g.UUID, g.Name, g.Node))
 	}
-	if len(stuck) > 0 {
-		b.add(ServerStuck, Agent, "", stuck...)
+	for _, g := range c.Idle {
+		state := g.VMState
+		if g.TaskState != "" {
+			state += ", " + g.TaskState
+		}
+		idle = append(idle, fmt.Sprintf("%s (%s) on %s: a server of project %s in state %s", g.UUID, g.Name, g.Node, g.ProjectID, state))
 	}
-	if len(unknown) > 0 {
-		b.add(GuestUnknown, Agent, "", unknown...)
+	for _, s := range c.Missing {
+		missing = append(missing, fmt.Sprintf("%s (%s) on %s", s.UUID, s.Name, s.Node))
+	}
+	for _, found := range []struct {
+		code    Code
+		details []string
+	}{{ServerStuck, stuck}, {GuestUnknown, unknown}, {GuestIdle, idle}, {GuestMissing, missing}} {
+		if len(found.details) > 0 {
+			b.add(found.code, Agent, "", found.details...)
+		}
 	}
 }
 

@@ -71,9 +71,17 @@ func TestFindings(t *testing.T) {
 		"its cell is unavailable, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{
 				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1", "u0"}, Problems: []cellwire.NodeProblem{{UUID: "u0", Message: "Host h2 has it."}}, Unknown: []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
-				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+				Idle: []worker.Idle{
+					{UUID: "u5", Name: "db", Node: "cn1", ProjectID: "p1", VMState: "error"},
+					{UUID: "u6", Name: "app", Node: "cn1", ProjectID: "p2", VMState: "active", TaskState: "rebuilding"},
+				},
+				Missing: []worker.Missing{{UUID: "u7", Name: "mail", Node: "cn1"}},
+				Stuck:   []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}}
-		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1"}},
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1",
+			"agent guest-of-idle-server:  u5 (db) on cn1: a server of project p1 in state error, u6 (app) on cn1: a server of project p2 in state active, rebuilding",
+			"agent guest-missing:  u7 (mail) on cn1",
+		}},
 		"its certificate is not renewed": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Identity = &Identity{Since: noon.Add(-13 * time.Hour), Expires: noon.Add(11 * time.Hour), Renews: true, RefusedNodes: []string{"u1"}}
 		}, []string{"agent certificate-expires: valid until 2030-01-02T23:00:00Z", "agent node-not-enrolled:  u1"}},
