@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
@@ -18,7 +19,20 @@ func (a *Agent) auditor() audit.Auditor {
 	if a.self.temporary {
 		out.NewNode = a.self.uuid
 	}
+	if a.cell != nil {
+		out.Servers = a.cell.servers
+	}
 	return out
+}
+
+// servers are those that the cell has on this host, for an audit.
+func (c *cellService) servers() (servers map[string]audit.Server, unknown string) {
+	all, unknown := c.worker.Servers()
+	servers = make(map[string]audit.Server, len(all))
+	for uuid, s := range all {
+		servers[uuid] = audit.Server{Name: s.Name, Migration: s.Migration, Deleted: s.Want == cellwire.WantGone}
+	}
+	return servers, unknown
 }
 
 func (a *Agent) auditedDrivers() []audit.Driver {

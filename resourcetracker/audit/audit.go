@@ -65,6 +65,9 @@ type Auditor struct {
 	// runs.
 	Drivers func() []Driver
 	Seen    *resourcetracker.SeenGuests
+	// Servers returns the servers of the host's cell, and why they are not known, or "". It is nil
+	// if the host has no cell.
+	Servers func() (servers map[string]Server, unknown string)
 	// Discrepancy is why nothing must be written, because it is not known whether this machine saw
 	// the guests; "": it is.
 	Discrepancy string
@@ -76,6 +79,9 @@ type Auditor struct {
 // discovery is what the drivers of a host say of their guests at one time.
 type discovery struct {
 	nodes []discovered
+	// servers are those of the cell; unasked is why they are not known.
+	servers map[string]Server
+	unasked string
 	// silent are the drivers and nodes that did not answer, with the reason.
 	silent []string
 }
@@ -106,6 +112,9 @@ func (a Auditor) discovery(ctx context.Context) discovery {
 				s.silent = append(s.silent, fmt.Sprintf("node %s: %v", n.Node.Name, n.Err))
 			}
 		}
+	}
+	if a.Servers != nil { // last, since a move may begin meanwhile
+		s.servers, s.unasked = a.Servers()
 	}
 	return s
 }
@@ -160,7 +169,7 @@ func (a Auditor) compare(ctx context.Context, s discovery, q questions) Report {
 		if q.node != "" && n.node.Name != q.node {
 			continue
 		}
-		in := Input{Node: n.node, Driver: n.driver, Guests: n.guests, Siblings: maps.Clone(guests), Seen: seen, Now: time.Now()}
+		in := Input{Node: n.node, Driver: n.driver, Guests: n.guests, Siblings: maps.Clone(guests), Seen: seen, Servers: s.servers, Now: time.Now()}
 		for _, g := range n.guests {
 			delete(in.Siblings, g.UUID)
 		}

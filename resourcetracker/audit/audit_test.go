@@ -405,3 +405,40 @@ func TestWhatIsRemembered(t *testing.T) {
 		t.Errorf("logged: %s", &h.log)
 	}
 }
+
+// TestHealAsksTheCell: nothing is written while it is not known what lives here and what moves, nor
+// about a server that begins to move before the write.
+func TestHealAsksTheCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		servers, unknown := map[string]audit.Server{}, "the cell does not answer: connection refused"
+		h.auditor.Servers = func() (map[string]audit.Server, string) { return maps.Clone(servers), unknown }
+		h.guests[cn1] = []plugins.Guest{guest("a"), guest("b")}
+		h.holds("a", cn1)
+		h.holds("b", cn1)
+		h.audit(audit.Request{})
+		h.guests[cn1] = h.guests[cn1][:1]
+		h.audit(audit.Request{})
+		time.Sleep(2 * time.Hour)
+		heal := audit.Request{Heal: true, MinAge: time.Hour}
+		if report := h.audit(heal); !strings.Contains(report.Refused, unknown) || len(h.written) > 0 || len(orphansOf(report)) != 1 {
+			t.Errorf("refused %q, written %v", report.Refused, h.written)
+		}
+		unknown = ""
+		h.then = func(asked *int) {
+			if *asked == 1 {
+				servers["b"] = audit.Server{Name: "web", Migration: "m"}
+			}
+		}
+		servers["a"] = audit.Server{Name: "db"}
+		h.audit(heal)
+		if len(h.written) > 0 { // the discovery before the write shows the move
+			t.Errorf("written %v", h.written)
+		}
+		h.then = nil
+		delete(servers, "b")
+		h.audit(heal)
+		testproc.Same(t, cmp.Diff([]string{"delete b from " + cn1}, h.written))
+	})
+}

@@ -28,7 +28,32 @@ type Input struct {
 	Siblings map[string]string
 	// Seen is what the agent remembers of guests on any node of this host.
 	Seen map[string]resourcetracker.Sighting
-	Now  time.Time
+	// Servers are those that the cell has on this host, and those that move from there or to there,
+	// by uuid; none without a cell.
+	Servers map[string]Server
+	Now     time.Time
+}
+
+// Server is what the cell of the host says of a server.
+type Server struct {
+	Name string
+	// Migration is the one in which it moves from this host or to it, "" for none: a consumer,
+	// which has allocations on the source as long as the server can go back.
+	Migration string
+	// Deleted says that it is being deleted.
+	Deleted bool
+}
+
+// moving are the consumers that are servers that move, and their migrations: guests of them are
+// kept where their allocations are not any more, or not there yet.
+func moving(servers map[string]Server) map[string]bool {
+	out := map[string]bool{}
+	for uuid, s := range servers {
+		if s.Migration != "" {
+			out[uuid], out[s.Migration] = true, true
+		}
+	}
+	return out
 }
 
 // Proof is what it takes to delete an orphaned allocation.
@@ -46,7 +71,10 @@ type Owner struct{ ProjectID, UserID string }
 //
 // Cost: O(allocations + guests).
 func Compare(in Input, proof Proof, owner Owner) Node {
-	c := comparison{in: in, names: map[string]string{}, shared: map[string]bool{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{}}
+	c := comparison{
+		in: in, moving: moving(in.Servers),
+		names: map[string]string{}, shared: map[string]bool{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{},
+	}
 	for _, p := range in.Holdings.Providers {
 		c.names[p.UUID], c.shared[p.UUID] = p.Name, p.Sharing
 	}
@@ -72,7 +100,7 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(in.Holdings.Consumers)) {
-		if _, guest := c.guests[uuid]; guest {
+		if _, guest := c.guests[uuid]; guest || c.moving[uuid] {
 			continue
 		}
 		// One that holds nothing but what a provider of the tree shares with other hosts may be a
@@ -92,6 +120,7 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 
 type comparison struct {
 	in      Input
+	moving  map[string]bool   // servers that move, and their migrations
 	names   map[string]string // of the node's providers, by uuid
 	shared  map[string]bool   // those of them that other hosts use, too
 	guests  map[string]plugins.Guest
@@ -114,11 +143,16 @@ func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
 // keep says what is missing for an orphan to be taken for forgotten.
 func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) string {
 	named := proof.Named[o.Consumer]
+	server, lives := c.in.Servers[o.Consumer]
 	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two
 	// events is the longer ago.
 	const rounding = 2 * time.Second
 	rewritten := o.Seen != nil && held.Age+rounding < c.in.Now.Sub(o.Seen.Gone)
 	switch {
+	case lives && server.Deleted:
+		return "it is the server " + server.Name + " of the cell, which is being deleted: the agent removes its allocations"
+	case lives:
+		return "it is the server " + server.Name + " of the cell, which has no guest now: reboot it hard, or delete it"
 	case o.GuestOf != "":
 		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be migrating", o.GuestOf)
 	case o.Seen == nil && !named:
@@ -155,6 +189,9 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 		listed:      g,
 	}
 	found.Here, found.Elsewhere = c.split(held.Resources)
+	if !here && c.moving[g.UUID] { // it is only kept here, for the way back
+		return found, false
+	}
 	if here {
 		found.Kept = "it already has allocations, which are not changed: find out which of the two is right"
 		found.Differences = c.differences(g, held)
@@ -164,6 +201,8 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 		return found, false // it has nothing, and holds nothing
 	}
 	switch {
+	case c.in.Servers[g.UUID].Deleted:
+		found.Kept = "its server is being deleted"
 	case !held.Gone():
 		found.Kept = "it has allocations elsewhere: it may be migrating, or was evacuated and is still here"
 	case g.Resources == nil:

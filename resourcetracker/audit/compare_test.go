@@ -337,3 +337,70 @@ func TestRequestedResources(t *testing.T) {
 	}
 	testproc.Equal(t, got.Unaccounted[1].Kept, "it is pinned. What to do: fix c", "%v")
 }
+
+// TestServersThatMove: while the cell moves a server, its guest, which is only kept here, and the
+// allocations of its migration are no findings, on the source and on the destination. They are
+// without the cell, as of a migration of Nova's.
+func TestServersThatMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	elsewhere := map[string]reportclient.Consumer{"s": held("s", resources{far: {"VCPU": 1}})}
+	for name, c := range map[string]struct {
+		in       audit.Input
+		findings int // without the cell
+	}{
+		"the source, until it is confirmed": {in: func() audit.Input {
+			in := node(held("m", resources{root: {"VCPU": 1}}))
+			in.Guests, in.Others = []plugins.Guest{{UUID: "s", Resources: resources{root: {"VCPU": 1}}}}, elsewhere
+			return in
+		}(), findings: 2},
+		"the source, whose server lost its allocations": {in: func() audit.Input {
+			in := node(held("m", resources{root: {"VCPU": 1}}))
+			in.Guests = []plugins.Guest{{UUID: "s", ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
+			return in
+		}(), findings: 2},
+		"the destination, before it arrives": {in: node(held("s", resources{root: {"VCPU": 1}})), findings: 1},
+		"the destination, as it leaves": {in: func() audit.Input {
+			in := node()
+			in.Guests, in.Others = []plugins.Guest{{UUID: "s", Resources: resources{root: {"VCPU": 1}}}}, elsewhere
+			return in
+		}(), findings: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := func(n audit.Node) int { return len(n.Orphans) + len(n.Unaccounted) }
+			if got := audit.Compare(c.in, hourOld, audit.Owner{}); found(got) != c.findings {
+				t.Errorf("without a cell: %+v", got)
+			}
+			c.in.Servers = map[string]audit.Server{"s": {Name: "web", Migration: "m"}, "other": {Name: "db"}}
+			if got := audit.Compare(c.in, hourOld, audit.Owner{}); found(got) != 0 {
+				t.Errorf("with the cell: %+v", got)
+			}
+		})
+	}
+}
+
+// TestServersOfTheCellKeepTheirAllocations: those of a server whose guest is missing stay, whatever
+// else there is as proof, and a server that is being deleted gets none.
+func TestServersOfTheCellKeepTheirAllocations(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	in := node(held("o", resources{root: {"VCPU": 1}}))
+	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
+	in.Guests = []plugins.Guest{{UUID: "d", ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
+	kept := func(in audit.Input, proof audit.Proof) (orphan, guest string) {
+		got := audit.Compare(in, proof, audit.Owner{})
+		return got.Orphans[0].Kept, got.Unaccounted[0].Kept
+	}
+	if orphan, guest := kept(in, hourOld); orphan != "" || guest != "" {
+		t.Fatalf("without a cell: %q, %q", orphan, guest)
+	}
+	in.Servers = map[string]audit.Server{"o": {Name: "web"}, "d": {Name: "db", Deleted: true}}
+	for _, proof := range []audit.Proof{hourOld, {MinAge: time.Hour, Named: map[string]bool{"o": true}}} {
+		orphan, guest := kept(in, proof)
+		if !strings.Contains(orphan, "the server web of the cell, which has no guest now") || guest != "its server is being deleted" {
+			t.Errorf("%q, %q", orphan, guest)
+		}
+	}
+	in.Servers["o"] = audit.Server{Name: "web", Deleted: true}
+	if orphan, _ := kept(in, hourOld); !strings.Contains(orphan, "is being deleted") {
+		t.Errorf("%q", orphan)
+	}
+}

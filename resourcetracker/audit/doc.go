@@ -7,7 +7,8 @@
 //
 //	what Placement says ([reportclient.Holdings]) ─┐              Node: orphaned allocations,
 //	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ guests, over-committed
-//	what the agent remembers (Sighting)           ─┘              inventories
+//	what the agent remembers (Sighting)           ─┤              inventories
+//	what its cell says (Server)                   ─┘
 //
 // An allocation is orphaned when its consumer is no guest that the driver lists. That alone is no
 // reason to delete it: the consumer may be a migration, whose uuid no hypervisor knows; a guest
@@ -28,6 +29,11 @@
 //     hypervisor, and a guest whose definition is lost is there again after a hard reboot; or an
 //     operator names it;
 //   - the consumer does not change meanwhile (its generation).
+//
+// Where the host has a cell, that says which servers live here and which move from here or to here.
+// A guest whose server is elsewhere is only kept for the way back, and the allocations of the
+// migration are its place: neither is a finding. What a server holds stays as long as the cell has
+// it, also if its guest is missing. Nothing is written while the cell does not answer.
 //
 // A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE)
 // counts as shared storage does: its consumers may be guests of other hosts, and what is held of it

@@ -4,6 +4,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -39,6 +40,10 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 		report.Refused = "nothing is written: " + a.Discrepancy + " Start the agent here first: it continues with a warning."
 		return
 	}
+	if s.unasked != "" {
+		report.Refused = "nothing is written, because it is not known which servers live here and which move: " + s.unasked
+		return
+	}
 	if len(s.silent) == 0 {
 		for _, n := range report.Nodes {
 			if n.Error != "" {
@@ -62,7 +67,14 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 				report.Refused = "nothing more is written, because not every driver answered: " + strings.Join(now.silent, "; ")
 				return
 			}
-			err := f.still(now)
+			if now.unasked != "" {
+				report.Refused = "nothing more is written, because it is not known which servers live here and which move: " + now.unasked
+				return
+			}
+			err := now.unmoved(s, f.what)
+			if err == nil {
+				err = f.still(now)
+			}
 			if err == nil {
 				err = f.fix(ctx)
 			}
@@ -75,6 +87,14 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Healed allocations for an operator.")
 		}
 	}
+}
+
+// unmoved refuses to write about a consumer of which the cell says something else by now.
+func (s discovery) unmoved(before discovery, consumer string) error {
+	if s.servers[consumer] != before.servers[consumer] || moving(s.servers)[consumer] {
+		return errors.New("its server has begun to move, or is being deleted, meanwhile")
+	}
+	return nil
 }
 
 // orphans are the orphaned allocations of a node for which there is proof.
