@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -68,6 +69,8 @@ func newAdopt() *cobra.Command {
 			"  --give-back   nova-compute reports this node again: restore its resource providers to their state before this agent adopted\n" +
 			"                them, and delete this agent's record of the node. Allocations stay. It is refused while something that would be\n" +
 			"                removed is allocated.\n\n" +
+			"On a host with a cell, the servers that the cell has on it and the other consumers of its resource providers are counted. While\n" +
+			"there are any, the command is refused without --with-servers and their number.\n\n" +
 			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the command again is safe, and\n" +
 			"continues after a crash. The exit code is 3 if it is not certain who owns a provider.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -111,12 +114,29 @@ func newAdopt() *cobra.Command {
 	cmd.Flags().StringVar(&adoption.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
 	cmd.Flags().BoolVar(&adoption.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
 	cmd.Flags().BoolVar(&adoption.AsNew, "as-new", false, "create a node again in a Placement that does not have it")
+	addWithServers(cmd, &adoption.WithServers)
 	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false, "restore the resource providers to their state before this agent adopted them")
 	return cmd
 }
 
+// addWithServers adds the flag by which an operator says that what is on a host is known.
+func addWithServers(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "with-servers", "", "go on although the host has `N` servers and other consumers (unknown: although that cannot be found out)")
+}
+
+// checkWithServers validates the flag.
+func checkWithServers(given string) error {
+	if n, err := strconv.Atoi(given); given == "" || given == agent.UnknownServers || err == nil && n >= 0 {
+		return nil
+	}
+	return fmt.Errorf("--with-servers %q: must be a number, or %s", given, agent.UnknownServers)
+}
+
 // checkAdopt validates the combination of flags.
 func checkAdopt(a *agent.AdoptOptions) error {
+	if err := checkWithServers(a.WithServers); err != nil {
+		return err
+	}
 	switch {
 	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
 		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")

@@ -245,21 +245,76 @@ func withProblems(ctx context.Context, g *gather.Gatherer, known []apidb.Cell, v
 
 func newDeleteHost() *cobra.Command {
 	var opts manageOptions
+	var withServers string
+	var providers bool
 	cmd := &cobra.Command{
 		Use: "delete-host HOST", Aliases: []string{"delete_host"}, Short: "Unmap a host", Args: cobra.ExactArgs(1),
 		Long: "Unmap a host, so that no new servers are scheduled to it, and free its nodes for other hosts: those that it does not report, or\n" +
 			"all, if its agent is down. Its servers stay. A host whose agent still reports to its cell is mapped again at the next\n" +
 			"discovery if it is enrolled, matches [compute_api] discover_hosts_pattern, or is in a cell with auth = \"noauth\". To refuse a host\n" +
-			"for good, use evict-host.",
+			"for good, use evict-host.\n\n" +
+			"The command counts the servers that the cell has on the host, or moves from there or to there, and the other consumers of its\n" +
+			"resource providers in Placement. While there are any, it is refused without --with-servers and their number, with exit code 3.\n\n" +
+			"Its resource providers stay in Placement. --remove-providers deletes them if nothing holds anything of them and the agent is\n" +
+			"down, also of a host that is unmapped already; otherwise nothing is changed, and the command lists what does.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error { return deleteHost(cmd, store, cfg, args[0]) })
+			if err := checkWithServers(withServers); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+				contents, err := contentsOf(cmd.Context(), store, cfg, args[0])
+				if err == nil {
+					err = contents.allow(args[0], withServers)
+				}
+				if err == nil && providers {
+					err = contents.removable(args[0])
+				}
+				if err == nil {
+					err = deleteHost(cmd, store, cfg, args[0], providers && len(contents.Providers) > 0)
+				}
+				if err == nil {
+					err = providersOf(cmd, cfg, args[0], contents, providers)
+				}
+				return err
+			})
 		},
 	}
 	opts.addFlags(cmd)
+	addWithServers(cmd, &withServers)
+	cmd.Flags().BoolVar(&providers, "remove-providers", false, "delete its resource providers from Placement as well, if nothing holds anything of them")
 	return cmd
 }
 
-func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host string) error {
+// providersOf removes the resource providers of a host that is unmapped, or says how that is done.
+func providersOf(cmd *cobra.Command, cfg *config.Config, host string, contents hostContents, remove bool) error {
+	out := cmd.OutOrStdout()
+	switch {
+	case contents.NoPlacement:
+		_, err := fmt.Fprintf(out, "Its resource providers stay in Placement, if there are any. Run when Placement answers: "+
+			"compute-agent cells manage delete-host %s --remove-providers\n", host)
+		return err
+	case len(contents.Providers) == 0:
+		return nil
+	case remove:
+		names, err := contents.removeProviders(cmd.Context(), cfg)
+		if len(names) > 0 {
+			_, said := fmt.Fprintf(out, "Removed its resource providers from Placement: %s\n", strings.Join(names, ", "))
+			err = errors.Join(err, said)
+		}
+		return err
+	}
+	root := contents.Providers[len(contents.Providers)-1]
+	if err := contents.removable(host); err != nil {
+		_, said := fmt.Fprintf(out, "Its resource providers stay in Placement, below %s (%s), and are in use.\n", root.Name, root.UUID)
+		return said
+	}
+	_, err := fmt.Fprintf(out, "Its resource providers stay in Placement, below %s (%s). Nothing holds anything of them; to remove them: "+
+		"compute-agent cells manage delete-host %s --remove-providers\n", root.Name, root.UUID, host)
+	return err
+}
+
+// deleteHost unmaps a host. again says that it may be unmapped already.
+func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host string, again bool) error {
 	ctx := cmd.Context()
 	hosts, err := store.Hosts(ctx)
 	if err != nil {
@@ -270,6 +325,9 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 		return err
 	}
 	if err := store.DeleteHost(ctx, host); err != nil {
+		if again && errors.Is(err, apidb.ErrNotFound) {
+			return nil
+		}
 		return err
 	}
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s. If its agent still reports, it is mapped again only if it is enrolled, matches\n"+

@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,9 +38,15 @@ type AdoptOptions struct {
 	AsNew bool
 	// GiveBack restores the tree to its state before this agent adopted it.
 	GiveBack bool
+	// WithServers is how many servers and other consumers an operator knows to be on the host,
+	// where that has a cell; [UnknownServers] where that cannot be found out.
+	WithServers string
 	// Confirm asks whether to carry out the plan; nil: a dry run.
 	Confirm func(control.Adoption) (bool, error)
 }
+
+// UnknownServers is the number of servers of a host whose cell does not answer.
+const UnknownServers = "unknown"
 
 // Adopt reconciles this host's identity with its resource providers in Placement, without a running
 // agent, or gives an adopted provider back. If it is not certain who owns a provider, it changes
@@ -56,7 +64,10 @@ func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Ado
 		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	defer client.CloseIdle()
-	ad := &adopter{cfg: cfg, placement: client, records: state.Records, machine: statedir.Machine(log), opts: opts, every: opts.Node == "", beside: filepath.Dir(cfg.File())}
+	ad := &adopter{
+		cfg: cfg, log: log, placement: client, records: state.Records, machine: statedir.Machine(log),
+		opts: opts, every: opts.Node == "", beside: filepath.Dir(cfg.File()),
+	}
 	if ad.every {
 		ad.opts.Node = cfg.Agent.Host
 	}
@@ -71,6 +82,7 @@ func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Ado
 // adopter is one adoption.
 type adopter struct {
 	cfg       *config.Config
+	log       zerolog.Logger
 	placement *reportclient.Client
 	records   *ownership.Store
 	machine   string // the hash of the machine's id, or ""
@@ -87,6 +99,8 @@ type adopter struct {
 	names   []string // of nodes to create again
 	plan    control.Adoption
 	giving  *giveBack // for a node that is given back
+	// consumers hold something of the tree.
+	consumers map[string]bool
 }
 
 // rename is one provider that gets another name.
@@ -103,8 +117,8 @@ func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
 		ad.plan.Done = true
 		return ad.plan, nil
 	}
-	if ad.opts.Confirm == nil {
-		return ad.plan, nil
+	if err := ad.countServers(ctx); err != nil || ad.opts.Confirm == nil {
+		return ad.plan, err
 	}
 	if ok, err := ad.opts.Confirm(ad.plan); err != nil || !ok {
 		return ad.plan, err
@@ -114,6 +128,49 @@ func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
 	}
 	ad.plan.Done = true
 	return ad.plan, nil
+}
+
+// countServers puts into the plan which servers the cell has on this host, under the name that it
+// has now or that it had. It refuses to change whose the host is without their number.
+func (ad *adopter) countServers(ctx context.Context) error {
+	if ad.cfg.CellClient.URL == "" {
+		return nil
+	}
+	former := ""
+	if ad.state != nil {
+		r, _ := ad.state.Record()
+		former = r.Host
+	}
+	found := serversOf(ctx, ad.cfg, ad.log, ad.cfg.Agent.Host, former)
+	for uuid := range found.items {
+		ad.plan.Servers = append(ad.plan.Servers, uuid)
+	}
+	slices.Sort(ad.plan.Servers)
+	servers, others := found.union(ad.consumers)
+	n := strconv.Itoa(servers + others)
+	switch given := ad.opts.WithServers; {
+	case ad.opts.Confirm == nil, given == n, found.unknown == "" && given == "" && n == "0":
+		return nil
+	case found.unknown != "" && given == UnknownServers:
+		return nil
+	case found.unknown != "":
+		return &identity.Error{
+			Problem: fmt.Sprintf("it is not known which servers the cell has on this host: %s; consumers of its resource providers: %d",
+				found.unknown, servers+others),
+			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " + UnknownServers,
+		}
+	}
+	problem := fmt.Sprintf("servers that the cell has on this host: %d", servers)
+	if servers > 0 {
+		problem += ", " + found.names()
+	}
+	problem += fmt.Sprintf("; other consumers of its resource providers: %d", others)
+	hint := "if that is as it should be, add --with-servers " + n
+	if ad.opts.Rename && servers > 0 {
+		hint = fmt.Sprintf("the cell knows them by the name %s, and an agent of another name gets none of them: give the host that name back, or move or "+
+			"delete them first; to rename the resource providers all the same, add --with-servers %s", cmp.Or(former, "that the host had"), n)
+	}
+	return &identity.Error{Problem: problem, Hint: hint}
 }
 
 // look makes the plan. It writes nothing.
@@ -322,11 +379,15 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 
 // show puts into the plan what Placement has.
 func (ad *adopter) show(ctx context.Context) error {
+	ad.consumers = map[string]bool{}
 	for _, uuid := range ad.tree.Subtree(ad.root) {
 		p, _ := ad.tree.Provider(uuid)
 		consumers, err := ad.placement.ConsumersOf(ctx, uuid)
 		if err != nil {
 			return err
+		}
+		for consumer := range consumers {
+			ad.consumers[consumer] = true
 		}
 		view := control.AdoptedProvider{UUID: uuid, Name: p.Name, Parent: p.ParentUUID, Inventories: map[string]int64{}, Traits: p.Traits, Consumers: len(consumers)}
 		for class, inv := range p.Inventories {

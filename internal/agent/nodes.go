@@ -160,6 +160,13 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	for _, o := range check.Blockers {
 		out.ViolationGroups = append(out.ViolationGroups, o.String())
 	}
+	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host)
+	if found.unknown != "" {
+		out.ViolationGroups = append(out.ViolationGroups, "it is not known which servers the cell has on it: "+found.unknown)
+	}
+	for _, server := range found.on(node.UUID) {
+		out.ViolationGroups = append(out.ViolationGroups, "the cell has the server "+server+" on it")
+	}
 	for _, p := range check.Providers {
 		out.Providers = append(out.Providers, control.RemovedProvider{UUID: p.UUID, Name: p.Name})
 	}

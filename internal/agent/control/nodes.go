@@ -139,6 +139,8 @@ type Adoption struct {
 	Providers []AdoptedProvider `json:"providers"`
 	// Steps are done in order; none: nothing to do.
 	Steps []string `json:"steps"`
+	// Servers are the uuids of those that the cell has on this host; none without a cell.
+	Servers []string `json:"servers,omitempty"`
 	// Unknown are items that a node may have had before it was adopted, so they stay.
 	Unknown []string `json:"unknown,omitempty"`
 	// Done means done, not only planned.

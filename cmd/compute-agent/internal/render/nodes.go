@@ -102,6 +102,7 @@ func Gift(w io.Writer, g control.Gift) error {
 
 // Adoption prints what Placement has, and the steps of an adoption.
 func Adoption(w io.Writer, a control.Adoption) error {
+	const maxServers = 10 // that are named
 	p := newPrinter(w)
 	if len(a.Providers) > 0 {
 		p.line("Placement has:")
@@ -125,6 +126,9 @@ func Adoption(w io.Writer, a control.Adoption) error {
 		for _, row := range p.leftColumns(rows, len("  ")) {
 			p.row("  %s", row)
 		}
+	}
+	if n := len(a.Servers); n > 0 {
+		p.line("Servers that the cell has on this host: %d, %s", n, strings.Join(a.Servers[:min(n, maxServers)], ", ")+map[bool]string{true: ", …"}[n > maxServers])
 	}
 	if len(a.Steps) == 0 {
 		p.line("Nothing to do for node %s.", a.Node)

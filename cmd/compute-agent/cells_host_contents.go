@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+)
+
+// hostContents is what is on a host, as its cell and Placement have it.
+type hostContents struct {
+	// Servers are those that are on it, or move from there or to there, with their names by uuid.
+	Servers map[string]string
+	// Migrations are the consumers that hold the place of a server that moves.
+	Migrations map[string]bool
+	// Holders are the consumers of its resource providers, with the names of those.
+	Holders map[string][]string
+	// Providers are its resource providers, from the leaves to the roots.
+	Providers []providertree.Provider
+	// Reports says that its agent reports to its cell.
+	Reports bool
+	// Unknown are reasons why the rest is not all, first that of the cell.
+	Unknown []string
+	// NoPlacement says that Placement did not answer.
+	NoPlacement bool
+}
+
+// others are the consumers of its providers that are neither servers nor their migrations.
+func (c hostContents) others() (out []string) {
+	for _, uuid := range slices.Sorted(maps.Keys(c.Holders)) {
+		if _, server := c.Servers[uuid]; !server && !c.Migrations[uuid] {
+			out = append(out, uuid)
+		}
+	}
+	return out
+}
+
+// maxNamedServers is how many servers and consumers a refusal names.
+const maxNamedServers = 10
+
+func named(all []string) string {
+	if more := len(all) - maxNamedServers; more > 0 {
+		all = append(slices.Clone(all[:maxNamedServers]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+// allow refuses to unmap a host with something on it, unless the operator has named its number.
+func (c hostContents) allow(host, given string) error {
+	others := c.others()
+	n := len(c.Servers) + len(others)
+	switch {
+	case len(c.Unknown) > 0 && given == agent.UnknownServers:
+		return nil
+	case len(c.Unknown) > 0:
+		return &exitError{exitProtect, fmt.Errorf("what is on host %s is not known, and nothing was changed: %s. Run the command again when they answer; "+
+			"to go on without knowing, add --with-servers %s", host, strings.Join(c.Unknown, "; "), agent.UnknownServers)}
+	case given == strconv.Itoa(n), given == "" && n == 0:
+		return nil
+	}
+	var what []string
+	if len(c.Servers) > 0 {
+		var names []string
+		for _, uuid := range slices.Sorted(maps.Keys(c.Servers)) {
+			names = append(names, fmt.Sprintf("%s (%s)", uuid, c.Servers[uuid]))
+		}
+		what = append(what, fmt.Sprintf("servers (%d): %s", len(names), named(names)))
+	}
+	if len(others) > 0 {
+		what = append(what, fmt.Sprintf("other consumers of its resource providers (%d): %s", len(others), named(others)))
+	}
+	if n == 0 {
+		what = []string{"no servers and no other consumers of its resource providers"}
+	}
+	return &exitError{exitProtect, fmt.Errorf("host %s has %s; nothing was changed. Migrate, evacuate or delete them first; to unmap the host all the same, "+
+		"and leave them without it, add --with-servers %d", host, strings.Join(what, ", and "), n)}
+}
+
+// contentsOf looks for what is on a host: in its cell, or in all cells if it is mapped to none, and
+// on its nodes in Placement. A host without nodes that are known is looked for there by its name.
+func contentsOf(ctx context.Context, store apidb.Store, cfg *config.Config, host string) (c hostContents, err error) {
+	c = hostContents{Servers: map[string]string{}, Migrations: map[string]bool{}, Holders: map[string][]string{}}
+	known, err := store.Cells(ctx)
+	if err != nil {
+		return c, err
+	}
+	known = slices.DeleteFunc(known, apidb.Cell.IsCell0)
+	hosts, err := store.Hosts(ctx)
+	if err != nil {
+		return c, err
+	}
+	if i := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }); i >= 0 {
+		known = slices.DeleteFunc(known, func(cell apidb.Cell) bool { return cell.UUID != hosts[i].CellUUID })
+	}
+	nodes, err := store.Nodes(ctx)
+	if err != nil {
+		return c, err
+	}
+	unmapped, err := store.UnmappedNodes(ctx)
+	if err != nil {
+		return c, err
+	}
+	roots, taken := map[string]bool{}, map[string]bool{}
+	for _, n := range slices.Concat(nodes, unmapped) {
+		if n.Host == host {
+			roots[n.UUID] = true
+		}
+	}
+	for _, n := range nodes {
+		if n.Host != host {
+			taken[n.UUID] = true
+			delete(roots, n.UUID)
+		}
+	}
+	for _, a := range gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, client *cellclient.Client) (hostContents, error) {
+		return serversOn(ctx, client, host)
+	}) {
+		if a.Err != nil {
+			c.Unknown = append(c.Unknown, fmt.Sprintf("cell %s: %v", a.Cell.Name, a.Err))
+			continue
+		}
+		maps.Copy(c.Servers, a.Value.Servers)
+		maps.Copy(c.Migrations, a.Value.Migrations)
+		c.Reports = c.Reports || a.Value.Reports
+	}
+	if err := c.lookInPlacement(ctx, cfg, host, roots, taken); err != nil {
+		c.NoPlacement = true
+		c.Unknown = append(c.Unknown, fmt.Sprintf("Placement: %v", err))
+	}
+	return c, nil
+}
+
+// serversOn are the servers of a cell that are on a host, or move from there or to there.
+func serversOn(ctx context.Context, client *cellclient.Client, host string) (c hostContents, err error) {
+	c = hostContents{Servers: map[string]string{}, Migrations: map[string]bool{}}
+	services, err := client.Services(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Reports = slices.ContainsFunc(services, func(s cellwire.Service) bool { return s.Host == host && s.Up })
+	q := cellwire.ServerQuery{Hosts: []string{host}, SoftDeleted: true, Limit: exposedPage, Sort: []cellwire.SortKey{{Key: "created_at"}}}
+	for more := true; more; {
+		page, err := client.Servers(ctx, q)
+		if err != nil {
+			return c, err
+		}
+		for _, row := range page.Rows {
+			c.Servers[row.Server.UUID], q.After = row.Server.Name, row.Key
+		}
+		more = page.More && len(page.Rows) > 0
+	}
+	for q := (cellwire.MigrationQuery{Host: host, Limit: exposedPage}); ; {
+		page, err := client.Migrations(ctx, q)
+		if err != nil {
+			return c, err
+		}
+		for i, m := range page {
+			if q.After = &page[i]; m.Hosts() != nil {
+				c.Migrations[m.UUID] = true
+				if _, has := c.Servers[m.ServerUUID]; !has {
+					c.Servers[m.ServerUUID] = "it moves to or from the host"
+				}
+			}
+		}
+		if len(page) < exposedPage {
+			return c, nil
+		}
+	}
+}
+
+// lookInPlacement reads the provider trees of a host, and who holds something there. taken are the
+// nodes of other hosts.
+func (c *hostContents) lookInPlacement(ctx context.Context, cfg *config.Config, host string, roots, taken map[string]bool) error {
+	client, err := agent.NewPlacementClient(cfg, nil, nil, zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	if len(roots) == 0 {
+		uuid, found, err := client.FindByName(ctx, host)
+		if err != nil {
+			return err
+		}
+		if found && !taken[uuid] {
+			roots[uuid] = true
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(roots)) {
+		tree, err := client.TreeOf(ctx, uuid)
+		if errors.Is(err, reportclient.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		root, _ := tree.Provider(uuid)
+		if root.ParentUUID != "" || !root.HasTrait(resourcetracker.TraitComputeNode) { // another client's
+			continue
+		}
+		order := tree.Subtree(uuid)
+		slices.Reverse(order)
+		for _, id := range order {
+			p, _ := tree.Provider(id)
+			c.Providers = append(c.Providers, p)
+			consumers, err := client.ConsumersOf(ctx, id)
+			if err != nil && !errors.Is(err, reportclient.ErrNotFound) {
+				return err
+			}
+			for consumer := range consumers {
+				c.Holders[consumer] = append(c.Holders[consumer], p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// removable refuses to delete the providers of a host that something holds, or that its agent would
+// create again.
+func (c hostContents) removable(host string) error {
+	refuse := func(format string, args ...any) error {
+		return &exitError{exitProtect, fmt.Errorf("the resource providers of host %s are not removed, and nothing was changed: "+format, append([]any{host}, args...)...)}
+	}
+	switch {
+	case c.NoPlacement:
+		return refuse("%s", c.Unknown[len(c.Unknown)-1])
+	case c.Reports:
+		return refuse("its agent reports to its cell, and would create them again; stop it first")
+	case len(c.Holders) > 0:
+		var held []string
+		for _, consumer := range slices.Sorted(maps.Keys(c.Holders)) {
+			held = append(held, fmt.Sprintf("consumer %s holds some of %s", consumer, strings.Join(c.Holders[consumer], ", ")))
+		}
+		return refuse("%s. `openstack resource provider allocation show UUID` shows a consumer; "+
+			"`compute-agent allocations audit` on the host finds those without a guest", named(held))
+	}
+	return nil
+}
+
+// removeProviders deletes the providers, from the leaves to the roots, each if it is as it was.
+func (c hostContents) removeProviders(ctx context.Context, cfg *config.Config) (names []string, err error) {
+	client, err := agent.NewPlacementClient(cfg, nil, nil, zerolog.Nop())
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdle()
+	for _, p := range c.Providers {
+		if err := client.RemoveProvider(ctx, p); err != nil {
+			return names, fmt.Errorf("removing resource provider %s (%s): %w; run the same command again: it continues where it stopped", p.Name, p.UUID, err)
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", p.Name, p.UUID))
+	}
+	return names, nil
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+// cellPatience is how long a command waits for the cell.
+const cellPatience = 10 * time.Second
+
+// cellServers are the servers that the cell of a host has there, or moves from there or to there.
+type cellServers struct {
+	items map[string]cellwire.WorkItem // by uuid
+	// unknown is why that is not known, or "".
+	unknown string
+}
+
+// serversOf asks the cell of [cell_client] for the servers of a host, which may have had another
+// name: the cell answers for the name of the credentials, at least. There are none without a cell.
+func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, names ...string) (out cellServers) {
+	out.items = map[string]cellwire.WorkItem{}
+	if cfg.CellClient.URL == "" {
+		return out
+	}
+	settings, err := access.CellOf(cfg.CellClient).Cell(cfg.CellClient.URL, log)
+	var client *cellclient.Client
+	if err == nil {
+		client, err = cellclient.New(settings)
+	}
+	if err != nil {
+		out.unknown = "cell_client.url: " + err.Error()
+		return out
+	}
+	defer client.CloseIdle()
+	ctx, cancel := context.WithTimeout(ctx, cellPatience)
+	defer cancel()
+	answered := false
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+	for _, name := range names {
+		err := out.add(ctx, client, name)
+		if err == nil || cellclient.IsNotFound(err) { // it has no such host
+			answered = true
+			continue
+		}
+		out.unknown = err.Error()
+	}
+	if answered {
+		out.unknown = ""
+	}
+	return out
+}
+
+// add adds the servers of a host, page by page.
+func (s cellServers) add(ctx context.Context, client *cellclient.Client, host string) error {
+	var revision int64
+	for epoch, more := "", true; more; {
+		work, err := client.Work(ctx, host, revision, epoch, 0)
+		if err != nil {
+			return err
+		}
+		for _, item := range work.Items {
+			s.items[item.Server.UUID] = item
+		}
+		more = work.More && work.Revision > revision
+		revision, epoch = work.Revision, work.Epoch
+	}
+	return nil
+}
+
+// on are those that are on a node, as texts for people.
+func (s cellServers) on(node string) (out []string) {
+	for _, uuid := range slices.Sorted(maps.Keys(s.items)) {
+		item := s.items[uuid]
+		at := []string{item.Server.NodeUUID}
+		if m := item.Migration; m != nil {
+			at = []string{m.SourceNodeUUID, m.DestNodeUUID}
+		}
+		if slices.Contains(at, node) {
+			out = append(out, fmt.Sprintf("%s (%s)", uuid, item.Server.Name))
+		}
+	}
+	return out
+}
+
+// union counts the servers and those of the consumers that are neither servers nor their
+// migrations.
+func (s cellServers) union(consumers map[string]bool) (servers, others int) {
+	migrations := map[string]bool{}
+	for _, item := range s.items {
+		if item.Migration != nil {
+			migrations[item.Migration.UUID] = true
+		}
+	}
+	for consumer := range consumers {
+		if _, server := s.items[consumer]; !server && !migrations[consumer] {
+			others++
+		}
+	}
+	return len(s.items), others
+}
+
+// names are the servers, as texts for people; the first of many.
+func (s cellServers) names() string {
+	var out []string
+	for _, uuid := range slices.Sorted(maps.Keys(s.items)) {
+		if len(out) == maxHeldNamed {
+			out = append(out, fmt.Sprintf("and %d more", len(s.items)-maxHeldNamed))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s (%s)", uuid, s.items[uuid].Server.Name))
+	}
+	return strings.Join(out, ", ")
+}
