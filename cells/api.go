@@ -173,6 +173,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
+	cfg.Options.MemberPrefixes = cfg.Aggregates.MemberPrefixes()
 	a.handler = compute.New(compute.Config{
 		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
 		Audit: audit, Tracing: cfg.Tracing, Logger: cfg.Logger,

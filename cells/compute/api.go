@@ -74,6 +74,9 @@ type Options struct {
 	ConsoleURL string
 	// TokenTTL is how long such a URL can be used ([consoleauth]token_ttl); ten minutes when zero.
 	TokenTTL time.Duration
+	// MemberPrefixes are those of extra specs that the scheduler reads beside Nova's
+	// ([scheduler.AggregateOptions]).
+	MemberPrefixes []string
 	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org;
 	// "" takes scheme and host of the request.
 	Endpoint string
@@ -112,6 +115,7 @@ type API struct {
 	audit     *auditlog.Log
 	routes    *osapi.Routes[route]
 	lost      *osapi.LogLimiter // by cell: see logLost
+	unread    *osapi.LogLimiter // by flavor and extra spec: see logUnread
 	consoles  *consoles
 }
 
@@ -137,6 +141,7 @@ func New(cfg Config) *API {
 		consoles: newConsoles(),
 	}
 	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
+	a.unread = osapi.NewLogLimiter(time.Hour, func() time.Time { return a.service.Now() })
 	if a.policy == nil {
 		a.policy = DefaultPolicy()
 	}

@@ -92,6 +92,11 @@ func (a *API) createServers(x *exchange) error {
 	if err != nil {
 		return createFault(err)
 	}
+	for _, name := range a.unreadSpecs(flavor.ExtraSpecs) {
+		if a.unread.Allow(flavor.Name + "\x00" + name) {
+			x.logUnread(flavor.Name, name, "A server was requested by a flavor with an extra spec")
+		}
+	}
 	return x.accepted(asked, &made[0].Server)
 }
 

@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 
@@ -116,7 +117,7 @@ func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	if err := extraspecs.Check(more); err != nil {
 		return nil, badRequest("%s", err)
 	}
-	_, err := x.changeFlavor(func(f *apidb.Flavor) error {
+	changed, err := x.changeFlavor(func(f *apidb.Flavor) error {
 		specs := maps.Clone(f.ExtraSpecs)
 		if specs == nil {
 			specs = map[string]string{}
@@ -125,7 +126,27 @@ func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 		f.ExtraSpecs = specs
 		return nil
 	})
-	return sent, err
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range x.api.unreadSpecs(more) {
+		x.header().Add("Warning", fmt.Sprintf("299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
+		x.logUnread(changed.Name, name, "An administrator set an extra spec")
+	}
+	return sent, nil
+}
+
+// unreadSpecs are the extra specs that nothing of the compute API reads.
+func (a *API) unreadSpecs(specs map[string]string) []string {
+	return extraspecs.Unread(specs, a.options.MemberPrefixes)
+}
+
+// logUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
+// may expect that hosts are chosen by it.
+func (x *exchange) logUnread(flavor, name, what string) {
+	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
+		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the driver. " +
+			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] required_member_prefix and default_forbidden_member_prefix.")
 }
 
 // deleteExtraSpec answers DELETE /flavors/{id}/os-extra_specs/{key}.

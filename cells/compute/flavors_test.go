@@ -192,6 +192,49 @@ func TestExtraSpecs(t *testing.T) {
 	}
 }
 
+// TestUnreadExtraSpecs: one that only a driver can read is set, and the answer and the log say that
+// it chooses no host. A boot with it is logged, once in a while.
+func TestUnreadExtraSpecs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const specs, told = "/v2.1/flavors/1/os-extra_specs", `299 - "The compute API does not read the extra spec reservation:r1, and chooses no host by it."`
+	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
+	for name, tt := range map[string]struct {
+		prefixes []string
+		told     []string
+	}{
+		"no prefix":      {told: []string{told}},
+		"another prefix": {prefixes: []string{"licence:"}, told: []string{told}},
+		"its prefix":     {prefixes: []string{"licence:", "reservation:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCloud(t, Options{MemberPrefixes: tt.prefixes})
+			c.withFlavors()
+			c.withCalls()
+			for _, call := range [][2]string{{"POST", `{"extra_specs":{"reservation:r1":"true","resources:VGPU":"1"}}`}, {"PUT", `{"reservation:r1":"true"}`}} {
+				path := specs
+				if call[0] == "PUT" {
+					path += "/reservation:r1"
+				}
+				got := c.do(admin, "2.69", call[0], path, call[1])
+				testproc.Samef(t, gocmp.Diff(tt.told, got.header.Values("Warning")), "%s: %d %s", call[0], got.status, got.text)
+			}
+			for range 2 {
+				if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 {
+					t.Fatalf("%d %s", got.status, got.text)
+				}
+			}
+			for what, n := range map[string]int{"An administrator set an extra spec": 2, "A server was requested by a flavor with an extra spec": 1} {
+				if tt.told == nil {
+					n = 0
+				}
+				if logged := strings.Count(c.logged.String(), what); logged != n {
+					t.Errorf("%q is logged %d times, not %d: %s", what, logged, n, c.logged.String())
+				}
+			}
+		})
+	}
+}
+
 // TestExtraSpecsAtOnce: of extra specs that are set at the same time none is lost.
 func TestExtraSpecsAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

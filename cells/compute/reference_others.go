@@ -58,7 +58,8 @@ var (
 		answers:  ok("The extra specs.", always(extraSpecsAnswer)),
 		failures: []apidoc.Failure{noFlavor},
 	}
-	aboutAddExtraSpecs = about{summary: "Adds or changes extra specs of a flavor", rules: rules(ruleFlavorSpecsCreate),
+	noteUnreadSpecs    = "The header `Warning` of the answer names each extra spec that only a driver can read: no host is chosen by it."
+	aboutAddExtraSpecs = about{summary: "Adds or changes extra specs of a flavor", notes: []string{noteUnreadSpecs}, rules: rules(ruleFlavorSpecsCreate),
 		answers: ok("Those that were sent.", always(in("extra_specs", sentSpecs))), failures: []apidoc.Failure{noFlavor, badSpec}}
 	aboutShowExtraSpec = about{
 		summary:  "Shows an extra spec of a flavor",
@@ -68,7 +69,7 @@ var (
 	}
 	aboutSetExtraSpec = about{
 		summary:  "Adds or changes an extra spec of a flavor",
-		notes:    []string{"The member of the body has the key of the path."},
+		notes:    []string{"The member of the body has the key of the path.", noteUnreadSpecs},
 		rules:    rules(ruleFlavorSpecsUpdate),
 		answers:  ok("The extra spec.", always(sentSpecs)),
 		failures: []apidoc.Failure{noFlavor, badSpec},

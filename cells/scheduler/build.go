@@ -126,10 +126,11 @@ func (b *build) place(ctx context.Context) error {
 		}
 	}
 	var unfit *InvalidError
+	var missing *noAggregateError
 	switch {
 	case errors.As(err, &unfit):
 		return b.fail(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
-	case errors.Is(err, placementclient.ErrInvalid), errors.Is(err, errNoTenantAggregate):
+	case errors.Is(err, placementclient.ErrInvalid), errors.As(err, &missing):
 		return b.fail(ctx, noHost(err.Error()))
 	case err != nil:
 		return err

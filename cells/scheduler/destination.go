@@ -3,7 +3,8 @@
 package scheduler
 
 import (
-	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,6 +23,19 @@ type AggregateOptions struct {
 	// Isolate keeps servers that do not require a trait out of aggregates with the metadata
 	// trait:TRAIT=required (enable_isolated_aggregate_filtering).
 	Isolate bool
+	// RequiredMembers are prefixes of extra specs that name aggregates: a server goes only to hosts
+	// of an aggregate that has the name of the extra spec in its metadata, for each of them
+	// (required_member_prefix).
+	RequiredMembers []string
+	// ForbiddenMembers are prefixes of the metadata of aggregates that take only servers with an
+	// extra spec of the prefix (default_forbidden_member_prefix).
+	ForbiddenMembers []string
+}
+
+// MemberPrefixes are those of extra specs that the scheduler compares with the metadata of
+// aggregates.
+func (o AggregateOptions) MemberPrefixes() []string {
+	return slices.Concat(o.RequiredMembers, o.ForbiddenMembers)
 }
 
 // What Nova's metadata of aggregates begins with.
@@ -30,8 +44,15 @@ const (
 	traitKey  = "trait:"
 )
 
+// noAggregateError says that a server needs an aggregate, and why there is none.
+type noAggregateError struct{ why string }
+
+func (e *noAggregateError) Error() string { return e.why }
+
 // errNoTenantAggregate says that projects need an aggregate, and this one has none.
-var errNoTenantAggregate = errors.New("scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the configuration requires one")
+var errNoTenantAggregate = &noAggregateError{
+	"scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the configuration requires one",
+}
 
 // destination is where a server may be, by the aggregates of hosts: in one of each list, and in
 // none of the others.
@@ -41,7 +62,8 @@ type destination struct {
 }
 
 // destination is that of a server of a project, in a zone if one was asked for, that requires some
-// traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and isolate_aggregates.
+// traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and isolate_aggregates;
+// and by its extra specs, see addMembers.
 func (h *hosts) destination(o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool) (d destination, err error) {
 	var ofZone, otherZones, ofTenant []string
 	for i := range h.aggregates {
@@ -80,9 +102,53 @@ func (h *hosts) destination(o AggregateOptions, spec *apidb.RequestSpec, traits 
 	case o.RequireTenants:
 		return d, errNoTenantAggregate
 	}
+	if err := h.addMembers(o, spec.Flavor.ExtraSpecs, &d); err != nil {
+		return d, err
+	}
 	slices.Sort(d.noneOf)
 	d.noneOf = slices.Compact(d.noneOf)
 	return d, nil
+}
+
+// addMembers adds the aggregates that extra specs name, and those that only such extra specs open.
+// As in the specification of forbidden aggregates, any extra spec of a prefix opens all aggregates
+// of that prefix, and the names alone are compared: their values say nothing.
+func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *destination) error {
+	with := func(has func(metadata map[string]string) bool) (uuids []string) {
+		for i := range h.aggregates {
+			if has(h.aggregates[i].Metadata) {
+				uuids = append(uuids, h.aggregates[i].UUID)
+			}
+		}
+		return uuids
+	}
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if !slices.ContainsFunc(o.RequiredMembers, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			continue
+		}
+		members := with(func(metadata map[string]string) bool {
+			_, has := metadata[name]
+			return has
+		})
+		if len(members) == 0 {
+			return &noAggregateError{fmt.Sprintf("The extra spec %.255s of the flavor requires a host aggregate with metadata of that name, and there is none.", name)}
+		}
+		d.oneOf = append(d.oneOf, members)
+	}
+	for _, prefix := range o.ForbiddenMembers {
+		begins := func(all map[string]string) bool {
+			for name := range all {
+				if strings.HasPrefix(name, prefix) {
+					return true
+				}
+			}
+			return false
+		}
+		if !begins(specs) {
+			d.noneOf = append(d.noneOf, with(begins)...)
+		}
+	}
+	return nil
 }
 
 // has says whether a host in some aggregates is a place for the server.

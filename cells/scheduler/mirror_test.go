@@ -152,6 +152,22 @@ func TestAggregatesSayWhere(t *testing.T) {
 	of := func(project string) func(*scheduler.CreateRequest) {
 		return func(r *scheduler.CreateRequest) { r.ProjectID = project }
 	}
+	specs := func(names ...string) func(*scheduler.CreateRequest) {
+		return func(r *scheduler.CreateRequest) {
+			r.Flavor.ExtraSpecs = map[string]string{}
+			for _, name := range names {
+				r.Flavor.ExtraSpecs[name] = "any"
+			}
+		}
+	}
+	both := func(one, other func(*scheduler.CreateRequest)) func(*scheduler.CreateRequest) {
+		return func(r *scheduler.CreateRequest) {
+			one(r)
+			other(r)
+		}
+	}
+	prefix := []string{"reservation:"}
+	reserve := scheduler.AggregateOptions{RequiredMembers: prefix, ForbiddenMembers: prefix}
 	type meta = map[string]string
 	all := []string{"cell1-host1", "cell1-host2"}
 	for name, c := range map[string]struct {
@@ -160,6 +176,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 		change  func(*scheduler.CreateRequest)
 		want    []string // where it may end; nil: nowhere
 		why     string   // of the log
+		fault   string   // its details have it
 	}{
 		"a zone":                             {first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
 		"a zone, by itself":                  {options: scheduler.AggregateOptions{LocalZones: true}, first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
@@ -178,6 +195,19 @@ func TestAggregatesSayWhere(t *testing.T) {
 		"isolated, with the trait":           {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "required"}, change: avx, want: all},
 		"isolated, not asked for":            {first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all},
 		"isolated by another value":          {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "forbidden"}, want: all},
+		"reserved, by the reservation":       {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
+		"reserved, by none":                  {options: reserve, first: meta{"reservation:r1": "x"}, want: all[1:]},
+		"reserved, by another namespace":     {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("acme:r1"), want: all[1:]},
+		"reserved, by a typo":                {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r"), fault: "The extra spec reservation:r of the flavor requires a host aggregate with metadata of that name"},
+		"reserved twice, by both":            {options: reserve, first: meta{"reservation:r1": "x", "reservation:r2": "y"}, change: specs("reservation:r1", "reservation:r2"), want: all[:1]},
+		"reserved, by it and another":        {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1", "reservation:r3"), fault: "The extra spec reservation:r3 of the flavor"},
+		"reserved, in another zone":          {options: reserve, first: meta{"reservation:r1": "x", "availability_zone": "z"}, change: both(inZone("nova"), specs("reservation:r1")), why: "other_zone"},
+		"reserved, in its zone":              {options: reserve, first: meta{"reservation:r1": "x", "availability_zone": "z"}, change: both(inZone("z"), specs("reservation:r1")), want: all[:1]},
+		"required alone, by it":              {options: scheduler.AggregateOptions{RequiredMembers: prefix}, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
+		"required alone, by none":            {options: scheduler.AggregateOptions{RequiredMembers: prefix}, first: meta{"reservation:r1": "x"}, want: all},
+		"forbidden alone, by any":            {options: scheduler.AggregateOptions{ForbiddenMembers: prefix}, first: meta{"reservation:r1": "x"}, change: specs("reservation:r9"), want: all},
+		"forbidden alone, by none":           {options: scheduler.AggregateOptions{ForbiddenMembers: prefix}, first: meta{"reservation:r1": "x"}, want: all[1:]},
+		"not reserved, for nothing says so":  {first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all},
 		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
@@ -209,9 +239,61 @@ func TestAggregatesSayWhere(t *testing.T) {
 			if c.why != "" && !strings.Contains(w.logged(), `"`+c.why+`":`) {
 				t.Errorf("the log does not say %s: %s", c.why, w.logged())
 			}
+			for uuid := range uuids {
+				if c.fault == "" {
+					break
+				}
+				if fault := w.row(uuid).Fault; fault == nil || !strings.Contains(fault.Details, c.fault) {
+					t.Errorf("the fault does not say %q: %+v", c.fault, fault)
+				}
+			}
 			w.consistent(uuids)
 		})
 	}
+}
+
+// TestReservedHosts: the flow of a reservation in the specification of forbidden aggregates. A pool
+// keeps its host from all others, a reservation takes the host from the pool, and what the metadata
+// of aggregates says counts from the next server on, whatever Placement has of it.
+func TestReservedHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	prefix := []string{"reservation:"}
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+		o.Aggregates = scheduler.AggregateOptions{RequiredMembers: prefix, ForbiddenMembers: prefix}
+	})
+	one, two := w.sites[1].agents[0].host, w.sites[1].agents[1].host
+	boot := func(reservation string) string {
+		t.Helper()
+		uuid := w.created(func(r *scheduler.CreateRequest) {
+			if reservation != "" {
+				r.Flavor.ExtraSpecs = map[string]string{reservation: "true"}
+			}
+		})
+		w.schedule()
+		return w.row(uuid).Host
+	}
+	pool := w.aggregate("pool", map[string]string{"reservation:pool": "blazar"}, one)
+	testproc.Equal(t, boot(""), two, "while its host is in the pool, a server without a reservation is on %q")
+
+	reservation := w.aggregate("r1", map[string]string{"reservation:r1": "p"}, one)
+	w.hostsOf(pool)
+	w.must(w.scheduler.Mirror(ctx))
+	testproc.Equal(t, boot("reservation:r1"), one, "with the reservation a server is on %q")
+	testproc.Equal(t, boot("reservation:pool"), "", "with the name of the pool, which has no host, a server is on %q")
+	testproc.Equal(t, boot(""), two, "without a reservation a server is on %q")
+
+	testproc.Try(w.store.ChangeAggregate(ctx, reservation.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		a.Metadata = map[string]string{"reservation:r2": "p"}
+		return nil
+	})).Or(t)
+	testproc.Equal(t, boot("reservation:r1"), "", "with the former reservation a server is on %q")
+	testproc.Equal(t, boot("reservation:r2"), one, "with the new reservation a server is on %q")
+	testproc.Equal(t, boot(""), two, "without a reservation a server is on %q")
+
+	w.hostsOf(reservation)
+	testproc.Equal(t, boot("reservation:r2"), "", "when the reservation has no host, a server of it is on %q")
+	w.must(w.store.DeleteAggregate(ctx, reservation.ID))
+	testproc.Equal(t, boot(""), one, "when the host is free again, a server without a reservation is on %q")
 }
 
 // TestAggregatesBeforeTheMirror: what Placement does not have yet, the scheduler knows.

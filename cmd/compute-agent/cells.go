@@ -187,6 +187,7 @@ func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logge
 		Aggregates: scheduler.AggregateOptions{
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
+			RequiredMembers: cfg.Scheduler.RequiredMemberPrefix, ForbiddenMembers: cfg.Scheduler.DefaultForbiddenMemberPrefix,
 		},
 		Aliases: aliases, DiscoverHosts: c.DiscoverHostsInterval, DiscoverPatterns: c.DiscoverHostsPattern, Connections: connectionsOf(cfg), Logger: log,
 	}, nil

@@ -68,6 +68,9 @@ type Scheduler struct {
 	RequireTenants     bool
 	ZonesFromPlacement bool
 	IsolateAggregates  bool
+
+	RequiredMemberPrefix         []string // Of extra specs that name aggregates by their metadata.
+	DefaultForbiddenMemberPrefix []string // Of metadata of aggregates that others keep out of.
 }
 
 // Cell is the section [cell]: the process of one cell.
@@ -401,6 +404,18 @@ var cellSections = []section{
 				restart,
 				"Whether hosts of aggregates with the metadata trait:TRAIT = required take only servers whose\nflavor requires that trait.",
 				toggle[Config]{func(c *Config) *bool { return &c.Scheduler.IsolateAggregates }, false},
+			},
+			{
+				"required_member_prefix",
+				restart,
+				"What extra specs of flavors begin with that name host aggregates, such as [\"reservation:\"]: servers go\nonly to hosts of an aggregate whose metadata has the name of the extra spec.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Scheduler.RequiredMemberPrefix }, words: "an array of prefixes with colons", check: memberPrefix},
+			},
+			{
+				"default_forbidden_member_prefix",
+				restart,
+				"What metadata of host aggregates begins with whose hosts take only servers with an extra spec that\nbegins so as well, such as [\"reservation:\"].",
+				list[Config]{at: func(c *Config) *[]string { return &c.Scheduler.DefaultForbiddenMemberPrefix }, words: "an array of prefixes with colons", check: memberPrefix},
 			},
 		},
 	},

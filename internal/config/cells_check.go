@@ -7,6 +7,7 @@ import (
 	"net"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -101,7 +102,22 @@ func databaseDSN(s string) *fault {
 	return bad
 }
 
-// zoneName accepts the name of an availability zone.
+// memberPrefixes have the form of extra specs and of metadata of aggregates.
+var memberPrefixes = regexp.MustCompile(`^[a-zA-Z0-9_. -]+:[a-zA-Z0-9_:. -]*$`)
+
+// memberPrefix accepts what extra specs begin with that name aggregates: no others have it, so that
+// what Nova means by an extra spec stays.
+func memberPrefix(s string) *fault {
+	const hint = "write a namespace of your own with its colon, such as \"reservation:\""
+	switch {
+	case len(s) > 200 || !memberPrefixes.MatchString(s):
+		return faultf(hint, "%s is no prefix of extra specs and metadata: letters, digits, spaces, hyphens, underscores and periods, then a colon", shown(s))
+	case !extraspecs.Other(s + "x"):
+		return faultf(hint, "extra specs that begin with %s have a meaning of their own (docs/extra-specs.md)", shown(s))
+	}
+	return nil
+}
+
 // pciAlias checks one alias; that no two have one name is checked with all of them.
 func pciAlias(s string) *fault {
 	if _, err := extraspecs.ParseAliases([]string{s}); err != nil {
@@ -110,6 +126,7 @@ func pciAlias(s string) *fault {
 	return nil
 }
 
+// zoneName accepts the name of an availability zone.
 func zoneName(s string) *fault {
 	if s == "" || len(s) > 255 || strings.ContainsAny(s, ": ") {
 		return faultf("write a name without colons and spaces", "%s cannot name an availability zone", shown(s))

@@ -84,6 +84,24 @@ func Find(name string) Row { return first(Flavor, name) }
 // FindImage is the row of a property of an image.
 func FindImage(name string) Row { return first(Image, name) }
 
+// otherNames is the row of names in namespaces that Nova does not read.
+const otherNames = "*:*"
+
+// Other reports whether a name is in a namespace that neither Nova nor the compute API reads.
+func Other(name string) bool { return Find(name).Name == otherNames }
+
+// Unread are the extra specs that nothing reads but, perhaps, a driver: those in other namespaces
+// that begin with none of the prefixes. They are sorted.
+func Unread(specs map[string]string, prefixes []string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		read := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+		if Other(name) && !slices.ContainsFunc(prefixes, read) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func first(rows []Row, name string) Row {
 	for _, row := range rows {
 		if fits(row.Name, name) {

@@ -77,6 +77,21 @@ func TestCheck(t *testing.T) {
 	testproc.NoError(t, errors.Join(extraspecs.Check(nil), extraspecs.CheckImage(nil)))
 }
 
+// TestUnread: what no part of Nova or of the compute API reads, and no prefix is of.
+func TestUnread(t *testing.T) {
+	specs := map[string]string{
+		"reservation:r1": "true", "acme:gold": "yes", "HW:cpu_policy": "dedicated", "hw:cpu_policy": "dedicated", "resources1:VGPU": "1", "trait:CUSTOM_A": "required",
+		"group_policy": "none", "hide_hypervisor_id": "true", "quota:x": "1",
+	}
+	for prefixes, want := range map[string][]string{
+		"": {"HW:cpu_policy", "acme:gold", "reservation:r1"}, "reservation:": {"HW:cpu_policy", "acme:gold"}, "acme:g reservation:r2": {"HW:cpu_policy", "reservation:r1"},
+	} {
+		if got := extraspecs.Unread(specs, strings.Fields(prefixes)); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, not %q", prefixes, got, want)
+		}
+	}
+}
+
 // checkOne: a refusal names what is refused.
 func checkOne(t *testing.T, err error, kind, name, row string) {
 	t.Helper()

@@ -107,7 +107,8 @@ var Flavor = []Row{
 	refused("aggregate_instance_extra_specs:*", "hosts by the metadata of aggregates",
 		"extra specs are not compared with the metadata of aggregates; choose hosts with trait:NAME"),
 	refused("capabilities:*", "hosts by their capabilities", "hosts are not chosen by capabilities; choose them with trait:NAME"),
-	harmless("*:*", "names in other namespaces", "Nova does not read them either; they are given to the driver"),
+	harmless(otherNames, "names in other namespaces",
+		"Nova does not read them either; they are given to the driver, and name aggregates where the operator has it so: [above](#reserved-hosts)"),
 	refused("*", "names without a namespace", "Nova chooses hosts by it, which is not done here; choose them with trait:NAME"),
 }
 
