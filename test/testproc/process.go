@@ -17,8 +17,13 @@ import (
 	"time"
 )
 
-// Patience bounds every wait: after it, a test that hangs fails. Nothing is measured by it.
+// Patience bounds every wait: after it, a test that hangs fails. Nothing is measured by it. A wait
+// for a Process begins again while the process works.
 const Patience = 90 * time.Second
+
+// working is the CPU time that a process needs in Patience to count as one that works. On a busy
+// machine it is a small part of what it would get; a process that only waits uses less.
+const working = time.Second
 
 // Process is a running command and its output so far. It is safe for concurrent use; methods with a
 // test are called where that test's methods may be.
@@ -141,7 +146,7 @@ func (p *Process) Await(t testing.TB, mark int, parts ...string) string {
 // what names the line in messages. Each line is matched once.
 func (p *Process) Until(t testing.TB, what string, mark int, match func(line string) bool) (line string, found bool) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
+	deadline := newDeadline(p.used)
 	defer deadline.Stop()
 	for next, ended := mark, false; ; {
 		p.mu.Lock()
@@ -159,9 +164,40 @@ func (p *Process) Until(t testing.TB, what string, mark int, match func(line str
 		case <-done:
 			ended = true // after one more look
 		case <-deadline.C:
-			t.Fatalf("%s did not write %s within %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
+			if deadline.hangs() {
+				t.Fatalf("%s did not write %s, nor work, for %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
+			}
 		}
 	}
+}
+
+// deadline is the end of a wait for a process.
+type deadline struct {
+	*time.Timer
+	used   func() time.Duration // the CPU time so far
+	before time.Duration
+}
+
+func newDeadline(used func() time.Duration) *deadline {
+	return &deadline{Timer: time.NewTimer(Patience), used: used, before: used()}
+}
+
+// hangs reports, when the timer has fired, whether the process has hardly used CPU time since the
+// timer was set. If it works, the wait goes on.
+func (d *deadline) hangs() bool {
+	used := d.used()
+	if used-d.before < working {
+		return true
+	}
+	d.before = used
+	d.Reset(Patience)
+	return false
+}
+
+// used is the CPU time of the process so far, 0 when it is gone.
+func (p *Process) used() time.Duration {
+	used, _ := CPU(p.Pid())
+	return used
 }
 
 // Name is that for messages.
@@ -191,13 +227,19 @@ func (p *Process) Code() int { return p.command().ProcessState.ExitCode() }
 // is killed, and the test fails.
 func (p *Process) Exit(t testing.TB) int {
 	t.Helper()
-	select {
-	case <-p.Done():
-	case <-time.After(Patience):
-		p.Kill()
-		t.Fatalf("%s does not end:\n%s", p.name, strings.Join(p.Lines(), "\n"))
+	deadline := newDeadline(p.used)
+	defer deadline.Stop()
+	for {
+		select {
+		case <-p.Done():
+			return p.Code()
+		case <-deadline.C:
+			if deadline.hangs() {
+				p.Kill()
+				t.Fatalf("%s does not end:\n%s", p.name, strings.Join(p.Lines(), "\n"))
+			}
+		}
 	}
-	return p.Code()
 }
 
 // Signal sends a signal. It fails if the process has ended.
