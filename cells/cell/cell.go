@@ -20,7 +20,8 @@ import (
 
 // Config configures a cell.
 type Config struct {
-	// Name is the cell's: requests that are for another one are refused. "" takes them all.
+	// Name is the cell's: requests that are for another one, and hosts whose certificates are, are
+	// refused. "" takes them all.
 	Name  string
 	Store celldb.Store
 	Auth  Auth
@@ -64,8 +65,10 @@ type Cell struct {
 	streams    *streams
 	// logLimiter says which refusals are to be logged.
 	logLimiter *osapi.LogLimiter
-	limits     *hostLimits
-	troubles   troubles
+	// unbound says of which hosts it is to be logged that their certificates name no cell.
+	unbound  *osapi.LogLimiter
+	limits   *hostLimits
+	troubles troubles
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -96,7 +99,10 @@ func New(c Config) (*Cell, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	cell := &Cell{config: c, streams: newStreams(), logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), limits: newHostLimits(c.Now)}
+	cell := &Cell{
+		config: c, streams: newStreams(), limits: newHostLimits(c.Now),
+		logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), unbound: osapi.NewLogLimiter(24*time.Hour, c.Now),
+	}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
 		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Tracing: c.Tracing, Logger: c.Logger,

@@ -36,6 +36,9 @@ type caller struct {
 	api   bool
 	host  func(name string) bool // whether it is the agent of that host
 	nodes []string               // those that its certificate names; none: it does not say
+	cell  string                 // that which its certificate names; "": it does not say
+	// enrolled is the host of a certificate of our own CA, which could name its cell.
+	enrolled string
 }
 
 // NoAuth allows every client everything. See [Auth.CheckListen].
@@ -87,6 +90,7 @@ func MutualTLS(apiNames []string) Auth {
 			return who, nil
 		case pki.Host:
 			who.host, who.nodes = func(name string) bool { return name == id.Name }, id.Nodes
+			who.cell, who.enrolled = id.Cell, id.Name
 		case pki.Unmarked:
 			if who.api = slices.ContainsFunc(id.Names, isAPI); who.api {
 				return who, nil
@@ -141,12 +145,32 @@ func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
 	who, err := c.config.Auth.identify(r, c.config.Now(), c.config.Denied.Get())
 	switch {
 	case err != nil:
+	case c.ofAnother(who):
+		err = forbidden(fmt.Sprintf("The certificate of host %s is for cell %s, and this is cell %s. "+
+			"Set the agent's cell_client.url to cell %[2]s; or, if the host is to be in this cell, invite it again: "+
+			"compute-agent cells manage add-host %[1]s --cell %[3]s --again.", who.enrolled, who.cell, c.config.Name))
 	case need == computeAPIOnly && !who.api:
 		err = forbidden("This call is for the compute API.")
 	case need == hostAgentOnly && !who.host(r.PathValue("host")):
 		err = forbidden("This call is for the agent of that host.")
 	}
 	return who, err
+}
+
+// ofAnother reports whether the certificate of a client is that of a host of another cell. Those of
+// before certificates named cells are let in, and logged: they are renewed within a day, with the
+// cell.
+func (c *Cell) ofAnother(who caller) bool {
+	if who.enrolled == "" || c.config.Name == "" {
+		return false
+	}
+	if who.cell == "" && c.unbound.Allow(who.enrolled) {
+		c.config.Logger.Warn().Str("host", who.enrolled).
+			Msg("The certificate of a host names no cell, so that all cells with the same CA let it in. " +
+				"The enrolment service names the cell with the next renewal; `compute-agent ca sign` does with --cell. " +
+				"Logged once a day for each host.")
+	}
+	return who.cell != "" && who.cell != c.config.Name
 }
 
 // still returns an error if the sender of a request may not make it any more.

@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -52,6 +53,42 @@ func denied(t *testing.T, lines string) *pki.DenyFile {
 	path := filepath.Join(t.TempDir(), "denied")
 	testproc.Check(t, os.WriteFile(path, []byte(lines), 0o600))
 	return testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
+}
+
+// TestAHostOfAnotherCell: a cell refuses each call of a host whose certificate names another cell,
+// and says which one. One whose certificate names none is let in, and logged once a day.
+func TestAHostOfAnotherCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, func(c *cell.Config) { c.Auth, c.Name = cell.MutualTLS([]string{"compute-api"}), "cell1" })
+	of := func(cell string) func(*http.Request) {
+		id := identityOf("h1")
+		id.Cell, id.Expires = cell, start.Add(72*time.Hour)
+		return withIdentity(id)
+	}
+	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}
+	for _, one := range everyCall {
+		got := send(t, w.cell, one.method, one.target, one.body, of("cell2"))
+		message := refusal(t, got, 403, cellwire.CodeForbidden)
+		for _, part := range []string{"host h1 is for cell cell2, and this is cell cell1", "cell_client.url", "add-host h1 --cell cell1 --again"} {
+			testproc.Contains(t, message, part, "%s %s: %s", one.method, one.target)
+		}
+	}
+	if services := testproc.Try(w.store.Services(t.Context(), celldb.Moment{Now: start, DownTime: time.Minute})).Or(t); len(services) > 0 {
+		t.Errorf("the cell has %+v", services)
+	}
+	const unbound = "names no cell"
+	if log := w.log.String(); strings.Contains(log, unbound) || strings.Count(log, "Rejected a request") != 1 || !strings.Contains(log, "may be stolen") {
+		t.Errorf("the log has %s", log)
+	}
+	for _, cell := range []string{"cell1", "", ""} {
+		if got := send(t, w.cell, "PUT", "/v1/hosts/h1", report, of(cell)); got.Code != 200 {
+			t.Errorf("a host of cell %q: %d %s", cell, got.Code, got.Body)
+		}
+	}
+	testproc.Equal(t, strings.Count(w.log.String(), unbound), 1, "logged %d times")
+	w.pass(24 * time.Hour)
+	send(t, w.cell, "PUT", "/v1/hosts/h1", report, of(""))
+	testproc.Equal(t, strings.Count(w.log.String(), unbound), 2, "a day later, logged %d times")
 }
 
 // TestCertificatesAreWhatTheySay: a certificate that says what it is, is that, whatever its names.

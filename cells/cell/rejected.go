@@ -30,7 +30,11 @@ func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osap
 	if host := r.PathValue("host"); host != "" {
 		fields = fields.Str("host", textutil.Clip(host, maxLogged))
 	}
-	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", c.config.Auth.hint(one.need)).Logger()
+	hint := c.config.Auth.hint(one.need)
+	if who.cell != "" && who.cell != c.config.Name {
+		hint = "if the host was not configured for this cell by mistake, its credential may be stolen"
+	}
+	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", hint).Logger()
 	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for similar requests.")
 }
 

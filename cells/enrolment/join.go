@@ -103,7 +103,7 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 			return refusal(http.StatusConflict, CodeNodeTaken, "%s", strings.Join(refused, " "))
 		}
 		e.State, e.KeyDigest, e.NextKeyDigest, e.EnrolledAt, e.EnrolledFrom = apidb.Enrolled, csr.digest, "", now, address
-		certificate, err = x.sign(csr.request, e, now)
+		certificate, err = x.sign(csr.request, e, cell, now)
 		return err
 	})
 	if err != nil {
@@ -193,9 +193,14 @@ func taken(err error) error {
 	return err
 }
 
-// sign makes the certificate of an enrolment, and notes it there.
-func (x *exchange) sign(request *x509.CertificateRequest, e *apidb.Enrolment, now time.Time) ([]byte, error) {
-	id := pki.Identity{Kind: pki.Host, Name: e.Host, Names: []string{e.Host}}
+// sign makes the certificate of an enrolment in a cell, and notes it there.
+func (x *exchange) sign(
+	request *x509.CertificateRequest, e *apidb.Enrolment, cell CellAccess, now time.Time,
+) ([]byte, error) {
+	if e.CellUUID != cell.uuid { // before this call had read it
+		return nil, fmt.Errorf("host %s was invited to another cell meanwhile", e.Host)
+	}
+	id := pki.Identity{Kind: pki.Host, Name: e.Host, Names: []string{e.Host}, Cell: cell.Name}
 	for _, n := range e.Nodes {
 		id.Nodes = append(id.Nodes, n.UUID)
 		if n.Name != "" && !slices.Contains(id.Names, n.Name) {
@@ -250,7 +255,8 @@ func (x *exchange) cellOf(e apidb.Enrolment) (CellAccess, error) {
 	}
 	for _, c := range known {
 		if c.UUID == e.CellUUID {
-			return CellAccess{Name: c.Name, URLs: strings.FieldsFunc(c.URL, func(r rune) bool { return r == ',' || r == ' ' })}, nil
+			urls := strings.FieldsFunc(c.URL, func(r rune) bool { return r == ',' || r == ' ' })
+			return CellAccess{uuid: c.UUID, Name: c.Name, URLs: urls}, nil
 		}
 	}
 	return CellAccess{}, refusal(http.StatusConflict, CodeNoCell, "The cell %s of host %s is not registered any more. Invite the host again, for another cell.", e.CellUUID, e.Host)

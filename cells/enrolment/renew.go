@@ -165,6 +165,10 @@ func (x *exchange) renewed(h holder) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	cell, err := x.cellOf(before) // before anything is changed
+	if err != nil {
+		return nil, err
+	}
 	var certificate []byte
 	var refused []string
 	var old string
@@ -188,7 +192,7 @@ func (x *exchange) renewed(h holder) (any, error) {
 		e.RenewedFrom = h.address
 		addReported(e, nodes)
 		refused = notOf(*e, nodes)
-		certificate, err = x.sign(csr.request, e, h.now)
+		certificate, err = x.sign(csr.request, e, cell, h.now)
 		return err
 	})
 	if err != nil {
@@ -201,10 +205,6 @@ func (x *exchange) renewed(h holder) (any, error) {
 	if old != "" {
 		x.config.Logger.Warn().Str("host", e.Host).Str("address", h.address).Str("replaced_key", old).Time("renewed", before.Issued).Str("renewed_from", before.RenewedFrom).
 			Msg("A host renewed its certificate again, and never confirmed the one before. Either the answer was lost, or another machine has a copy of its identity.")
-	}
-	cell, err := x.cellOf(e)
-	if err != nil {
-		return nil, err
 	}
 	if len(refused) > 0 && x.logs.Allow("nodes "+e.Host) {
 		x.config.Logger.Warn().Str("host", e.Host).Strs("refused", refused).Msg("A host reports compute nodes that it was not enrolled for.")

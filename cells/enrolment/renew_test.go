@@ -4,8 +4,11 @@ package enrolment_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -51,6 +55,35 @@ func TestRenew(t *testing.T) {
 	w.later.Add(int64(121 * time.Minute))
 	_, err = w.renew(w.pair(answer, second), third)
 	wantRefusal(t, "after the grace", err, enrolment.CodeUnauthorized)
+}
+
+// TestCertificatesNameTheCell: the certificates of joining and of renewals name the cell of the
+// enrolment; that of before gets one with it. A host that is invited to another cell gets that one.
+func TestCertificatesNameTheCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newWorld(t, nil)
+	first := w.joined("h1", enrolment.Node{UUID: nodeA})
+	second := newKeyPair(t, "h1")
+	renewed := w.pair(testproc.Try(w.renew(first, second)).Or(t), second)
+	for name, pair := range map[string]tls.Certificate{"joined": first, "renewed": renewed} {
+		testproc.Equal(t, identity(t, pair).Cell, "cell1", "%s: for cell %q", name)
+	}
+	before := signed(t, w.ca, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}, true)
+	der := testproc.Try(x509.MarshalPKIXPublicKey(before.Leaf.PublicKey)).Or(t)
+	testproc.Try(w.store.ChangeEnrolment(t.Context(), "h1", func(e *apidb.Enrolment) error {
+		e.KeyDigest, e.NextKeyDigest = fmt.Sprintf("%x", sha256.Sum256(der)), ""
+		return nil
+	})).Or(t)
+	third := newKeyPair(t, "h1")
+	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.renew(before, third)).Or(t), third)).Cell, "cell1", "of before: for cell %q")
+
+	other := testproc.Try(w.store.CreateCell(t.Context(), apidb.Cell{Name: "cell 2/b", URL: "https://cell2.example:8780"})).Or(t)
+	_, token, err := enrolment.Invite(t.Context(), w.store, w.ca.Fingerprint(), enrolment.Invitation{
+		Host: "h1", CellUUID: other.UUID, By: "root", TTL: time.Hour, Again: true, Now: w.now(),
+	})
+	must(t, err)
+	fourth := newKeyPair(t, "h1")
+	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.join(token, fourth)).Or(t), fourth)).Cell, "cell 2/b", "elsewhere: for cell %q")
 }
 
 // TestConfirm: the key of before ends when the new certificate is confirmed, not a renewal later. A

@@ -53,6 +53,7 @@ type Answer struct {
 
 // CellAccess is the cell of a host.
 type CellAccess struct {
+	uuid string
 	Name string   `json:"name"`
 	URLs []string `json:"urls"`
 }

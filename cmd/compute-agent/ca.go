@@ -152,18 +152,19 @@ func signed(ca *pki.Authority, csr []byte, id pki.Identity, o pki.SignOptions) (
 
 func newCASign() *cobra.Command {
 	var opts denyOptions
-	var dir, csrFile, host, out string
+	var dir, csrFile, host, cellName, out string
 	var nodes []string
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
 		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is for the host and the compute\n" +
-			"nodes that are given here, and nothing of the request is used but its key. Of a host on the deny list it is valid from the time of\n" +
-			"the denial on, so that servers accept it, unlike those of before.\n\n" +
+			"nodes that are given here, and nothing of the request is used but its key. With --cell it is for that cell, and other cells refuse\n" +
+			"it; without, all cells that trust this CA let the host in. Of a host on the deny list it is valid from the time of the denial on, so\n" +
+			"that servers accept it, unlike those of before.\n\n" +
 			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other with a domain\n" +
 			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			id, err := hostIdentity(host, nodes)
+			id, err := hostIdentity(host, cellName, nodes)
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -201,15 +202,16 @@ func newCASign() *cobra.Command {
 	opts.addFlags(cmd, "deny-list")
 	cmd.Flags().StringVar(&csrFile, "csr", "", "`FILE` of the request, in PEM (required)")
 	cmd.Flags().StringVar(&host, "host", "", "`NAME` of the host (required)")
+	cmd.Flags().StringVar(&cellName, "cell", "", "`NAME` of the host's cell (default: the certificate names none)")
 	cmd.Flags().StringSliceVar(&nodes, "node", nil, "`UUID` of a compute node of the host; may be repeated")
 	cmd.Flags().DurationVar(&lifetime, "lifetime", 24*time.Hour, "how long it is valid")
 	cmd.Flags().StringVar(&out, "out", "", "`FILE` of the certificate (default: standard output)")
 	return cmd
 }
 
-// hostIdentity is the identity of a host and its nodes.
-func hostIdentity(host string, nodes []string) (pki.Identity, error) {
-	id := pki.Identity{Kind: pki.Host, Name: host, Names: []string{host}}
+// hostIdentity is the identity of a host, its cell and its nodes.
+func hostIdentity(host, cell string, nodes []string) (pki.Identity, error) {
+	id := pki.Identity{Kind: pki.Host, Name: host, Names: []string{host}, Cell: cell}
 	if err := pki.CheckName(host); err != nil {
 		return id, fmt.Errorf("--host: %w", err)
 	}

@@ -23,6 +23,7 @@ type certificateView struct {
 	Names     []string  `json:"names"`
 	Addresses []string  `json:"addresses,omitempty"`
 	Nodes     []string  `json:"nodes,omitempty"`
+	Cell      string    `json:"cell,omitempty"`
 	Usages    []string  `json:"usages,omitempty"`
 	Issuer    string    `json:"issuer"`
 	NotBefore time.Time `json:"not_before"`
@@ -60,7 +61,7 @@ func viewCertificate(c *x509.Certificate, now time.Time) (certificateView, error
 			return v, err
 		}
 		v.Kind = map[pki.Kind]string{pki.Host: "host", pki.Service: "service", pki.Unmarked: "unmarked"}[id.Kind]
-		v.Name, v.Names, v.Nodes = id.Name, append(v.Names, id.Names...), id.Nodes
+		v.Name, v.Names, v.Nodes, v.Cell = id.Name, append(v.Names, id.Names...), id.Nodes, id.Cell
 	}
 	for _, ip := range c.IPAddresses {
 		v.Addresses = append(v.Addresses, ip.String())
@@ -87,6 +88,7 @@ func (v *certificateView) print(w io.Writer) error {
 		{"For", v.Kind + " " + v.Name},
 		{"Names", strings.Join(append(slices.Clone(v.Names), v.Addresses...), ", ")},
 		{"Nodes", strings.Join(v.Nodes, ", ")},
+		{"Cell", v.Cell},
 		{"Use", strings.Join(v.Usages, ", ")},
 		{"Issuer", v.Issuer},
 		{"Valid", v.NotBefore.Format(time.RFC3339) + " until " + v.NotAfter.Format(time.RFC3339) + " (" + v.State + ")"},

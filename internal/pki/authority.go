@@ -207,8 +207,8 @@ func (a *Authority) check(id Identity, o SignOptions) error {
 	switch {
 	case id.Kind == Unmarked:
 		return fmt.Errorf("%w: it is neither of a host nor of a service", ErrInvalid)
-	case id.Kind == Service && len(id.Nodes) > 0:
-		return fmt.Errorf("%w: a service has no compute nodes", ErrInvalid)
+	case id.Kind == Service && (len(id.Nodes) > 0 || id.Cell != ""):
+		return fmt.Errorf("%w: a service has no compute nodes and no cell", ErrInvalid)
 	case id.Kind == Host && len(o.Addresses) > 0:
 		return fmt.Errorf("%w: the certificate of a host has no addresses: it is a client's", ErrInvalid)
 	case o.Lifetime <= 0:

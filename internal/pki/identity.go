@@ -30,6 +30,7 @@ const (
 const (
 	hostURN    = "urn:compute-agent:host:"
 	serviceURN = "urn:compute-agent:service:"
+	cellURN    = "urn:compute-agent:cell:"
 	nodeURN    = "urn:uuid:"
 )
 
@@ -44,6 +45,9 @@ type Identity struct {
 	// Nodes are the uuids of the compute nodes that a host was enrolled for; none if the
 	// certificate does not say.
 	Nodes []string
+	// Cell is the name of the cell that a host was enrolled for; "" if the certificate does not
+	// say.
+	Cell string
 	// Issued and Expires bound its validity.
 	Issued, Expires time.Time
 }
@@ -76,9 +80,9 @@ func Of(c *x509.Certificate) (Identity, error) {
 	case id.Kind == Unmarked && len(id.Names) == 0:
 		return Identity{}, fmt.Errorf("%w: it has neither a common name nor a DNS name", ErrInvalid)
 	case id.Kind == Unmarked:
-		id.Name, id.Nodes = id.Names[0], nil
-	case id.Kind == Service && len(id.Nodes) > 0:
-		return Identity{}, fmt.Errorf("%w: it is of the service %q, and has compute nodes", ErrInvalid, id.Name)
+		id.Name, id.Nodes, id.Cell = id.Names[0], nil, ""
+	case id.Kind == Service && (len(id.Nodes) > 0 || id.Cell != ""):
+		return Identity{}, fmt.Errorf("%w: it is of the service %q, and has compute nodes or a cell, as that of a host", ErrInvalid, id.Name)
 	}
 	return id, nil
 }
@@ -99,6 +103,16 @@ func (id *Identity) read(uri string) error {
 		}
 		id.Kind, id.Name = kind, name
 		return nil
+	}
+	if escaped, found := strings.CutPrefix(uri, cellURN); found {
+		name, err := url.PathUnescape(escaped)
+		if err != nil || name == "" {
+			return fmt.Errorf("%w: its URI %.300q has no name of a cell", ErrInvalid, uri)
+		}
+		if id.Cell != "" {
+			return fmt.Errorf("%w: it is for the cells %q and %q", ErrInvalid, id.Cell, name)
+		}
+		id.Cell = name
 	}
 	if text, found := strings.CutPrefix(uri, nodeURN); found {
 		node, err := uuid.Parse(text)
@@ -123,6 +137,9 @@ func (id Identity) URIs() []*url.URL {
 	uris := []*url.URL{{Scheme: "urn", Opaque: strings.TrimPrefix(prefix, "urn:") + url.PathEscape(id.Name)}}
 	for _, node := range id.Nodes {
 		uris = append(uris, &url.URL{Scheme: "urn", Opaque: "uuid:" + node})
+	}
+	if id.Cell != "" {
+		uris = append(uris, &url.URL{Scheme: "urn", Opaque: strings.TrimPrefix(cellURN, "urn:") + url.PathEscape(id.Cell)})
 	}
 	return uris
 }

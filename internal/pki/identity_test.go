@@ -43,10 +43,14 @@ func TestIdentityOfACertificate(t *testing.T) {
 		"unmarked, with a uuid":    {certificate(t, "h1", nil, "urn:uuid:"+node), pki.Unmarked, "h1", []string{"h1"}, nil, false},
 		"an escaped name":          {certificate(t, "", nil, "urn:compute-agent:host:a%2Fb"), pki.Host, "a/b", nil, nil, false},
 		"no name":                  {certificate: certificate(t, "", nil), invalid: true},
+		"a host with a cell":       {certificate(t, "h1", nil, "urn:compute-agent:host:h1", "urn:compute-agent:cell:cell%201"), pki.Host, "h1", []string{"h1"}, nil, false},
 		"two hosts":                {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:host:b"), invalid: true},
 		"a host and a service":     {certificate: certificate(t, "", nil, "urn:compute-agent:host:a", "urn:compute-agent:service:a"), invalid: true},
 		"a host without a name":    {certificate: certificate(t, "a", nil, "urn:compute-agent:host:"), invalid: true},
 		"a node that is no uuid":   {certificate: certificate(t, "a", nil, "urn:compute-agent:host:a", "urn:uuid:7"), invalid: true},
+		"two cells":                {certificate: certificate(t, "a", nil, "urn:compute-agent:host:a", "urn:compute-agent:cell:a", "urn:compute-agent:cell:b"), invalid: true},
+		"a cell without a name":    {certificate: certificate(t, "a", nil, "urn:compute-agent:host:a", "urn:compute-agent:cell:"), invalid: true},
+		"a service with a cell":    {certificate: certificate(t, "a", nil, "urn:compute-agent:service:a", "urn:compute-agent:cell:a"), invalid: true},
 		"a service that has nodes": {certificate: certificate(t, "a", nil, "urn:compute-agent:service:a", "urn:uuid:"+node), invalid: true},
 	} {
 		got, err := pki.Of(c.certificate)
@@ -64,10 +68,11 @@ func TestURIsAreReadBack(t *testing.T) {
 	for _, id := range []pki.Identity{
 		{Kind: pki.Host, Name: "h1", Nodes: []string{node}},
 		{Kind: pki.Host, Name: "a b/c:d%ü"},
+		{Kind: pki.Host, Name: "h1", Cell: "cell one/1?#%"},
 		{Kind: pki.Service, Name: "compute-api"},
 	} {
 		got, err := pki.Of(&x509.Certificate{URIs: id.URIs()})
-		if err != nil || got.Kind != id.Kind || got.Name != id.Name || !slices.Equal(got.Nodes, id.Nodes) {
+		if err != nil || got.Kind != id.Kind || got.Name != id.Name || !slices.Equal(got.Nodes, id.Nodes) || got.Cell != id.Cell {
 			t.Errorf("%+v became %+v, %v", id, got, err)
 		}
 	}

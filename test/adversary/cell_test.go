@@ -3,6 +3,7 @@
 package adversary
 
 import (
+	"crypto/tls"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -11,14 +12,15 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // serveCell serves a cell of the site until the test ends, and returns its URL.
-func (s *site) serveCell(t *testing.T, auth cell.Auth, tls osapi.TLSFiles) string {
+func (s *site) serveCell(t *testing.T, name string, auth cell.Auth, tls osapi.TLSFiles) string {
 	t.Helper()
 	process := testproc.Try(cells.NewCell(t.Context(), cells.CellConfig{
-		Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(),
+		Name: name, Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(),
 		Logger: nopLog,
 	})).Or(t)
 	return serve(t, process.Serve, process.Close)
@@ -39,8 +41,8 @@ func TestCell(t *testing.T) {
 		url   string
 		token bool
 	}{
-		"cell.txt":        {s.serveCell(t, cell.MutualTLS([]string{"compute-api"}), tls), false},
-		"cell-tokens.txt": {s.serveCell(t, cell.Tokens(tokens), byToken), true},
+		"cell.txt":        {s.serveCell(t, "cell1", cell.MutualTLS([]string{"compute-api"}), tls), false},
+		"cell-tokens.txt": {s.serveCell(t, "cell1", cell.Tokens(tokens), byToken), true},
 	} {
 		out := table{{"CALL", "FOR"}}
 		var clients []*http.Client
@@ -76,7 +78,54 @@ func TestCell(t *testing.T) {
 	}
 }
 
-var words = strings.NewReplacer("{host}", victim, "{uuid}", victimGuest, "{id}", "1")
+// TestAHostOfOneCellInAnother: the certificate of a host that was enrolled for cell1 is of no use
+// in cell2: each call is refused with the reason, and cell2 does not learn of the host. A
+// certificate of before these named their cells is for both.
+func TestAHostOfOneCellInAnother(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	of := func(name string) identity {
+		id := hostIdentity(attacker, attackerNode)
+		id.Cell = name
+		pair := testproc.Try(tls.X509KeyPair(s.pair(s.ca, id, pki.SignOptions{}))).Or(t)
+		return identity{name: "host of " + name, pair: &pair, host: attacker}
+	}
+	ofCell1, ofNone, compute := of("cell1"), of(""), s.as("compute API")
+	nodes := []object{{"uuid": attackerNode, "name": attacker}}
+	report := put("/v1/hosts/"+attacker, object{"version": "1", "nodes": nodes})
+	for name, allowed := range map[string]bool{"cell1": true, "cell2": false} {
+		certFile, keyFile := s.server(name)
+		files := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file(name+"-peers.pem", s.ca.PEM())}
+		url := s.serveCell(t, name, cell.MutualTLS([]string{"compute-api"}), files)
+		c := s.client(ofCell1)
+		if allowed {
+			succeed(t, c, url, ofCell1, report)
+			continue
+		}
+		got, answer := send(t, c, url, ofCell1, report)
+		if text := string(answer.Raw); got != forbidden || !strings.Contains(text, "is for cell cell1, and this is cell cell2") {
+			t.Errorf("it reports: %s", answer)
+		}
+		for _, call := range cell.Calls() {
+			a := asked{method: call.Method, path: strings.ReplaceAll(words.Replace(call.Path), victim, attacker)}
+			if call.Method != http.MethodGet {
+				a.body = object{}
+			}
+			if got, answer := send(t, c, url, ofCell1, a); got != forbidden {
+				t.Errorf("%s %s: %s", call.Method, call.Path, answer)
+			}
+		}
+		api := s.client(compute)
+		for _, path := range []string{"/v1/services", "/v1/compute-nodes"} {
+			if answer := succeed(t, api, url, compute, get(path)); strings.Contains(string(answer.Raw), attacker) {
+				t.Errorf("the cell has the host: %s", answer)
+			}
+		}
+		succeed(t, s.client(ofNone), url, ofNone, report)
+	}
+}
+
+var words = strings.NewReplacer("{host}", victim, "{node}", victimNode, "{uuid}", victimGuest, "{id}", "1")
 
 // ruleOfCell is what a cell's rules say of an identity and a call.
 func ruleOfCell(i identity, who string, certificates bool) outcome {
