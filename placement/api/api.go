@@ -92,6 +92,7 @@ type API struct {
 	granted  extensions // to all clients
 	stale    staleness
 	bounds   hostBounds
+	nodes    reservedNodes
 }
 
 // New makes an API. It panics without a ledger or an authenticator.
@@ -127,6 +128,7 @@ func New(cfg Config) *API {
 		a.options.IncompleteUserID = IncompleteID
 	}
 	a.bounds = newHostBounds(a.service.Now)
+	a.nodes = reservedNodes{now: a.service.Now, nodes: map[string]reservation{}}
 	a.rotated.seed = maphash.MakeSeed()
 	a.granted = readExtensions(a.options.Extensions)
 	return a

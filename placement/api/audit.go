@@ -128,6 +128,8 @@ type (
 	providerValue struct {
 		Name   string `json:"name"`
 		Parent string `json:"parent,omitempty"`
+		// UUID is there if it changes.
+		UUID string `json:"uuid,omitempty"`
 	}
 	inventoryValue struct {
 		Total    int64   `json:"total"`
@@ -147,14 +149,23 @@ type (
 func (l *changes) provider(before, after *ledger.Provider) {
 	var was, is any
 	shown, none := after, new(ledger.Provider)
+	value := func(p *ledger.Provider) providerValue {
+		v := providerValue{Name: p.Name, Parent: p.Parent}
+		if before != nil && after != nil && before.UUID != after.UUID {
+			v.UUID = p.UUID
+		}
+		return v
+	}
 	if before != nil {
-		was = providerValue{before.Name, before.Parent}
-	} else {
-		before = none
+		was = value(before)
 	}
 	if after != nil {
-		is = providerValue{after.Name, after.Parent}
-	} else {
+		is = value(after)
+	}
+	if before == nil {
+		before = none
+	}
+	if after == nil {
 		shown, after = before, none
 	}
 	l.add(auditlog.Change{Kind: auditlog.KindProvider, ID: shown.UUID, Name: shown.Name}, was, is)

@@ -51,9 +51,13 @@ func (x *exchange) admitHost(h *hostRequest, rule hostRule) error {
 	case action != "" && !h.may(action):
 		return h.refuse(action, "this server's policy does not allow it; ask its operator")
 	}
+	x.api.nodes.note(h.id)
 	switch rule {
 	case hostList, hostOwn, hostShared, hostConsumer:
 		s, err := x.read()
+		if err == nil {
+			s, err = h.reclaimed(s)
+		}
 		if err != nil {
 			return err
 		}

@@ -48,6 +48,7 @@ var identities = map[string]*pki.Identity{
 	"h2":            {Kind: pki.Host, Name: "h2", Names: []string{"h2"}},
 	"h3":            {Kind: pki.Host, Name: "h3", Names: []string{"h3"}},
 	"h3 with nodes": {Kind: pki.Host, Name: "h3", Names: []string{"h3"}, Nodes: []string{"90000000-0000-4000-8000-000000000003"}},
+	"h4":            {Kind: pki.Host, Name: "h4", Names: []string{"h4"}, Nodes: []string{nowhere}, Expires: clock.Add(time.Hour)},
 }
 
 // knowsHosts takes tokens of hosts, and leaves the rest to NoAuth.

@@ -16,7 +16,19 @@ import (
 // about others are replaced.
 func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
-		w := hostWrite{hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{}}
+		w := hostWrite{
+			hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{},
+			reclaims: map[int64]bool{},
+		}
+		if h.x.Route == providersPath {
+			taken, err := h.reclaim(tx)
+			if err != nil {
+				return err
+			}
+			for _, p := range taken {
+				w.reclaims[p.ID] = true
+			}
+		}
 		// A call that changes nothing touches nothing, and its answer may show the provider.
 		if uuid := h.x.R.PathValue("uuid"); uuid != "" {
 			if p, ok := w.before.Provider(uuid); ok && !w.owns(w.before, p) {
@@ -80,6 +92,8 @@ type hostWrite struct {
 	sizes map[string]treeSize
 	// beside are providers of others that consumers of the host hold: their generations may grow.
 	beside map[string]bool
+	// reclaims are providers of others that got another uuid, by ID: see reclaim.
+	reclaims map[int64]bool
 	// elsewhere counts what others rely on: providers and consumers whose generations grow, and
 	// consumers that had no allocations.
 	elsewhere int
@@ -146,6 +160,9 @@ func (w *hostWrite) check(t ledger.Touched) error {
 // provider judges the change of a provider.
 func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 	was, is := e.Before, e.After
+	if was != nil && w.reclaims[was.ID] {
+		return nil
+	}
 	ownBefore := was != nil && w.owns(w.before, was)
 	if was != nil && !ownBefore {
 		if is != nil && w.beside[was.UUID] && onlyAllocated(was, is) {
@@ -193,6 +210,9 @@ func (w *hostWrite) place(was, is *ledger.Provider) error {
 				"the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not",
 				shortened(is.Name),
 			)
+		}
+		if host := w.x.api.nodes.host(is.UUID); was == nil && host != "" && host != w.id.Name {
+			return w.refuse(HostTree, "the uuid %s is that of a compute node of another host", shortened(is.UUID))
 		}
 		if (was == nil || was.Root != is.Root) && len(w.after.Tree(is.Root)) > maxHostTree {
 			return w.refuse(HostTree, "its tree would have more than %d providers", maxHostTree)

@@ -187,6 +187,9 @@ func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	}
 	for _, changes := range r.commits[since:] {
 		for _, c := range changes {
+			if _, is := c.(ledger.UpdateProviderUUID); is {
+				return nil, ledger.ErrReload
+			}
 			a.add(c)
 		}
 	}
@@ -289,6 +292,8 @@ func (r *rows) apply(change ledger.Change) error {
 		return update(r.providers, c.Row.ID, func(row *ledger.ProviderRow) {
 			row.Name, row.Parent, row.Root, row.UpdatedAt = c.Row.Name, c.Row.Parent, c.Row.Root, c.Row.UpdatedAt
 		})
+	case ledger.UpdateProviderUUID:
+		return update(r.providers, c.ID, func(row *ledger.ProviderRow) { row.UUID, row.UpdatedAt = c.UUID, c.UpdatedAt })
 	case ledger.BumpProvider:
 		if is := r.providers[c.ID].Generation; is != c.From {
 			return fmt.Errorf("the row has generation %d", is)

@@ -5,9 +5,12 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
@@ -148,6 +151,101 @@ func TestRenameClass(t *testing.T) {
 	}
 	want := []string{"a has VCPU", "a has CUSTOM_B", "b has VCPU", "b has CUSTOM_B", "c has VCPU of a", "c has CUSTOM_B of a", "c has VCPU of b", "c has CUSTOM_B of b"}
 	testproc.Same(t, cmp.Diff(want, got))
+}
+
+// TestChangeUUID: a provider below a root gets another uuid, and keeps all else: its generation,
+// what it has, its child, and what consumers hold of it, one without a record among them. Another
+// server loads everything, and shows the same.
+func TestChangeUUID(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	db := newRows(ledger.State{})
+	must(t, open(t, db), func(tx *ledger.Tx) error {
+		var errs []error
+		note := func(err error) { errs = append(errs, err) }
+		for _, p := range []ledger.NewProvider{{UUID: "a"}, {UUID: "b", Parent: "a"}, {UUID: "c", Parent: "b"}, {UUID: "d", Parent: "a"}} {
+			p.Name = "the " + p.UUID
+			_, err := tx.CreateProvider(p)
+			note(err)
+		}
+		for _, provider := range []string{"a", "b", "c"} {
+			_, err := tx.AddInventory(provider, inventory("VCPU", 9))
+			note(err)
+		}
+		one := int64(1)
+		_, err := tx.SetAggregates("b", &one, []string{"g"})
+		note(err)
+		_, err = tx.SetTraits("b", 2, []string{"COMPUTE_NODE"})
+		note(err)
+		note(tx.ReplaceAllocations([]ledger.ConsumerAllocations{
+			claim("guest", resources{"a": {"VCPU": 1}, "b": {"VCPU": 2}}), claim("other", resources{"c": {"VCPU": 3}}),
+		}))
+		return errors.Join(errs...)
+	})
+	class, _ := open(t, db).Current().Class("VCPU")
+	stray := ledger.AllocationRow{Provider: 2, Class: class.ID, Consumer: "stray", Used: 1}
+	db.allocations[holding{cell{2, class.ID}, "stray"}], db.orphans["stray"] = stray, true
+
+	server, follower := open(t, db), open(t, db)
+	want := testproc.Try(placementtest.DumpOf(server.Current())).Or(t)
+	loads := db.loads
+	old := snapshot(t, server)
+	now := must(t, server, func(tx *ledger.Tx) error {
+		p, err := tx.ChangeUUID("b", "z")
+		if err == nil && (p.UUID != "z" || p.Generation != 4) {
+			return fmt.Errorf("it is %+v", p)
+		}
+		return err
+	})
+	testproc.Equal(t, db.loads, loads, "the server loaded everything: %d loads")
+	for uuid, p := range want.Providers {
+		if p.Parent == "b" {
+			p.Parent = "z"
+		}
+		for i, child := range p.Children {
+			if child == "b" {
+				p.Children = append(slices.Delete(slices.Clone(p.Children), i, i+1), "z")
+			}
+		}
+		delete(want.Providers, uuid)
+		want.Providers[strings.Replace(uuid, "b", "z", 1)] = p
+	}
+	for _, lists := range []map[string][]string{want.Members, want.Traited, want.Offering} {
+		for key, list := range lists {
+			list = slices.Clone(list)
+			for i, uuid := range list {
+				list[i] = strings.Replace(uuid, "b", "z", 1)
+			}
+			lists[key] = list
+		}
+	}
+	guest := want.Consumers["guest"].Allocations
+	guest["z"] = guest["b"]
+	delete(guest, "b")
+	sorted := cmpopts.SortSlices(func(a, b string) bool { return a < b })
+	for name, s := range map[string]*ledger.Snapshot{"the server": now, "another server": snapshot(t, follower), "loaded": open(t, db).Current()} {
+		got := testproc.Try(placementtest.DumpOf(s)).Or(t)
+		testproc.Samef(t, cmp.Diff(want, got, sorted, cmpopts.EquateEmpty()), "%s", name)
+		testproc.Samef(t, cmp.Diff(placementtest.Rows(now), placementtest.Rows(s)), "the server -, %s +", name)
+		if _, found := s.Provider("b"); found {
+			t.Errorf("%s finds it by its old uuid", name)
+		}
+	}
+	if p, found := old.Provider("b"); !found || p.Generation != 4 {
+		t.Errorf("the state before has changed: %+v", p)
+	}
+	for name, want := range map[[2]string]ledger.Kind{
+		{"a", "y"}: ledger.InvalidParent, {"b", "y"}: ledger.ProviderNotFound, {"c", "d"}: ledger.DuplicateUUID,
+	} {
+		_, err := server.Update(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.ChangeUUID(name[0], name[1])
+			return err
+		})
+		testproc.Equal(t, ledger.KindOf(err), want, "%v to %v: %v", name[0], name[1])
+	}
+	// The stray consumer can write what it holds by the new uuid.
+	must(t, server, func(tx *ledger.Tx) error {
+		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("stray", resources{"z": {"VCPU": 2}})})
+	})
 }
 
 func must(t *testing.T, l *ledger.Ledger, fn func(*ledger.Tx) error) *ledger.Snapshot {

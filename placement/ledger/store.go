@@ -169,6 +169,13 @@ type (
 	// UpdateProvider changes name, parent, root and time of a provider, not
 	// its generation.
 	UpdateProvider struct{ Row ProviderRow }
+	// UpdateProviderUUID changes the uuid of a provider. Who follows changes loads everything
+	// (ErrReload): children and allocations name providers by their uuids.
+	UpdateProviderUUID struct {
+		ID        int64
+		UUID      string
+		UpdatedAt time.Time
+	}
 	// BumpProvider moves a provider's generation. From is what the row must
 	// hold before.
 	BumpProvider struct {
@@ -219,23 +226,24 @@ type (
 	InsertAllocation struct{ Row AllocationRow }
 )
 
-func (InsertNamed) change()       {}
-func (RenameNamed) change()       {}
-func (DeleteNamed) change()       {}
-func (InsertProvider) change()    {}
-func (UpdateProvider) change()    {}
-func (BumpProvider) change()      {}
-func (DeleteProvider) change()    {}
-func (InsertInventory) change()   {}
-func (UpdateInventory) change()   {}
-func (DeleteInventory) change()   {}
-func (AddTrait) change()          {}
-func (RemoveTrait) change()       {}
-func (AddAggregate) change()      {}
-func (RemoveAggregate) change()   {}
-func (InsertConsumer) change()    {}
-func (UpdateConsumer) change()    {}
-func (BumpConsumer) change()      {}
-func (DeleteConsumer) change()    {}
-func (DeleteAllocations) change() {}
-func (InsertAllocation) change()  {}
+func (InsertNamed) change()        {}
+func (RenameNamed) change()        {}
+func (DeleteNamed) change()        {}
+func (InsertProvider) change()     {}
+func (UpdateProvider) change()     {}
+func (UpdateProviderUUID) change() {}
+func (BumpProvider) change()       {}
+func (DeleteProvider) change()     {}
+func (InsertInventory) change()    {}
+func (UpdateInventory) change()    {}
+func (DeleteInventory) change()    {}
+func (AddTrait) change()           {}
+func (RemoveTrait) change()        {}
+func (AddAggregate) change()       {}
+func (RemoveAggregate) change()    {}
+func (InsertConsumer) change()     {}
+func (UpdateConsumer) change()     {}
+func (BumpConsumer) change()       {}
+func (DeleteConsumer) change()     {}
+func (DeleteAllocations) change()  {}
+func (InsertAllocation) change()   {}

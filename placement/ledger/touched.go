@@ -18,7 +18,7 @@ type Edit[T any] struct{ Before, After *T }
 // Providers are touched by changes of their own rows: name, parent, root, generation, inventories,
 // traits and aggregates. What is used of a provider follows from the consumers: an allocation that
 // goes need not touch its provider. A renamed class is touched itself, but not the providers and
-// consumers that name it.
+// consumers that name it; neither are those that name a provider whose uuid changed.
 type Touched struct {
 	Providers []Edit[Provider] // in order of creation
 	Consumers []Edit[Consumer] // in order of their uuids
@@ -62,6 +62,8 @@ func (tx *Tx) Touched() Touched {
 			providers[c.Row.ID] = true
 		case UpdateProvider:
 			providers[c.Row.ID] = true
+		case UpdateProviderUUID:
+			providers[c.ID] = true
 		case BumpProvider:
 			providers[c.ID] = true
 		case DeleteProvider:

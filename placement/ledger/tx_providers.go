@@ -120,6 +120,49 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 	return &now, nil
 }
 
+// ChangeUUID gives a provider below a root another uuid. All else stays: its name, parent,
+// children and generation, what it has, and what consumers hold of it. Placement has no such call:
+// it is for a uuid that the provider must not have. Kinds: ProviderNotFound, InvalidParent,
+// DuplicateUUID. Cost: its children and the consumers on it.
+func (tx *Tx) ChangeUUID(uuid, to string) (*Provider, error) {
+	p, err := tx.provider(uuid)
+	if err != nil {
+		return nil, err
+	}
+	if p.Parent == "" {
+		return nil, &Error{Kind: InvalidParent, Provider: uuid, Detail: "a root provider keeps its uuid"}
+	}
+	if _, taken := tx.Provider(to); taken {
+		return nil, &Error{Kind: DuplicateUUID, Provider: to, Name: p.Name}
+	}
+	children, consumers := tx.Children(uuid), tx.ConsumersOn(uuid)
+	for _, c := range tx.orphans.All() {
+		if holdsOf(c, p.ID) {
+			consumers = append(consumers, c)
+		}
+	}
+	now := *p
+	now.UUID, now.UpdatedAt = to, tx.now
+	tx.putProvider(p, &now)
+	for _, child := range children {
+		below := *child
+		below.Parent = to
+		tx.putProvider(child, &below)
+	}
+	for _, old := range consumers {
+		holder := *old
+		holder.Allocations = slices.Clone(old.Allocations)
+		for i := range holder.Allocations {
+			if holder.Allocations[i].provider == p.ID {
+				holder.Allocations[i].Provider = to
+			}
+		}
+		tx.indexConsumer(old, &holder)
+	}
+	tx.note(UpdateProviderUUID{ID: now.ID, UUID: to, UpdatedAt: tx.now})
+	return &now, nil
+}
+
 // newParent checks a move and returns the new parent and root.
 func (tx *Tx) newParent(p *Provider, uuid string, allowed bool) (parent, root string, err error) {
 	if uuid == "" {

@@ -32,6 +32,8 @@ const (
 	// kindSchema is a step of the schema after which programs that do not know it
 	// cannot use the database; its id is that of the step.
 	kindSchema = 10
+	// kindProviderUUID is a provider whose uuid changed. All programs load everything then.
+	kindProviderUUID = 11
 )
 
 const (
@@ -74,6 +76,8 @@ func objects(changes []ledger.Change) []object {
 			add(kindProvider, c.Row.ID, "")
 		case ledger.UpdateProvider:
 			add(kindProvider, c.Row.ID, "")
+		case ledger.UpdateProviderUUID:
+			add(kindProviderUUID, c.ID, "")
 		case ledger.BumpProvider:
 			add(kindProvider, c.ID, "")
 		case ledger.DeleteProvider:
@@ -179,7 +183,7 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 			named[t.kind] = append(named[t.kind], t.uuid)
 		case kindProvider, kindConsumer, kindClass, kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType:
 			named[t.kind] = append(named[t.kind], t.id)
-		default: // kindSchema, or one of a newer program
+		default: // kindSchema, kindProviderUUID, or one of a newer program
 			return fmt.Errorf("changes of kind %d: %w", t.kind, ledger.ErrReload)
 		}
 		return nil

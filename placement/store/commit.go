@@ -381,6 +381,8 @@ func (w *writer) one(change ledger.Change) error {
 		r := c.Row
 		return w.must("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, updated_at = ? WHERE id = ?",
 			r.Name, r.Root, null(r.Parent), at(r.UpdatedAt), r.ID)
+	case ledger.UpdateProviderUUID:
+		return w.must("UPDATE resource_providers SET uuid = ?, updated_at = ? WHERE id = ?", c.UUID, at(c.UpdatedAt), c.ID)
 	case ledger.BumpProvider:
 		return w.must("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND COALESCE(generation, 0) = ?", c.To, at(c.UpdatedAt), c.ID, c.From)
 	case ledger.DeleteProvider:

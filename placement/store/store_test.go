@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -405,5 +406,60 @@ func TestFollowFromLongAgo(t *testing.T) {
 		execute(t, name, "DELETE FROM ledger_changes WHERE version < (SELECT version FROM ledger_version)")
 		s := testproc.Try(idle.Snapshot(ctx)).Or(t)
 		same(t, "the active server -, the idle one +", active.Current(), s)
+	})
+}
+
+// TestUUIDThatChanges: what one server gives a provider for a uuid, the others and the database
+// have, in the tree and in allocations; and the old uuid is free in the same commit.
+func TestUUIDThatChanges(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	each(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		server := open(t, name)
+		write := func(fn func(*ledger.Tx) error) {
+			t.Helper()
+			testproc.Try(server.Update(ctx, fn)).Or(t)
+		}
+		write(func(tx *ledger.Tx) error {
+			var errs []error
+			for _, p := range []ledger.NewProvider{{UUID: "a", Name: "a"}, {UUID: "b", Name: "b", Parent: "a"}, {UUID: "c", Name: "c", Parent: "b"}} {
+				_, err := tx.CreateProvider(p)
+				errs = append(errs, err)
+			}
+			vcpus := ledger.Inventory{Class: "VCPU", Total: 9, MinUnit: 1, MaxUnit: 9, StepSize: 1, AllocationRatio: 1}
+			_, err := tx.AddInventory("b", vcpus)
+			errs = append(errs, err, tx.ReplaceAllocations([]ledger.ConsumerAllocations{{
+				Consumer: "guest", Project: "p", User: "u", Resources: map[string]providertree.Resources{"b": {"VCPU": 2}},
+			}}))
+			return errors.Join(errs...)
+		})
+		servers := []*ledger.Ledger{server}
+		if e.shared {
+			servers = append(servers, open(t, name))
+		}
+		write(func(tx *ledger.Tx) error {
+			_, err := tx.ChangeUUID("b", "z")
+			if err == nil {
+				_, err = tx.CreateProvider(ledger.NewProvider{UUID: "b", Name: "node"})
+			}
+			return err
+		})
+		shown := make([]*ledger.Snapshot, 0, len(servers)+1)
+		for _, l := range servers {
+			shown = append(shown, testproc.Try(l.Snapshot(ctx)).Or(t))
+		}
+		for _, l := range servers {
+			closeLedger(t, l)
+		}
+		again := open(t, name)
+		defer closeLedger(t, again)
+		for _, s := range append(shown, again.Current()) {
+			same(t, "the server that wrote -, one that read +", shown[0], s)
+			moved, _ := s.Provider("z")
+			node, _ := s.Provider("b")
+			if moved == nil || moved.Parent != "a" || node == nil || node.Name != "node" || s.Used(moved, "VCPU") != 2 {
+				t.Errorf("the child is %+v, the node %+v", moved, node)
+			}
+		}
 	})
 }

@@ -3,12 +3,14 @@
 package adversary
 
 import (
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -196,5 +198,59 @@ func TestAHostWritesWithoutEnd(t *testing.T) {
 			t.Errorf("as %s, after %d writes of 2 MB: %s", i.name, sent, answer)
 		}
 		p.victimWrites(s, 2)
+	}
+}
+
+// TestAHostTakesNoNodeOfALaterHost: the attacker makes a child with the uuid of a node that another
+// host is enrolled for and has not reported yet, and puts a guest on it. When that host comes, its
+// node is made; the child has another uuid, and all that it had. After that the attacker cannot
+// make such a child, even while the node is gone.
+func TestAHostTakesNoNodeOfALaterHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	pair := testproc.Try(tls.X509KeyPair(s.pair(s.ca, hostIdentity("h3", otherNode), pki.SignOptions{}))).Or(t)
+	late, as := identity{name: "later host", pair: &pair, host: "h3"}, s.as("other host")
+	const node = "/resource_providers/" + otherNode
+	child := post("/resource_providers", object{"name": attacker + "_x", "uuid": otherNode, "parent_provider_uuid": attackerNode})
+	another := post("/resource_providers", object{"name": attacker + "_y", "uuid": otherNode, "parent_provider_uuid": attackerNode})
+	root := post("/resource_providers", object{"name": "h3", "uuid": otherNode})
+	for name, first := range map[string]asked{
+		"as an agent does": get("/resource_providers?in_tree=" + otherNode), "at once": root,
+	} {
+		p := s.servePlacement(t)
+		theirs, own := s.client(as), s.client(late)
+		for _, a := range []asked{child, offers(node, 0, vcpus), put("/allocations/"+newGuest, holds(otherNode, 4, nil))} {
+			succeed(t, theirs, p.url, as, a)
+		}
+		answer := succeed(t, own, p.url, late, first)
+		if strings.Contains(string(answer.Raw), attacker) {
+			t.Errorf("%s: the later host is shown %s", name, answer)
+		}
+		if first.method == http.MethodGet {
+			succeed(t, own, p.url, late, root)
+		}
+		succeed(t, own, p.url, late, offers(node, 0, vcpus)).Is(t, http.StatusOK)
+
+		var found struct {
+			Providers []struct {
+				UUID       string `json:"uuid"`
+				Generation int    `json:"generation"`
+			} `json:"resource_providers"`
+		}
+		p.admin(get("/resource_providers?name="+attacker+"_x")).Into(t, &found)
+		if len(found.Providers) != 1 || found.Providers[0].UUID == otherNode || found.Providers[0].Generation != 2 {
+			t.Fatalf("%s: the child is %+v", name, found.Providers)
+		}
+		var held struct{ Allocations map[string]any }
+		p.admin(get("/allocations/"+newGuest)).Into(t, &held)
+		if _, on := held.Allocations[found.Providers[0].UUID]; !on || len(held.Allocations) != 1 {
+			t.Errorf("%s: the guest holds %v", name, held.Allocations)
+		}
+
+		succeed(t, own, p.url, late, asked{method: http.MethodDelete, path: node})
+		got, answer := send(t, theirs, p.url, as, another)
+		if got != forbidden || reason(answer) == "" {
+			t.Errorf("%s: while the node is gone: %s", name, answer)
+		}
 	}
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+)
+
+// providersPath is the path of the call that makes a provider.
+const providersPath = "/resource_providers"
+
+// reservedNodes are the compute nodes that certificates of hosts name, as far as this process has
+// seen the certificates. They are safe for concurrent use.
+type reservedNodes struct {
+	now func() time.Time
+
+	mu    sync.RWMutex
+	nodes map[string]reservation // by uuid
+}
+
+// reservation says whose a node is, until the certificate expires.
+type reservation struct {
+	host  string
+	until time.Time
+}
+
+// note keeps the nodes of a host. Cost: one look-up for each of them, and a look at all when there
+// are many, to drop those of expired certificates.
+func (r *reservedNodes) note(id *pki.Identity) {
+	if r.noted(id) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const many = 1000
+	if len(r.nodes) >= many && len(r.nodes)%many == 0 {
+		now := r.now()
+		for node, one := range r.nodes {
+			if !now.Before(one.until) {
+				delete(r.nodes, node)
+			}
+		}
+	}
+	for _, node := range id.Nodes {
+		r.nodes[node] = reservation{id.Name, id.Expires}
+	}
+}
+
+func (r *reservedNodes) noted(id *pki.Identity) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, node := range id.Nodes {
+		if one := r.nodes[node]; one.host != id.Name || one.until.Before(id.Expires) {
+			return false
+		}
+	}
+	return true
+}
+
+// host is the host that a node is reserved for; "" for none.
+func (r *reservedNodes) host(node string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if one := r.nodes[node]; r.now().Before(one.until) {
+		return one.host
+	}
+	return ""
+}
+
+// taken are the providers that have the uuid of a compute node of this host and are below the root
+// of another one. A compute node is a root, and uuids are not equal by chance. What has a name of
+// this host is left alone: it is the node itself, which an operator has put below another provider.
+func (h *hostRequest) taken(s *ledger.Snapshot) (list []*ledger.Provider) {
+	for _, node := range h.id.Nodes {
+		p, ok := s.Provider(node)
+		if ok && p.Parent != "" && !h.owns(s, p) && !h.id.HasProvider(p.Name) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// reclaim gives providers that are taken other uuids, so that this host can make its node. They
+// keep all else. It returns them as they were.
+func (h *hostRequest) reclaim(tx *ledger.Tx) ([]*ledger.Provider, error) {
+	list := h.taken(tx.Snapshot)
+	for _, was := range list {
+		is, err := tx.ChangeUUID(was.UUID, uuid.NewString())
+		if err != nil {
+			return nil, err
+		}
+		tx.OnOutcome(func(err error) {
+			if err == nil {
+				h.logReclaimed(was, is)
+			}
+		})
+	}
+	return list, nil
+}
+
+func (h *hostRequest) logReclaimed(was, is *ledger.Provider) {
+	h.x.api.service.Logger.Warn().Str("host", h.id.Name).Str("node", was.UUID).
+		Str("provider", was.Name).Str("root", was.Root).Str("uuid", is.UUID).
+		Msg("A provider below another root had the uuid of a compute node of this host, and got another uuid. " +
+			"Find out why: may the credential of the host that made it be stolen?")
+}
+
+// reclaimed is a snapshot in which no provider is taken.
+func (h *hostRequest) reclaimed(s *ledger.Snapshot) (*ledger.Snapshot, error) {
+	if len(h.taken(s)) == 0 {
+		return s, nil
+	}
+	return h.x.recorded(h.x.R.Context(), func(tx *ledger.Tx) error {
+		_, err := h.reclaim(tx)
+		return err
+	})
+}
