@@ -29,12 +29,12 @@ type orphans struct {
 }
 
 // lookForOrphans finds, after the driver has named its nodes, those that it reported before and
-// names no longer. Only one that the driver says was removed for good, that is entirely ours and
-// has no allocations is deleted; any other is shown.
+// names no longer. Only one that the driver says was removed for good, that no other host reports,
+// that is entirely ours and has no allocations is deleted; any other is shown.
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the
-// records, and for each orphan, every five minutes, a call of the driver and, if it says that the
-// node is gone, what [ownership.CheckRemoval] costs.
+// records, and for each orphan, every five minutes, a call of Config.ReportedBy, one of the driver
+// and, if it says that the node is gone, what [ownership.CheckRemoval] costs.
 func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
 	if t.config.Records == nil {
 		return
@@ -61,20 +61,34 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 		if r.Driver != t.config.Name || slices.Contains(named, r.Root) || t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
 			continue
 		}
-		reason, gone := t.examineOrphan(ctx, r)
+		reason, other, gone := t.examineOrphan(ctx, r)
 		if !gone {
 			found[r.Root] = r.Node
-			t.noteOrphan(r, reason)
+			t.noteOrphan(r, reason, other)
 		}
 	}
 	t.dropOrphans(found)
 }
 
 // examineOrphan removes a node if everything speaks for it; otherwise it says what speaks against
-// it.
-func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason string, gone bool) {
+// it, and which other host reports the node, if one does.
+func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason, other string, gone bool) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
+	var unknown error
+	if t.config.ReportedBy != nil {
+		other, unknown = t.config.ReportedBy(ctx, r.Root)
+	}
+	if other != "" {
+		return "host " + other + " reports it now", other, false
+	}
+	reason, gone = t.removeOrphan(ctx, r, unknown)
+	return reason, "", gone
+}
+
+// removeOrphan is the part of examineOrphan about this host. unknown is why it is not known whether
+// another host reports the node.
+func (t *Tracker) removeOrphan(ctx context.Context, r *ownership.Record, unknown error) (reason string, gone bool) {
 	const unconfirmed = "the driver does not confirm that it was removed for good"
 	checker, ok := t.config.Driver.(NodeChecker)
 	placement, able := t.config.Placement.(ownership.RemovalClient)
@@ -87,6 +101,8 @@ func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reaso
 		return unconfirmed, false
 	case err != nil:
 		return "the driver does not know whether it was removed for good: " + err.Error(), false
+	case unknown != nil:
+		return "the driver says that it was removed for good, but " + unknown.Error(), false
 	}
 	providers, err := ownership.RemoveNode(ctx, placement, r, t.config.Records)
 	if err != nil {
@@ -111,18 +127,21 @@ func (t *Tracker) hasOrphans() bool {
 
 // noteOrphan shows a node among those that are reported. A node of the same name that is reported
 // goes before.
-func (t *Tracker) noteOrphan(r *ownership.Record, reason string) {
+func (t *Tracker) noteOrphan(r *ownership.Record, reason, other string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodes[orphanKey(r.Root)]
 	if n == nil {
 		n = &nodeState{NodeStatus: NodeStatus{Name: r.Node, UUID: r.Root, State: Orphaned}}
 		t.nodes[orphanKey(r.Root)] = n
-		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).
-			Str("hint", "if it was removed for good: `compute-agent node remove "+r.Root+"`").
+		hint := "if it was removed for good: `compute-agent node remove " + r.Root + "`"
+		if other != "" {
+			hint = "to have this agent forget it: `compute-agent node remove " + r.Root + "`, which deletes nothing in Placement then"
+		}
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).Str("hint", hint).
 			Msg("The driver no longer names a node that it reported before. The node is left unchanged in Placement.")
 	}
-	n.Orphaned = reason
+	n.Orphaned, n.ReportedBy = reason, other
 }
 
 // dropOrphans forgets those that are named again or were removed.

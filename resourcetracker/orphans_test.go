@@ -4,6 +4,7 @@ package resourcetracker_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,7 +103,9 @@ func TestOrphansAreExamined(t *testing.T) {
 		driver    checker
 		created   bool // by this agent, says the record
 		elsewhere bool
-		damaged   bool // the record
+		host      string // another one that reports it
+		unknown   error  // why that is not known
+		damaged   bool   // the record
 		reason    string
 		gone      bool
 	}{
@@ -111,6 +114,10 @@ func TestOrphansAreExamined(t *testing.T) {
 		"the driver does not know":       {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true, reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
 		"gone, and not ours":             {driver: checker{deleted: true}, reason: "this agent found the node's root provider"},
 		"gone, and ours":                 {driver: checker{deleted: true}, created: true, gone: true},
+		"gone, and another host's":       {driver: checker{deleted: true}, created: true, host: "h2", reason: "host h2 reports it now"},
+		"not said, and another host's":   {created: true, host: "h2", reason: "host h2 reports it now"},
+		"gone, and no cell says":         {driver: checker{deleted: true}, created: true, unknown: errors.New("no cell"), reason: "the driver says that it was removed for good, but no cell"},
+		"not said, and no cell says":     {created: true, unknown: errors.New("no cell"), reason: "the driver does not confirm that it was removed for good"},
 		"another driver of the agent's":  {driver: checker{deleted: true}, created: true, elsewhere: true},
 		"a record that cannot be loaded": {driver: checker{deleted: true}, damaged: true},
 	} {
@@ -125,6 +132,12 @@ func TestOrphansAreExamined(t *testing.T) {
 					s.also(func(config *resourcetracker.Config) {
 						config.Driver, config.Placement, config.Observer = driver, remover{s.placement}, counted
 						config.Elsewhere = func(root string) bool { return c.elsewhere && root == second }
+						config.ReportedBy = func(_ context.Context, root string) (string, error) {
+							if root != second {
+								return "", errors.New("it is asked about " + root)
+							}
+							return c.host, c.unknown
+						}
 					})
 				})
 				time.Sleep(30 * time.Second)
@@ -142,6 +155,9 @@ func TestOrphansAreExamined(t *testing.T) {
 				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) || len(nodes) != 2 && c.reason != "" {
 					t.Errorf("%+v", nodes)
 				}
+				if len(nodes) == 2 && nodes[1].ReportedBy != c.host {
+					t.Errorf("reported by %q", nodes[1].ReportedBy)
+				}
 				deleted := counted.count(resourcetracker.EventWrite, "cn2") - writes
 				if s.said().Exists(second) == c.gone || (s.logged("Deleted a node from Placement", second) == 1) != c.gone || (deleted == 1) != c.gone {
 					t.Errorf("gone %v; logged %s", !s.said().Exists(second), s.log)
@@ -149,7 +165,7 @@ func TestOrphansAreExamined(t *testing.T) {
 				if (s.logged("Not all records of former nodes can be read") == 1) != c.damaged {
 					t.Errorf("logged %s", s.log)
 				}
-				if c.reason == "" || !c.created {
+				if c.reason == "" || !c.created || c.host != "" {
 					return
 				}
 				for _, step := range []struct {

@@ -102,6 +102,8 @@ type NodeStatus struct {
 	// Orphaned is set for a node that was reported before and that the driver no longer names: why
 	// it is still there.
 	Orphaned string `json:"orphaned,omitempty"`
+	// ReportedBy is another host that reports such a node now; "": none is known.
+	ReportedBy string `json:"reported_by,omitempty"`
 }
 
 // Writing is a pass that is writing to Placement.

@@ -63,6 +63,9 @@ type Config struct {
 	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it
 	// is no orphan of this one. Nil: none does.
 	Elsewhere func(root string) bool
+	// ReportedBy returns which other host reports a node that this one reported before, "" if none
+	// does or it cannot be known. After an error the node is not deleted. Nil: it cannot be known.
+	ReportedBy func(ctx context.Context, root string) (host string, err error)
 	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal
 	// any more, and nothing is reshaped.
 	Running bool

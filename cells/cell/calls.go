@@ -52,6 +52,7 @@ func (c *Cell) calls() []call {
 		{"PUT", "/v1/hosts/{host}", hostAgentOnly, c.putHost},
 		{"GET", "/v1/hosts/{host}/work", hostAgentOnly, c.getWork},
 		{"POST", "/v1/hosts/{host}/reports", hostAgentOnly, c.postReports},
+		{"GET", "/v1/hosts/{host}/nodes/{node}", hostAgentOnly, c.getNodeReporter},
 		{"GET", "/v1/hosts/{host}/streams/{id}", hostAgentOnly, c.acceptStream},
 		{"GET", "/v1/hosts/{host}/arrivals/{uuid}", hostAgentOnly, c.streamSource},
 	}
@@ -379,6 +380,12 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 		Abilities:      true,
 		Turn:           service.Turn,
 	}, nil
+}
+
+func (c *Cell) getNodeReporter(x *exchange) (any, error) {
+	node := x.R.PathValue("node")
+	host, err := c.config.Store.NodeReporter(x.ctx(), x.reporter(), node)
+	return cellwire.NodeReporter{UUID: node, Host: host}, err
 }
 
 func (c *Cell) getWork(x *exchange) (any, error) {

@@ -48,6 +48,7 @@ var everyCall = []struct {
 	{"POST", "/v1/compute-nodes/state", `{"problems":{}}`, "api", 204},
 	{"PUT", "/v1/hosts/h1", `{"version":"1","nodes":[]}`, "h1", 200},
 	{"GET", "/v1/hosts/h1/work?after=0", "", "h1", 200},
+	{"GET", "/v1/hosts/h1/nodes/" + sid(9), "", "h1", 200},
 	{"POST", "/v1/hosts/h1/reports", `{"reports":[]}`, "h1", 200},
 }
 

@@ -140,6 +140,7 @@ func probes() map[string][]probe {
 		},
 		"GET /v1/hosts/{host}/work":            {{"/v1/hosts/HOST/work?after=0", ""}},
 		reports:                                {{"/v1/hosts/HOST/reports", `{"reports":[]}`}},
+		"GET /v1/hosts/{host}/nodes/{node}":    {{"/v1/hosts/HOST/nodes/NODE", ""}, {"/v1/hosts/h3/nodes/NODE", ""}, {"/v1/hosts/h3/nodes/UUID", ""}},
 		"GET /v1/hosts/{host}/streams/{id}":    {{"/v1/hosts/HOST/streams/STREAM", ""}, {"/v1/hosts/h3/streams/STREAM", ""}, {"/v1/hosts/h3/streams/UUID", ""}},
 		"GET /v1/hosts/{host}/arrivals/{uuid}": {{"/v1/hosts/HOST/arrivals/UUID", ""}, {"/v1/hosts/h3/arrivals/UUID", ""}, {"/v1/hosts/h9/arrivals/UUID", ""}},
 	}

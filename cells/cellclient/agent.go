@@ -37,6 +37,20 @@ func (c *Client) Work(ctx context.Context, host string, after int64, epoch strin
 	return fetch(ctx, c, http.MethodGet, path, nil, func(w *cellwire.Work) error { return ofDatabase(w.Epoch) })
 }
 
+// NodeReporter asks which other host reports a node that this one reported before.
+func (c *Client) NodeReporter(ctx context.Context, host, node string) (cellwire.NodeReporter, error) {
+	path, err := pathOf("/v1/hosts/", host, "/nodes/"+url.PathEscape(node))
+	if err != nil {
+		return cellwire.NodeReporter{}, err
+	}
+	return fetch(ctx, c, http.MethodGet, path, nil, func(r *cellwire.NodeReporter) error {
+		if r.UUID != node {
+			return broken("an answer about node %s to a question about %s", r.UUID, node)
+		}
+		return nil
+	})
+}
+
 // Reports sends the actual state of a host's servers to its cell: at most [cellwire.MaxReports].
 // The answer has the outcome of each.
 func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error) {

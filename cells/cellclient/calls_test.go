@@ -53,6 +53,9 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Reset(ctx, uuid, cellwire.ResetRequest{VMState: cellwire.VMError})
 		}, server, "POST /v1/servers/" + uuid + `/reset {"vm_state":"error"}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return c.NodeReporter(ctx, "h/1", uuid)
+		}, `{"uuid":"` + uuid + `","host":"h2"}`, "GET /v1/hosts/h%2F1/nodes/" + uuid + " "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {

@@ -24,6 +24,7 @@ func TestRoute(t *testing.T) {
 		"/v1/hosts/work/work?wait=1":               "/v1/hosts/{host}/work",
 		"/v1/hosts/hosts/reports":                  "/v1/hosts/{host}/reports",
 		"/v1/hosts/cn1.example.org/streams/a-name": "/v1/hosts/{host}/streams/{id}",
+		"/v1/hosts/cn1/nodes/" + uuid:              "/v1/hosts/{host}/nodes/{node}",
 		"/v1/hosts/cn1/arrivals/" + uuid:           "/v1/hosts/{host}/arrivals/{uuid}",
 	} {
 		testproc.Equal(t, route(path), want, "%s is %s", path)

@@ -235,6 +235,27 @@ const (
 	ownersOf = "SELECT uuid, host, named FROM compute_nodes WHERE uuid IN "
 )
 
+// reportersOf are the hosts that report a node, but for one: the one that has it, and those whose
+// claims are kept, with agents that live or do not.
+const reportersOf = "SELECT host FROM compute_nodes WHERE uuid = ? AND present = 1 AND host <> ?" +
+	" UNION SELECT host FROM node_claims WHERE uuid = ? AND host <> ? ORDER BY 1"
+
+// NodeReporter implements [Store].
+func (s *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error) {
+	if err := errors.Join(CheckHost(who.Host), CheckUUID(node)); err != nil {
+		return "", err
+	}
+	if may, _ := who.may(node); !may {
+		const why = "The certificate of host %s is for other nodes."
+		return "", &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf(why, who.Host)}
+	}
+	err = s.read(ctx, "reading who reports a node in", func(db sqldb.Querier) (err error) {
+		host, _, err = sqldb.One(ctx, db, sqldb.Value[string], reportersOf+" LIMIT 1", node, who.Host, node, who.Host)
+		return err
+	})
+	return host, err
+}
+
 // reported is what a report would change.
 type reported struct {
 	service  cellwire.Service

@@ -110,6 +110,42 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 	}
 }
 
+// TestWhoElseReportsANode: a host learns which other one reports a node that it reported before, be
+// that one's agent up or down, and nothing of nodes that its certificate rules out.
+func TestWhoElseReportsANode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, func(t *testing.T, s *celldb.DB) {
+		h1, h2, h3 := celldb.Reporter{Host: "h1"}, celldb.Reporter{Host: "h2"}, celldb.Reporter{Host: "h3", Nodes: []string{sid(1)}}
+		expect := func(what string, who celldb.Reporter, want string) {
+			t.Helper()
+			host := testproc.Try(s.NodeReporter(ctx, who, sid(1))).Or(t)
+			testproc.Equal(t, host, want, "%s, for %s: %q", what, who.Host)
+		}
+		expect("no host", h1, "")
+		reports(t, s, h1, moment, 1)
+		expect("h1", h1, "")
+		expect("h1", h2, "h1")
+		reports(t, s, h2, moment, 1)
+		expect("both", h1, "h2")
+		expect("both", h2, "h1")
+		reports(t, s, h1, moment)
+		expect("h2 alone", h1, "h2")
+		expect("h2 alone", h2, "")
+		reports(t, s, h3, moment, 1)
+		expect("h3 has taken it", h1, "h2") // and h3: one of them is enough
+		reports(t, s, h2, moment)
+		expect("h3 alone", h1, "h3")
+		expect("h3 alone", h3, "")
+		reports(t, s, h3, moment)
+		expect("no host any more", h1, "")
+		var e *cellwire.Error
+		_, err := s.NodeReporter(ctx, celldb.Reporter{Host: "h4", Nodes: []string{sid(2)}}, sid(1))
+		if !errors.As(err, &e) || e.Code != cellwire.CodeNotFound {
+			t.Errorf("a certificate for other nodes: %v", err)
+		}
+	})
+}
+
 // TestAConflictEnds: by a report without the node, when the agent of the other host is down, and by
 // an operator; until then a node stays with a host that does not report it.
 func TestAConflictEnds(t *testing.T) {

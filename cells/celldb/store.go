@@ -155,6 +155,9 @@ type Store interface {
 	// Report registers a host, or shows that it lives. Nodes with problems get no new servers on
 	// it. A node's host changes only for one whose certificate names the node.
 	Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error)
+	// NodeReporter is a host, other than the one given, that reports a node; "": none does. A host
+	// whose certificate names other nodes only is refused (not found).
+	NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error)
 	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits
 	// into MaxAnswer, and at least one; changed is false when there is nothing. A host that never
 	// reported is refused (not found).

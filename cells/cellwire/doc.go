@@ -38,6 +38,7 @@
 //	agents       PUT  /v1/hosts/{host}                  register, heartbeat
 //	             GET  /v1/hosts/{host}/work?after=R&epoch=E&wait=S   desired state: a long poll
 //	             POST /v1/hosts/{host}/reports          actual state
+//	             GET  /v1/hosts/{host}/nodes/{node}     which other host reports a node
 //	             GET  /v1/hosts/{host}/streams/{id}     the agent's end of a stream
 //	             GET  /v1/hosts/{host}/arrivals/{uuid}  the same, to the source of a migration
 //

@@ -22,6 +22,13 @@ type NodeClaim struct {
 	Named bool `json:"named,omitempty"`
 }
 
+// NodeReporter is the answer to an agent that asks who else reports a node.
+type NodeReporter struct {
+	UUID string `json:"uuid"`
+	// Host is another host that reports the node; "": none does.
+	Host string `json:"host,omitempty"`
+}
+
 // NodeProblem is why a node that a host reports gets no new servers there.
 type NodeProblem struct {
 	UUID string          `json:"uuid"`

@@ -5,12 +5,19 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -408,6 +415,64 @@ func TestNodesThatWentAway(t *testing.T) {
 	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" || nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {
 		t.Errorf("%+v", nodes)
 	}
+}
+
+// TestANodeThatMovedToAnotherHost: the cell says that another host reports the node that this agent
+// reported before. `node remove` deletes nothing of it in Placement, and forgets it; while the cell
+// cannot be asked, nothing is removed; and without a cell there is a warning.
+func TestANodeThatMovedToAnotherHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	s.host("cn1", own("cn1")+`, {name = "cn2", uuid = "`+secondNode+`", inventories = {VCPU = {total = 4}}}`)
+	s.reports("cn1", "cn1_gpu0", "cn2")
+	s.host("cn1", own("cn1"))
+	remove := func(args ...string) []string { return append([]string{"node", "remove", "cn2"}, args...) }
+	s.says(exitDone, remove("--dry-run"), "can be removed", "No cell says whether another host reports the node now.")
+
+	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).Or(t)
+	defer func() { check(t, store.Close()) }()
+	served := httptest.NewServer(testproc.Try(cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})).Or(t))
+	defer served.Close()
+	path := filepath.Join(s.dir, "agent.toml")
+	content := testproc.Try(os.ReadFile(path)).Or(t)
+	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+served.URL+"\"\n"...), 0o600))
+	if out := s.says(exitDone, remove("--dry-run"), "can be removed"); strings.Contains(out, "No cell says") {
+		t.Errorf("the cell was asked:\n%s", out)
+	}
+	moment := celldb.Moment{Now: time.Now(), DownTime: time.Minute}
+	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: secondNode, Name: "cn2"}}}
+	_, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h2"}, report, moment)
+	check(t, err)
+	s.says(exitDone, remove("--dry-run"), "Host h2 reports node cn2 ("+secondNode+") now", "stay in Placement")
+
+	stop := s.agent()
+	s.eventually("the condition", func() bool {
+		_, out, _ := s.run("status", "-o", "json")
+		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, "host h2 reports it now")
+	})
+	s.says(exitDone, remove("--yes"), "This agent has forgotten node cn2", "Host h2 reports it")
+	s.hasNames("cn1", "cn1_gpu0", "cn2")
+	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
+		t.Errorf("it is still listed:\n%s", out)
+	}
+	stop()
+}
+
+// TestNoNodeIsRemovedWithoutTheCell: while the cell cannot be asked whether another host reports a
+// node, it stays.
+func TestNoNodeIsRemovedWithoutTheCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	s.host("cn1", own("cn1")+`, {name = "cn2", uuid = "`+secondNode+`", inventories = {VCPU = {total = 4}}}`)
+	s.reports("cn1", "cn1_gpu0", "cn2")
+	s.host("cn1", own("cn1"))
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	path := filepath.Join(s.dir, "agent.toml")
+	content := testproc.Try(os.ReadFile(path)).Or(t)
+	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+gone.URL+"\"\n"...), 0o600))
+	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "was not removed", "the cell cannot be asked whether another host reports it")
+	s.hasNames("cn1", "cn1_gpu0", "cn2")
 }
 
 // TestAnInvalidFileDoesNotHideTheAgent: it is asked how it is just then.

@@ -86,6 +86,24 @@ func (a *Agent) serveCell(ctx context.Context) {
 	a.cell.worker.Run(ctx)
 }
 
+// reportedBy asks the cell which other host reports a node. known is false without a cell, and with
+// one of before this call: then only Placement shows it, if that host reports something else.
+func (a *Agent) reportedBy(ctx context.Context, node string) (host string, known bool, err error) {
+	if a.cell == nil {
+		return "", false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.settings.current().CellClient.Timeout)
+	defer cancel()
+	answer, err := a.cell.client.NodeReporter(ctx, a.settings.current().Agent.Host, node)
+	switch {
+	case cellclient.IsNoCall(err):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("the cell cannot be asked whether another host reports it: %w", err)
+	}
+	return answer.Host, true, nil
+}
+
 // instanceChanged notifies the worker of a change of an instance, or of a driver's process.
 func (a *Agent) instanceChanged(node, uuid string) {
 	if a.cell != nil {

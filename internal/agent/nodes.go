@@ -153,6 +153,13 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	if record == nil { // without a record, nothing counts as this agent's
 		record = &ownership.Record{Root: node.UUID, Node: node.Name, Driver: node.Driver}
 	}
+	other, known, err := a.reportedBy(ctx, node.UUID)
+	if err != nil {
+		out.ViolationGroups = append(out.ViolationGroups, err.Error())
+	}
+	if out.Unchecked = !known; other != "" {
+		return a.leaveNode(out, other, dryRun)
+	}
 	check, err := ownership.CheckRemoval(ctx, a.placement, record)
 	if err != nil {
 		return out, err
@@ -187,6 +194,22 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	out.Removed = true
 	a.log.Info().Str("node", node.Name).Str("uuid", node.UUID).Int("providers", len(out.Providers)).Msg("The node was deleted from Placement.")
 	return out, a.forgetNode(node.UUID)
+}
+
+// leaveNode forgets a node that another host reports now. What Placement has of it is that host's.
+func (a *Agent) leaveNode(out control.Removal, host string, dryRun bool) (control.Removal, error) {
+	out.ReportedBy = host
+	if dryRun || len(out.ViolationGroups) > 0 {
+		return out, nil
+	}
+	a.placement.Forget(out.UUID)
+	if err := a.state.Records.Remove(out.UUID); err != nil {
+		return out, err
+	}
+	out.Removed = true
+	a.log.Info().Str("node", out.Name).Str("uuid", out.UUID).Str("reported_by", host).
+		Msg("Forgot the node, which another host reports now. Its resource providers stay in Placement.")
+	return out, a.forgetNode(out.UUID)
 }
 
 // RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.

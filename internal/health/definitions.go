@@ -84,6 +84,7 @@ const (
 	InventoryDraining    Code = "inventory-retiring"
 	NodeDisabled         Code = "node-disabled"
 	NodeOrphaned         Code = "node-orphaned"
+	NodeElsewhere        Code = "node-reported-elsewhere"
 )
 
 const last = "Guests keep running. Placement keeps what the last successful pass wrote; later changes on the machine are not reported. "
@@ -412,6 +413,11 @@ var definitions = []Definition{
 		Code: NodeOrphaned, Severity: Warning, Title: "the driver no longer reports the node",
 		Meaning: "Its providers stay in Placement, and guests can still be scheduled to it.",
 		Hint:    "if it was removed permanently: `compute-agent node remove NAME`; otherwise fix the driver's configuration",
+	},
+	{
+		Code: NodeElsewhere, Severity: Warning, Title: "another host reports a node that this agent reported before",
+		Meaning: "The node is the other host's. This agent leaves its providers unchanged, and does not delete them, whatever its driver says.",
+		Hint:    "if the node has moved there: `compute-agent node remove NAME`, which forgets it here and deletes nothing; otherwise fix the configuration of the driver on that host",
 	},
 }
 

@@ -309,7 +309,10 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	if n.DisabledReason != "" && !onlyGone(f.Status.Disabled, n.Name) {
 		b.add(NodeDisabled, subject, n.DisabledReason)
 	}
-	if n.Orphaned != "" {
+	switch {
+	case n.ReportedBy != "":
+		b.add(NodeElsewhere, subject, n.Orphaned)
+	case n.Orphaned != "":
 		b.add(NodeOrphaned, subject, n.Orphaned)
 	}
 	for _, c := range []struct {

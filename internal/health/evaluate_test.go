@@ -156,6 +156,9 @@ func TestFindings(t *testing.T) {
 		"no pass is made over an orphan": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.State, n.LastSuccess, n.Orphaned = resourcetracker.Orphaned, time.Time{}, "not named"
 		}, []string{"node cn1 node-orphaned: not named"}},
+		"an orphan of another host": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.State, n.LastSuccess, n.Orphaned, n.ReportedBy = resourcetracker.Orphaned, time.Time{}, "host h2 reports it now", "h2"
+		}, []string{"node cn1 node-reported-elsewhere: host h2 reports it now"}},
 		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {

@@ -83,7 +83,9 @@ func (e *RefusedError) Error() string {
 //   - the driver ([plugins.NodeChecker]) or an operator says that it was removed for good; the
 //     caller makes sure of that;
 //   - by its record, this agent created its root provider;
-//   - all providers, inventories, traits and aggregates in its tree are this agent's;
+//   - no other agent reports it, as far as the caller can know;
+//   - all providers, inventories, traits and aggregates in its tree are this agent's, and the
+//     amounts are as it left them;
 //   - no consumer has allocations of it.
 //
 // Cost: one GET for the tree and four for each provider.
@@ -108,7 +110,7 @@ func CheckRemoval(ctx context.Context, client RemovalClient, record *Record) (Re
 	for _, uuid := range order {
 		p, _ := tree.Provider(uuid)
 		r.Providers = append(r.Providers, p)
-		r.checkOwned(p, record.Providers[uuid])
+		r.checkOwned(p, record.Providers[uuid], record.Pending)
 		consumers, err := client.ConsumersOf(ctx, uuid)
 		if errors.Is(err, reportclient.ErrNotFound) {
 			continue // deleted meanwhile
@@ -123,9 +125,11 @@ func CheckRemoval(ctx context.Context, client RemovalClient, record *Record) (Re
 	return r, nil
 }
 
-// checkOwned lists what of a provider is not this agent's. ours is what the record has of it. That
-// another client disabled the node prevents nothing.
-func (r *Removal) checkOwned(p providertree.Provider, ours Provider) {
+// checkOwned lists what of a provider is not this agent's. ours is what the record has of it; if
+// that is pending, the amounts are not known. An inventory that is not as this agent left it may be
+// that of an agent which reports the node now. That another client disabled the node prevents
+// nothing.
+func (r *Removal) checkOwned(p providertree.Provider, ours Provider, pending bool) {
 	if ours.Owner == "" {
 		r.block(p, "it was not created by this agent")
 		return
@@ -137,8 +141,13 @@ func (r *Removal) checkOwned(p providertree.Provider, ours Provider) {
 		r.block(p, fmt.Sprintf("this agent had it below %s, and it is below %s: another client moved it", cmp.Or(ours.Parent, "nothing"), cmp.Or(p.ParentUUID, "nothing")))
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
-		if _, known := ours.Inventories[class]; !known {
+		was, known := ours.Inventories[class]
+		switch {
+		case !known:
 			r.block(p, "another client set its inventory of "+class)
+		case !pending && !was.Inventory.Equal(p.Inventories[class]):
+			r.block(p, fmt.Sprintf("another client, maybe an agent that reports the node now, changed its inventory of %s: %s",
+				class, changedFields(was.Inventory, p.Inventories[class])))
 		}
 	}
 	for _, trait := range p.Traits {

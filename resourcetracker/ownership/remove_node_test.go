@@ -138,6 +138,15 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			_, err := p.tree.SetInventory(root, "CUSTOM_IRON", providertree.Inventory{Total: 1})
 			return err
 		}, []string{"its inventory of CUSTOM_IRON"}},
+		"another agent's amounts": {func(p *fakePlacement, _ *ownership.Record) error {
+			_, err := p.tree.SetInventory(gpu, "VCPU", providertree.Inventory{Total: 16})
+			return err
+		}, []string{"cn1_gpu (" + gpu + "): another client, maybe an agent that reports the node now, changed its inventory of VCPU: total from 8 to 16"}},
+		"amounts that were being written": {change: func(p *fakePlacement, r *ownership.Record) error {
+			r.Pending = true
+			_, err := p.tree.SetInventory(gpu, "VCPU", providertree.Inventory{Total: 16})
+			return err
+		}},
 		"consumers of two providers": {func(p *fakePlacement, _ *ownership.Record) error {
 			p.consumers = map[string]map[string]providertree.Resources{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
 			return nil

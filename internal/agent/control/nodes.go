@@ -121,6 +121,11 @@ type Removal struct {
 	ViolationGroups []string `json:"objections,omitempty"`
 	// Removed means done, not only checked.
 	Removed bool `json:"removed"`
+	// ReportedBy is another host that reports the node now, "" for none. Then nothing is deleted in
+	// Placement: this agent forgets the node.
+	ReportedBy string `json:"reported_by,omitempty"`
+	// Unchecked means that it is not known whether another host reports the node.
+	Unchecked bool `json:"unchecked,omitempty"`
 }
 
 // RemovedProvider is one resource provider of a node that is removed.

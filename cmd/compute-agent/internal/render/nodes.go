@@ -59,6 +59,14 @@ func Removal(w io.Writer, r control.Removal) error {
 			p.line("  - %s", o)
 		}
 		return p.err
+	case r.ReportedBy != "" && r.Removed:
+		p.line("This agent has forgotten %s. Host %s reports it, and its resource providers stay in Placement.",
+			node, r.ReportedBy)
+		return p.err
+	case r.ReportedBy != "":
+		p.line("Host %s reports %s now. Its resource providers stay in Placement, and this agent can forget the node.",
+			r.ReportedBy, node)
+		return p.err
 	case r.Removed:
 		p.line("Removed %s with %s:", node, textutil.Count(len(r.Providers), "resource provider"))
 	case len(r.Providers) == 0:
@@ -68,6 +76,10 @@ func Removal(w io.Writer, r control.Removal) error {
 	}
 	for i, rp := range r.Providers {
 		p.line("%4d. delete resource provider %s (%s)", i+1, rp.Name, rp.UUID)
+	}
+	if r.Unchecked && !r.Removed {
+		p.line("No cell says whether another host reports the node now. " +
+			"If one does, do not remove it: that host would lose it until its agent makes it again.")
 	}
 	return p.err
 }
