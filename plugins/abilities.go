@@ -58,6 +58,9 @@ type GuestLister interface {
 	// can never be known with this configuration. Return an error also for a node that is not the
 	// driver's.
 	//
+	// Before a reshape is written it is called with the tree that the reshape would make: what
+	// moves of a guest must be where its Resources are.
+	//
 	// It is called rarely, never concurrently with Configure, AvailableNodes, UpdateProviderTree or
 	// Reshape, and can take as long as an UpdateProviderTree. It changes nothing. At most 100,000
 	// guests.

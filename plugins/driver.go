@@ -66,7 +66,9 @@ type Driver interface {
 	// If inventory that guests use must move to another provider, return [ErrReshapeNeeded] when
 	// allocations is nil, as it usually is. The agent then calls again with all allocations of the
 	// tree. Edit both, and return the allocations, in which every consumer has the same amounts as
-	// before, at their new places. Nil stands for the given allocations, as edited.
+	// before, at their new places. They leave only places whose inventory is removed, shrinks or
+	// does not fit them any more, and go to where [GuestLister] lists the guest. Nil stands for the
+	// given allocations, as edited.
 	//
 	// Errors: [ErrReshapeNeeded]; a [*ReshapeFailed] if the given allocations cannot be moved;
 	// [NotReady] if the machine's state is not known now. After any error Placement keeps what was

@@ -104,6 +104,56 @@ func (a Allocations) Canonical() (Allocations, Violations) {
 	return out, found
 }
 
+// Misplacement is an amount that a reshape would allocate elsewhere than where its consumer has it.
+type Misplacement struct {
+	Provider, Class string
+	// Holds is what would be allocated there, Has what the consumer has there.
+	Holds, Has int64
+}
+
+// Misplaced compares what a reshape would move of one consumer with what the consumer has by the
+// driver's own list, on the providers that own names. Only classes of which something moves are
+// compared, and of these only those in classes. Where the list has more of a class in all than is
+// allocated, or less, it did so before the reshape: then no provider may have less than the list
+// says, or more.
+//
+// The result is sorted by provider and class. Cost: O(amounts).
+func Misplaced(before, after, has ProviderResources, own func(provider string) bool, classes map[string]bool) []Misplacement {
+	moves, sums, listed := map[string]bool{}, Resources{}, Resources{}
+	all := map[string]Resources{}
+	for _, r := range []ProviderResources{before, after, has} {
+		for provider, amounts := range r {
+			if !own(provider) {
+				continue
+			}
+			if all[provider] == nil {
+				all[provider] = Resources{}
+			}
+			for class := range amounts {
+				all[provider][class] = 0
+			}
+		}
+	}
+	for provider, there := range all {
+		for class := range there {
+			moves[class] = moves[class] || before[provider][class] != after[provider][class]
+			sums[class] = plus(sums[class], after[provider][class])
+			listed[class] = plus(listed[class], has[provider][class])
+		}
+	}
+	var out []Misplacement
+	for _, provider := range sortedKeys(all) {
+		for _, class := range all[provider].Classes() {
+			m := Misplacement{Provider: provider, Class: class, Holds: after[provider][class], Has: has[provider][class]}
+			less, more := m.Holds < m.Has && sums[class] >= listed[class], m.Holds > m.Has && sums[class] <= listed[class]
+			if moves[class] && classes[class] && (less || more) {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
 // ProviderResources is amounts by the uuid of the resource provider that they are of: what a
 // consumer holds, or what is used.
 type ProviderResources map[string]Resources

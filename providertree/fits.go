@@ -135,6 +135,15 @@ func (i Inventory) Fits(used, amount int64) error { return i.Limits().Fits(used,
 // are zero.
 func (i Inventory) Capacity() int64 { return i.Limits().Capacity }
 
+// MayLeave reports whether a reshape that makes next of the inventory may move an allocation of
+// that amount elsewhere: the inventory shrinks, or has units that the amount does not fit. What
+// leaves an inventory that stays as it is would be free there, and given out a second time. An
+// allocation may always leave an inventory that is removed.
+func (i Inventory) MayLeave(next Inventory, amount int64) bool {
+	is := next.Limits()
+	return next.Total < i.Total || is.Capacity < i.Capacity() || is.Units(amount) != RuleNone
+}
+
 // Capacity is (total-reserved)*ratio, cut to a whole number towards zero as Placement's int() does,
 // and to what an int64 holds. It is 0 where the product is not a number.
 func Capacity(total, reserved int64, ratio float64) int64 {

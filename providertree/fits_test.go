@@ -90,6 +90,35 @@ func TestInventoryFitsWithDefaults(t *testing.T) {
 	}
 }
 
+// TestWhatMayLeaveAnInventory: what the inventory has no longer, or does not fit; not what it could
+// hold as before.
+func TestWhatMayLeaveAnInventory(t *testing.T) {
+	t.Parallel()
+	was := providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 4}
+	for name, c := range map[string]struct {
+		change func(*providertree.Inventory)
+		want   bool
+	}{
+		"it stays":                     {func(*providertree.Inventory) {}, false},
+		"it grows":                     {func(i *providertree.Inventory) { i.Total, i.Reserved, i.AllocationRatio = 9, 0, 5 }, false},
+		"defaults are written out":     {func(i *providertree.Inventory) { i.MinUnit, i.MaxUnit, i.StepSize = 1, providertree.MaxUnit, 1 }, false},
+		"its units fit the amount":     {func(i *providertree.Inventory) { i.MinUnit, i.MaxUnit, i.StepSize = 2, 4, 2 }, false},
+		"its total is less":            {func(i *providertree.Inventory) { i.Total = 7 }, true},
+		"less, at a higher ratio":      {func(i *providertree.Inventory) { i.Total, i.AllocationRatio = 4, 16 }, true},
+		"more is reserved":             {func(i *providertree.Inventory) { i.Reserved = 2 }, true},
+		"its ratio is less":            {func(i *providertree.Inventory) { i.AllocationRatio = 2 }, true},
+		"the amount is below min_unit": {func(i *providertree.Inventory) { i.MinUnit = 5 }, true},
+		"the amount is above max_unit": {func(i *providertree.Inventory) { i.MaxUnit = 3 }, true},
+		"the amount is between steps":  {func(i *providertree.Inventory) { i.StepSize = 3 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := was
+			c.change(&next)
+			testproc.Equal(t, was.MayLeave(next, 4), c.want, "may leave: %v")
+		})
+	}
+}
+
 func TestCapacityIsCutTowardsZero(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

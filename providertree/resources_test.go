@@ -111,3 +111,43 @@ func TestProviderResourcesAreValues(t *testing.T) {
 	}
 	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()))
 }
+
+// TestMisplaced: what a reshape moves is where the driver lists it. What it does not move, and what
+// the driver lists of no guest, is not looked at; and a difference that was there before is not the
+// reshape's.
+func TestMisplaced(t *testing.T) {
+	t.Parallel()
+	type resources = providertree.ProviderResources
+	vgpus := func(root, gpu0, gpu1 int64) resources {
+		r := resources{"root": {"VCPU": 2}}
+		r.Add("root", "VGPU", root)
+		r.Add("gpu0", "VGPU", gpu0)
+		r.Add("gpu1", "VGPU", gpu1)
+		return r
+	}
+	for name, c := range map[string]struct {
+		before, after, has resources
+		want               []providertree.Misplacement
+	}{
+		"agrees":               {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 1, 0), nil},
+		"divided, and agrees":  {vgpus(3, 0, 0), vgpus(0, 1, 2), vgpus(0, 1, 2), nil},
+		"on the other one":     {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 1, 0), []providertree.Misplacement{{"gpu0", "VGPU", 0, 1}, {"gpu1", "VGPU", 1, 0}}},
+		"divided otherwise":    {vgpus(3, 0, 0), vgpus(0, 2, 1), vgpus(0, 1, 2), []providertree.Misplacement{{"gpu0", "VGPU", 2, 1}, {"gpu1", "VGPU", 1, 2}}},
+		"does not move":        {vgpus(0, 0, 1), vgpus(0, 0, 1), vgpus(0, 1, 0), nil},
+		"has fewer":            {vgpus(2, 0, 0), vgpus(0, 2, 0), vgpus(0, 1, 0), nil},
+		"has fewer, elsewhere": {vgpus(2, 0, 0), vgpus(0, 0, 2), vgpus(0, 1, 0), []providertree.Misplacement{{"gpu0", "VGPU", 0, 1}}},
+		"has more":             {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 2, 0), nil},
+		"has more, elsewhere":  {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 2, 0), []providertree.Misplacement{{"gpu1", "VGPU", 1, 0}}},
+		"has none":             {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 0, 0), nil},
+		"moves off the list":   {resources{"root": {"FPGA": 1}}, resources{"gpu0": {"FPGA": 1}}, vgpus(0, 1, 0), nil},
+		"of another host":      {resources{"other": {"VGPU": 1}}, resources{"away": {"VGPU": 1}}, vgpus(0, 1, 0), nil},
+		"gets another name": {resources{"root": {"CUSTOM_GPU": 1}}, vgpus(0, 0, 1), vgpus(0, 1, 0),
+			[]providertree.Misplacement{{"gpu0", "VGPU", 0, 1}, {"gpu1", "VGPU", 1, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own := func(provider string) bool { return provider != "other" && provider != "away" }
+			got := providertree.Misplaced(c.before, c.after, c.has, own, map[string]bool{"VGPU": true, "VCPU": true})
+			testproc.Same(t, cmp.Diff(c.want, got))
+		})
+	}
+}

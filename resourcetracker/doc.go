@@ -10,7 +10,8 @@
 //	   ownership.Strip           without what the agent itself added
 //	   driver.UpdateProviderTree what the node can give, edited into a copy
 //	   └ ReshapeNeeded or a newer layout, and start-up lasts:
-//	       placement.AllocationsForProviderTree, the driver's steps on new copies, guard
+//	       placement.AllocationsForProviderTree, the driver's steps on new copies, driver.Guests
+//	       on the tree that comes of it, guard
 //	   guard                     nothing impossible
 //	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA and
 //	                             provider.yaml are added
@@ -29,7 +30,8 @@
 // A reshape takes place only while start-up lasts, which for each node is until its first complete
 // pass. It is checked as a whole before anything is written (see guardReshape), and goes into
 // package journal before it is posted. What is refused is a [*ReshapeError] with all violations and
-// a hint.
+// a hint. Afterwards what guests hold is compared with the driver's list ([Config].Compare), until
+// both agree.
 //
 // Errors are fatal only at start-up, and only where continuing would do harm: a [*FatalError] says
 // so. With [Config].Hold, as the agent has it unless it is configured otherwise, only the node is

@@ -56,6 +56,7 @@ func vgpus() draft {
 		must(r.desired.SetInventories(id(4, n), providertree.Inventories{"VGPU": {Total: 4}}))
 	}
 	must(r.desired.RemoveInventory(gNode.UUID, "VGPU"))
+	r.base, r.answer = r.known, r.desired
 	r.after = must(plugins.Moves{
 		{Consumer: id(9, 1), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 0), Class: "VGPU"}, Amount: 2},
 		{Consumer: id(9, 2), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 1), Class: "VGPU"}, Amount: 1},
@@ -192,6 +193,22 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 		"the generation is dropped": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.Generation = nil })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
+		"it leaves inventory that stays": {func(r *draft) {
+			must(r.desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
+			r.after[plain].Resources[gpu0] = map[string]int64{"VCPU": 3}
+			r.set(plain, gNode.UUID, "VCPU", 1)
+			delete(r.after[guest].Resources, gNode.UUID)
+			r.set(guest, gpu0, "VCPU", 2)
+		}, []string{
+			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU: it holds 2 there and would hold 0, but the inventory stays as it is",
+			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it holds 4 there and would hold 1, but the inventory stays as it is"}},
+		"two guests get each other's devices": {func(r *draft) {
+			r.guests = []plugins.Guest{listed(evacuee, id(4, 0), 1), listed(guest, id(4, 1), 2)}
+		}, []string{
+			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2 there, but the driver lists the guest with 0",
+			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0 there, but the driver lists the guest with 2",
+			"consumer " + evacuee + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 0 there, but the driver lists the guest with 1",
+			"consumer " + evacuee + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 1 there, but the driver lists the guest with 0"}},
 		"a class is renamed and the driver does not report it": {func(r *draft) {
 			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
 			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
@@ -217,6 +234,11 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 	}
 }
 
+// listed is a guest as a driver lists it.
+func listed(consumer, provider string, vgpus int64) plugins.Guest {
+	return plugins.Guest{UUID: consumer, Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 2}, provider: {"VGPU": vgpus}}}
+}
+
 // pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a
 // rename.
 func (r *draft) pcpus(from, to string) {
@@ -224,6 +246,76 @@ func (r *draft) pcpus(from, to string) {
 	r.before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}}, ProjectID: "p", UserID: "u"}
 	r.after[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}}, ProjectID: "p", UserID: "u"}
 	must(r.desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
+	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4})) // of the 8 that there were
+}
+
+// TestGuardLetsAllocationsLeaveForAReason: each way in which a reshape takes inventory away, with
+// an allocation that leaves it.
+func TestGuardLetsAllocationsLeaveForAReason(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	guest, gpu0 := id(9, 1), id(4, 0)
+	change := func(r *draft, change func(*providertree.Inventory)) {
+		inv, _ := r.desired.Inventory(gNode.UUID, "VCPU")
+		change(&inv)
+		must(r.desired.SetInventory(gNode.UUID, "VCPU", inv))
+	}
+	for name, reason := range map[string]func(*draft){
+		"fewer":             func(r *draft) { change(r, func(i *providertree.Inventory) { i.Total = 7 }) },
+		"more are reserved": func(r *draft) { change(r, func(i *providertree.Inventory) { i.Reserved = 1 }) },
+		"a lower ratio":     func(r *draft) { change(r, func(i *providertree.Inventory) { i.AllocationRatio = 3 }) },
+		"it does not fit": func(r *draft) {
+			for _, allocations := range []providertree.Allocations{r.before, r.after} { // that of the others does
+				allocations[id(9, 2)].Resources[gNode.UUID]["VCPU"] = 4
+			}
+			change(r, func(i *providertree.Inventory) { i.StepSize = 4 })
+		},
+		"its kind is removed": func(r *draft) { r.answer = r.desired.Clone(); must(r.answer.RemoveInventory(gNode.UUID, "VCPU")) },
+		"it has drained before": func(r *draft) {
+			for _, tree := range []*providertree.Tree{r.known, r.desired} {
+				must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, Reserved: 8}))
+			}
+		},
+		"the steps before had one": func(r *draft) {
+			r.given, r.held = r.desired, r.after.Clone() // nothing is left to leave
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := vgpus()
+			must(r.desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
+			delete(r.after[guest].Resources, gNode.UUID)
+			r.set(guest, gpu0, "VCPU", 2)
+			if len(guardReshape(r)) != 1 {
+				t.Errorf("without a reason: %v", guardReshape(r))
+			}
+			reason(&r)
+			if violations := guardReshape(r); len(violations) > 0 {
+				t.Errorf("%v", violations)
+			}
+		})
+	}
+}
+
+// TestGuardComparesGuestsWithWhatMoves: a list of guests that agrees, or says nothing of what
+// moves, is no violation.
+func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	requested := listed(id(9, 1), id(4, 1), 2)
+	requested.Requested = true
+	for name, guests := range map[string][]plugins.Guest{
+		"it agrees":                {listed(id(9, 1), id(4, 0), 2), listed(id(9, 2), id(4, 1), 1)},
+		"resources are not known":  {{UUID: id(9, 1)}, {UUID: id(9, 2)}},
+		"it is what was requested": {requested},
+		"of other guests":          {listed(id(9, 8), id(4, 0), 2)},
+		"of other classes":         {{UUID: id(9, 1), Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 99}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := vgpus()
+			r.guests = guests
+			if violations := guardReshape(r); len(violations) > 0 {
+				t.Errorf("%v", violations)
+			}
+		})
+	}
 }
 
 func TestGuardKnowsDeclaredRenames(t *testing.T) {
@@ -330,6 +422,17 @@ func world(t *rapid.T) draft {
 			Amount: rapid.Int64Range(1, r.after[consumer].Resources[from][class]).Draw(t, "amount")}
 		r.after = must(plugins.Moves{move}.Apply(r.after))
 	}
+	// What moved did so because its place shrank.
+	for consumer, c := range r.before {
+		for provider, amounts := range c.Resources {
+			for class, n := range amounts {
+				if r.after[consumer].Resources[provider][class] < n {
+					must(r.desired.SetInventory(provider, class, providertree.Inventory{Total: 50_000}))
+				}
+			}
+		}
+	}
+	r.base, r.answer = r.known, r.desired
 	return r
 }
 

@@ -45,7 +45,15 @@ type SeenGuests struct {
 	dir string
 
 	mu    sync.Mutex
-	nodes map[string]map[string]Sighting // by root, by guest; what the files hold
+	nodes map[string]seenNode // by root; what the files hold
+}
+
+// seenNode is what is remembered of a node.
+type seenNode struct {
+	guests map[string]Sighting
+	// uncompared: a reshape was written, and what guests hold since then was not yet found to be
+	// what the driver lists.
+	uncompared bool
 }
 
 // seenVersion is the format of the files.
@@ -55,11 +63,13 @@ type seenFile struct {
 	Version int                 `json:"version"`
 	Root    string              `json:"root_provider_uuid"`
 	Guests  map[string]Sighting `json:"guests"`
+	// Uncompared: see seenNode.
+	Uncompared bool `json:"reshape_uncompared,omitempty"`
 }
 
 // OpenSeenGuests returns what is remembered in a state directory. Nothing is read or made yet.
 func OpenSeenGuests(stateDir string) *SeenGuests {
-	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]map[string]Sighting{}}
+	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]seenNode{}}
 }
 
 // Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error
@@ -69,7 +79,29 @@ func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, err := s.load(root)
-	return maps.Clone(known), err
+	return maps.Clone(known.guests), err
+}
+
+// Uncompared reports whether a node was reshaped and the allocations were not found to agree with
+// its guests since then.
+func (s *SeenGuests) Uncompared(root string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, err := s.load(root)
+	return known.uncompared, err
+}
+
+// SetUncompared says that a node is about to be reshaped, or that its allocations agree with its
+// guests. Without a change it writes nothing.
+func (s *SeenGuests) SetUncompared(root string, uncompared bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.load(root)
+	if err != nil || next.uncompared == uncompared {
+		return err
+	}
+	next.uncompared = uncompared
+	return s.save(root, next)
 }
 
 // Note remembers the complete list of a node's guests at a time. Without anything new it writes
@@ -86,14 +118,14 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 	now = now.UTC().Truncate(time.Second)
 	next := make(map[string]Sighting, len(guests))
 	for _, g := range guests {
-		sighting, seen := known[g.UUID]
+		sighting, seen := known.guests[g.UUID]
 		if !seen || sighting.First.After(now) {
 			sighting.First = now
 		}
 		sighting.Gone = time.Time{}
 		next[g.UUID] = sighting
 	}
-	for uuid, sighting := range known {
+	for uuid, sighting := range known.guests {
 		if _, listed := next[uuid]; listed {
 			continue
 		}
@@ -106,29 +138,25 @@ func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) er
 			next[uuid] = sighting
 		}
 	}
-	if maps.Equal(known, next) {
+	if maps.Equal(known.guests, next) {
 		return nil
 	}
-	if err := s.save(root, next); err != nil {
-		return fmt.Errorf("recording the guests of node %s: %w", root, err)
-	}
-	s.nodes[root] = next
-	return nil
+	return s.save(root, seenNode{guests: next, uncompared: known.uncompared})
 }
 
 func (s *SeenGuests) path(root string) string { return filepath.Join(s.dir, root+".json") }
 
 // load reads a node's file once. s.mu is held.
-func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
+func (s *SeenGuests) load(root string) (seenNode, error) {
 	if known, loaded := s.nodes[root]; loaded {
 		return known, nil
 	}
 	if !providertree.IsCanonicalUUID(root) {
-		return nil, fmt.Errorf("the guests of node %q: invalid uuid", root)
+		return seenNode{}, fmt.Errorf("the guests of node %q: invalid uuid", root)
 	}
 	content, err := os.ReadFile(s.path(root))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return seenNode{}, nil
 	}
 	var f seenFile
 	if err == nil {
@@ -142,22 +170,26 @@ func (s *SeenGuests) load(root string) (map[string]Sighting, error) {
 		err = fmt.Errorf("it is about node %q", f.Root)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), err)
+		return seenNode{}, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), err)
 	}
-	s.nodes[root] = f.Guests
-	return f.Guests, nil
+	s.nodes[root] = seenNode{f.Guests, f.Uncompared}
+	return s.nodes[root], nil
 }
 
-// save replaces a node's file: old or new, never part of one.
-func (s *SeenGuests) save(root string, guests map[string]Sighting) error {
-	content, err := json.MarshalIndent(seenFile{Version: seenVersion, Root: root, Guests: guests}, "", " ")
+// save replaces a node's file: old or new, never part of one. s.mu is held.
+func (s *SeenGuests) save(root string, n seenNode) error {
+	content, err := json.MarshalIndent(seenFile{Version: seenVersion, Root: root, Guests: n.guests, Uncompared: n.uncompared}, "", " ")
+	if err == nil {
+		err = os.MkdirAll(s.dir, 0o700)
+	}
+	if err == nil {
+		err = files.Replace(s.path(root), append(content, '\n'))
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("recording the guests of node %s: %w", root, err)
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
-	}
-	return files.Replace(s.path(root), append(content, '\n'))
+	s.nodes[root] = n
+	return nil
 }
 
 // NodeGuests is a node with the guests that its driver lists.
@@ -201,10 +233,11 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 // remembered.
 const guestsInterval = 5 * time.Minute
 
-// lookAtGuests remembers the guests of a node after a pass that succeeded. That it cannot is no
-// failure of the pass.
+// lookAtGuests remembers the guests of a node after a pass that succeeded, and after a reshape
+// compares what they hold with what the driver lists. That it cannot is no failure of the pass.
 //
-// Cost: a call of the driver every five minutes.
+// Cost: a call of the driver every five minutes, and that of [Config.Compare] after a reshape,
+// until nothing differs.
 func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *nodeState) {
 	lister, ok := t.config.Driver.(plugins.GuestLister)
 	if !ok || t.config.Seen == nil || !state.guests.IsZero() && time.Since(state.guests) < guestsInterval {
@@ -215,9 +248,47 @@ func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *no
 	if err == nil {
 		err = t.config.Seen.Note(node.UUID, guests, time.Now())
 	}
+	if err == nil {
+		err = t.compareGuests(ctx, node, state, guests)
+	}
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).Msg("Failed to record the guests.")
 	}
+}
+
+// compareLater has the guests of a node looked at right after the pass under way, which reshapes
+// it. It is recorded first, so that it is done after a crash.
+func (t *Tracker) compareLater(state *nodeState, node plugins.Node) {
+	state.guests = time.Time{}
+	if t.config.Seen == nil {
+		return
+	}
+	if err := t.config.Seen.SetUncompared(node.UUID, true); err != nil {
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", node.Name).Err(err).
+			Msg("Failed to record that the reshape is to be compared with the guests. Run `compute-agent allocations audit` after it.")
+	}
+}
+
+// compareGuests compares what the guests of a reshaped node hold with what the driver lists. Where
+// something differs, it does so again until an operator has found out which of the two is right.
+func (t *Tracker) compareGuests(ctx context.Context, node plugins.Node, state *nodeState, guests []plugins.Guest) error {
+	if t.config.Compare == nil {
+		return nil
+	}
+	if uncompared, err := t.config.Seen.Uncompared(node.UUID); err != nil || !uncompared {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
+	defer cancel()
+	differing, err := t.config.Compare(ctx, node, guests)
+	if err != nil {
+		return &passError{step: "comparing the allocations with the guests after a reshape", err: err}
+	}
+	t.noteDiffering(state, differing)
+	if len(differing) > 0 {
+		return nil
+	}
+	return t.config.Seen.SetUncompared(node.UUID, false)
 }
 
 func (t *Tracker) guestsOf(ctx context.Context, lister plugins.GuestLister, node plugins.Node) ([]plugins.Guest, error) {

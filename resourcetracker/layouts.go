@@ -155,6 +155,7 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 		}
 		tree, allocations, d.renames = next.desired, next.after, compose(d.renames, next.renames)
 	}
+	d.given, d.held = withOperators(tree, d), allocations
 	return t.askToReshape(ctx, d, tree.Clone(), allocations.Clone())
 }
 

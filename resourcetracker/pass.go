@@ -146,7 +146,7 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	}
 	t.noteDraft(state, d)
 	plan := t.plan(d)
-	t.announce(ctx, d, plan)
+	t.announce(ctx, state, d, plan)
 	if err := t.intend(state, d, plan); err != nil {
 		return nil, err
 	}
@@ -231,6 +231,13 @@ type draft struct {
 	// before and after are the allocations around a reshape; nil in any other pass.
 	before, after providertree.Allocations
 	renames       plugins.ClassRenames
+	// given and held are what the driver was given last, after steps from layout to layout that
+	// were each checked; nil without: base and before.
+	given *providertree.Tree
+	held  providertree.Allocations
+	// guests are those that the driver lists on the desired tree of a reshape; nil if it lists
+	// none.
+	guests []plugins.Guest
 	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the
 	// same.
 	repeated bool
@@ -281,6 +288,9 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 		return d, err
 	}
 	if d.before != nil {
+		if d.guests, err = t.listGuests(ctx, d); err != nil {
+			return d, err
+		}
 		err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.check() })
 		if err != nil {
 			return d, err

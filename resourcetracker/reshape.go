@@ -117,11 +117,12 @@ func (d draft) check() error {
 		Problem: "the driver's reshape does not pass the agent's checks", Violations: violations,
 		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
 	}
-	return refused.of(nil, d.base) // its violations say the amounts themselves
+	return refused.of(nil, d.base, d.answer) // its violations say the amounts themselves
 }
 
-// announce says that a reshape is about to be written, and has the journal know whose it is.
-func (t *Tracker) announce(ctx context.Context, d draft, plan reportclient.Plan) {
+// announce says that a reshape is about to be written, has the journal know whose it is, and has
+// the guests compared with the allocations afterwards.
+func (t *Tracker) announce(ctx context.Context, state *nodeState, d draft, plan reportclient.Plan) {
 	if d.before == nil {
 		return
 	}
@@ -130,6 +131,7 @@ func (t *Tracker) announce(ctx context.Context, d draft, plan reportclient.Plan)
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
+			t.compareLater(state, d.node)
 			t.config.Logger.Info().
 				Str("driver", t.config.Name).
 				Str("node", d.node.Name).
@@ -148,6 +150,9 @@ func (t *Tracker) announce(ctx context.Context, d draft, plan reportclient.Plan)
 //     providers before;
 //   - leaves what consumers hold elsewhere (another host, a sharing provider) as it was, and
 //     everybody's project, user, type and generation;
+//   - has a reason for what leaves a provider: the reshape removes or shrinks the inventory there,
+//     or changes its units so that the allocation does not fit any more;
+//   - puts what it moves of a guest where the driver lists that guest's resources, if it does;
 //   - fits: each allocation is on a provider that is there afterwards, within its inventory's
 //     units; and nothing holds more than the capacity, but for inventories that were over-committed
 //     already and hold no more than they did;
@@ -167,6 +172,7 @@ func guardReshape(r draft) []plugins.Violation {
 		g.checkConsumer(consumer)
 	}
 	g.checkCapacity()
+	g.checkGuests()
 	return g.violations
 }
 
@@ -267,6 +273,7 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 	for _, provider := range slices.Sorted(maps.Keys(after.Resources)) {
 		g.checkPlaces(consumer, provider, after.Resources[provider], changed)
 	}
+	g.checkLeaving(consumer, before, after)
 	g.checkTotals(consumer, before, after)
 }
 

@@ -28,9 +28,9 @@ type ReshapeError struct {
 
 	// quiet is a cause that the problem says already.
 	quiet error
-	// held is what the violations hold, tree the providers they hold it of; both may be nil.
-	held providertree.Allocations
-	tree *providertree.Tree
+	// held is what the violations hold, trees have the providers they hold it of, or would.
+	held  providertree.Allocations
+	trees []*providertree.Tree
 }
 
 // Error is all of it in one line: the problem, every violation, the ways out, nothing twice.

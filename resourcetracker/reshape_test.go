@@ -229,6 +229,16 @@ var refusals = map[string]struct {
 			return a, err
 		}
 	}, []string{guest1, guest2, "cn1 would have no inventory of it"}, []string{}},
+	"an allocation leaves inventory that stays": {func(s *scene) {
+		s.driver.answer = moveVCPUs
+	}, []string{guest1, "VCPU of cn1: it holds 2 there and would hold 0, but the inventory stays as it is", "defect of the driver"}, []string{}},
+	"a guest gets another device than the driver lists": {func(s *scene) {
+		s.driver.answer = moveToAnother
+		guestsOf(&lister{guests: []plugins.Guest{
+			{UUID: guest1, Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}}},
+			{UUID: guest2, Resources: providertree.ProviderResources{gpu: {"VGPU": 1}}},
+		}})(s)
+	}, []string{guest2, "VGPU of cn1_gpu: it would hold 0 there, but the driver lists the guest with 1", "VGPU of cn1_gpu_2: it would hold 1 there, but the driver lists the guest with 0"}, []string{}},
 	"guarded as any tree": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)

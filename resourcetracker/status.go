@@ -91,6 +91,8 @@ type NodeStatus struct {
 	// Draining is what the machine no longer has and guests still use: it stays until they are
 	// gone, closed for new ones.
 	Draining []string `json:"retiring,omitempty"`
+	// Differing is what guests hold that is not what the driver lists of them, since a reshape.
+	Differing []string `json:"differing_allocations,omitempty"`
 	// Flapping is what the driver reports otherwise at every pass, with the last values.
 	Flapping []string `json:"flapping,omitempty"`
 	// Overwritten is what another client changes again and again, and this agent restores.
@@ -164,7 +166,7 @@ func (t *Tracker) Status() Status {
 		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
-		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Flapping, &n.Overwritten} {
+		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Differing, &n.Flapping, &n.Overwritten} {
 			*list = slices.Clone(*list)
 		}
 		if n.Writing != nil {
@@ -305,6 +307,18 @@ func (t *Tracker) noteFlaps(n *nodeState, done []reportclient.Operation) {
 	defer t.mu.Unlock()
 	n.flaps.observe(done)
 	n.Flapping, n.Overwritten = n.flaps.lines(), n.flaps.overwritten()
+}
+
+// noteDiffering keeps what guests hold that is not what the driver lists, and logs it when it
+// changes.
+func (t *Tracker) noteDiffering(n *nodeState, differing []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(differing) > 0 && !slices.Equal(n.Differing, differing) {
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", n.Name).Strs("differing", differing).
+			Msg("Since the reshape, guests hold other allocations than the driver lists. `compute-agent allocations audit` shows both.")
+	}
+	n.Differing = differing
 }
 
 // writingLogEvery is how often the log says how far the writes of a pass have come.

@@ -83,6 +83,9 @@ type Config struct {
 	ProviderConfig func() *providerconfig.Config
 	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: none.
 	Seen *SeenGuests
+	// Compare returns what guests of a node hold that is not what the driver lists of them, a line
+	// each. It is asked after a reshape, and again until nothing differs. Nil: not compared.
+	Compare func(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error)
 	// Disabled says whether, and why, a node is closed for new guests ([TraitStatusDisabled]). Nil:
 	// never.
 	Disabled func(node plugins.Node) (reason string, disabled bool)

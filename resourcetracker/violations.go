@@ -137,8 +137,8 @@ func (e *ReshapeError) concern(consumer string, about []plugins.Violation) strin
 
 // name is the name of a provider.
 func (e *ReshapeError) name(provider string) string {
-	if e.tree != nil {
-		if at, there := e.tree.Provider(provider); there {
+	for _, tree := range e.trees {
+		if at, there := tree.Provider(provider); there {
 			return at.Name
 		}
 	}
@@ -181,7 +181,7 @@ func (e *ReshapeError) Hints() string {
 }
 
 // of sets the allocations and providers that the texts name.
-func (e *ReshapeError) of(held providertree.Allocations, tree *providertree.Tree) *ReshapeError {
-	e.held, e.tree = held, tree
+func (e *ReshapeError) of(held providertree.Allocations, trees ...*providertree.Tree) *ReshapeError {
+	e.held, e.trees = held, trees
 	return e
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,6 +245,52 @@ func TestRefusedReshape(t *testing.T) {
 	s.want("history-empty.txt", exitDone, "reshape", "history")
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
+	}
+}
+
+// gpuGuests is the fake driver's configuration of the three guests, with the GPU that each has and
+// how many VCPUs the first one has.
+func gpuGuests(vcpus int, gpus ...int) string {
+	var lines []string
+	for n, gpu := range gpus {
+		lines = append(lines, fmt.Sprintf(`{uuid = %q, name = "vm%d", resources = {"" = {VCPU = %d}, gpu_%d = {VGPU = %d}}}`, vm(n+1), n+1, vcpus, gpu, n+1))
+		vcpus = 1
+	}
+	return "guest_list = [" + strings.Join(lines, ", ") + "]"
+}
+
+// TestReshapeIsComparedWithTheGuests before it is written, as far as it moves something, and
+// afterwards as a whole.
+func TestReshapeIsComparedWithTheGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	s.settle()
+	s.configure("vgpu-children", gpuGuests(2, 1, 0, 1)) // where each is the driver does not tell itself
+	s.want("plan-guests.txt", exitProtect, "plan", "--reshape")
+	if s.used() != 6 || s.writes != 0 {
+		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
+	}
+	s.configure("vgpu-children", gpuGuests(2, 1, 0, 1)+fmt.Sprintf("\nguests = {%q = \"gpu_1\", %q = \"gpu_0\", %q = \"gpu_1\"}", vm(1), vm(2), vm(3)))
+	stop := s.agent()
+	testproc.Equal(t, s.used(), 0, "%d VGPU are still in use on the root")
+	differs := func(view health.Status) bool {
+		return slices.ContainsFunc(view.Conditions, func(c health.Condition) bool {
+			return c.Code == health.AllocationsDiffer && slices.Equal(c.Details, []string{vm(1) + " vm1: allocated 1 VCPU on cn1, driver 2"})
+		})
+	}
+	status := func() health.Status {
+		return testproc.Try(control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(t.Context())).Or(t)
+	}
+	s.eventually("the condition", func() bool { return differs(status()) })
+	stop()
+	stop = s.agent() // it is remembered
+	s.eventually("the condition after a restart", func() bool { return differs(status()) })
+	stop()
+	s.configure("vgpu-children", gpuGuests(1, 1, 0, 1))
+	stop = s.agent()
+	defer stop()
+	if view := status(); differs(view) {
+		t.Errorf("it agrees now: %+v", view.Conditions)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
@@ -41,6 +42,15 @@ func (a *Agent) auditedDrivers() []audit.Driver {
 		out = append(out, audit.Driver{Name: d.name, Guests: d.tracker.Guests})
 	}
 	return out
+}
+
+// differing returns what guests of a node hold that is not what its driver lists of them.
+func (a *Agent) differing(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error) {
+	held, err := a.placement.Holdings(ctx, node.UUID)
+	if err != nil {
+		return nil, err
+	}
+	return audit.Compare(audit.Input{Node: node, Holdings: held, Guests: guests}, audit.Proof{}, audit.Owner{}).Differing(), nil
 }
 
 // Audit implements [control.Agent].

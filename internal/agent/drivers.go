@@ -246,6 +246,7 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 		ProviderConfig: a.providerConfig,
 		Disabled:       a.whyDisabled,
 		Seen:           a.state.Seen,
+		Compare:        a.differing,
 		Observer:       a.observer(),
 		Hold:           cfg.Reshape.OnFailure == config.OnFailureHold,
 	}

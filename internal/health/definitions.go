@@ -82,6 +82,7 @@ const (
 	ForeignKept          Code = "foreign-items-kept"
 	ProviderConfigIdle   Code = "provider-config-ignored"
 	InventoryDraining    Code = "inventory-retiring"
+	AllocationsDiffer    Code = "allocations-differ"
 	NodeDisabled         Code = "node-disabled"
 	NodeOrphaned         Code = "node-orphaned"
 	NodeElsewhere        Code = "node-reported-elsewhere"
@@ -403,6 +404,13 @@ var definitions = []Definition{
 		Code: InventoryDraining, Severity: Info, Title: "inventory that the machine no longer has is still allocated",
 		Meaning: "It stays in Placement, reserved, until its guests are deleted.",
 		Hint:    "to remove it sooner, move or delete these guests; their uuids are those of the consumers",
+	},
+	{
+		Code:     AllocationsDiffer,
+		Severity: Warning,
+		Title:    "since a reshape, guests hold other allocations than the driver lists",
+		Meaning:  "Guests keep running. What a guest uses and does not hold is free for others in Placement, and is given out a second time.",
+		Hint:     "`compute-agent allocations audit` shows both. If the driver is right, correct the allocations (`openstack resource provider allocation set CONSUMER`) or undo the reshape; report it to the driver's author",
 	},
 	{
 		Code: NodeDisabled, Severity: Info, Title: "the node is disabled",

@@ -319,8 +319,8 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 		code Code
 		list []string
 	}{
-		{ProviderConfigIdle, n.Conflicts}, {InventoryDraining, n.Draining}, {DriftFound, n.Drift}, {ForeignKept, n.Kept}, {DriverFlaps, n.Flapping},
-		{ItemsOverwritten, n.Overwritten},
+		{ProviderConfigIdle, n.Conflicts}, {InventoryDraining, n.Draining}, {AllocationsDiffer, n.Differing}, {DriftFound, n.Drift}, {ForeignKept, n.Kept},
+		{DriverFlaps, n.Flapping}, {ItemsOverwritten, n.Overwritten},
 	} {
 		if len(c.list) > 0 {
 			b.add(c.code, subject, "", c.list...)

@@ -163,8 +163,8 @@ func TestFindings(t *testing.T) {
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.DisabledReason, n.Orphaned, n.Conflicts, n.Draining = "new memory", "not named", []string{"c"}, []string{"r"}
-			n.Drift, n.Kept, n.Flapping, n.Overwritten = []string{"d"}, []string{"k"}, []string{"f"}, []string{"o"}
-		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f", "node cn1 items-overwritten:  o"}},
+			n.Drift, n.Kept, n.Flapping, n.Differing, n.Overwritten = []string{"d"}, []string{"k"}, []string{"f"}, []string{"a"}, []string{"o"}
+		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 allocations-differ:  a", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f", "node cn1 items-overwritten:  o"}},
 	}
 	for cause, want := range map[resourcetracker.Cause]string{
 		resourcetracker.CauseUnavailable: "agent placement-unreachable", resourcetracker.CauseCredentials: "agent credentials-refused", resourcetracker.CauseTooOld: "agent placement-too-old",

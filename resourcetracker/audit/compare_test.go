@@ -52,6 +52,18 @@ func node(consumers ...reportclient.Consumer) audit.Input {
 	return in
 }
 
+// TestDiffering: each guest of which driver and Placement say different things, and only those.
+func TestDiffering(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	in := node(held("a", resources{root: {"VCPU": 2}}), held("b", resources{root: {"VCPU": 2}, gpu: {"CUSTOM_GPU": 1}}), held("orphan", resources{root: {"VCPU": 1}}))
+	in.Guests = []plugins.Guest{
+		{UUID: "b", Name: "db", Resources: resources{root: {"VCPU": 4}}}, {UUID: "a", Resources: resources{root: {"VCPU": 2}}},
+		{UUID: "nothing", Resources: resources{root: {"VCPU": 1}}}, {UUID: "c", Resources: resources{gpu: {"CUSTOM_GPU": 1}}},
+	}
+	got := audit.Compare(in, audit.Proof{}, audit.Owner{}).Differing()
+	testproc.EqualList(t, got, []string{"b db: allocated 2 VCPU on cn1, driver 4; 1 CUSTOM_GPU on cn1_gpu, driver 0"}, "%q")
+}
+
 var hourOld = audit.Proof{MinAge: time.Hour}
 
 // TestOrphans: what is reported, and what is missing for it to be deleted.

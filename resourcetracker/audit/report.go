@@ -3,8 +3,11 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -143,6 +146,22 @@ type Overcommitted struct {
 	AllocationRatio float64 `json:"allocation_ratio"`
 	Capacity        int64   `json:"capacity"`
 	Used            int64   `json:"used"`
+}
+
+// Differing are the amounts of which driver and Placement say different things, a line for each
+// guest.
+func (n Node) Differing() []string {
+	var out []string
+	for _, g := range n.Unaccounted {
+		var parts []string
+		for _, d := range g.Differences {
+			parts = append(parts, fmt.Sprintf("%d %s on %s, driver %d", d.Placement, d.Class, cmp.Or(d.Name, d.Provider), d.Driver))
+		}
+		if len(parts) > 0 {
+			out = append(out, strings.TrimSpace(g.UUID+" "+g.Name)+": allocated "+strings.Join(parts, "; "))
+		}
+	}
+	return out
 }
 
 // Outcome is the outcome of fixing a finding.

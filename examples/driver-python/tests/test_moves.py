@@ -49,6 +49,19 @@ class Distribute(unittest.TestCase):
         self.assertEqual([("a", 0, 2), ("a", 1, 2)], self.targets({"a": 4}, 8, 8, max_unit=2))
         self.assertEqual([("a", 1, 4)], self.targets({"a": 4}, 3, 8, step_size=2, min_unit=4))
 
+    def test_known_places_come_first(self) -> None:
+        """A consumer goes where it is known to be, unless that is not all of it, or does not fit."""
+        tree, places = tree_of(3, 3)
+        allocations = allocations_of({c: {SOURCE: n} for c, n in {"a": 3, "b": 1, "c": 2}.items()})
+        for known, want in (
+            ({"b": [(1, 1)], "c": [(1, 2)]}, [("c", 1, 2), ("b", 1, 1), ("a", 0, 3)]),
+            ({"c": [(0, 1), (1, 1)]}, [("c", 0, 1), ("c", 1, 1), ("a", 0, 2), ("a", 1, 1), ("b", 1, 1)]),
+            ({"a": [(1, 2)]}, [("a", 0, 3), ("c", 1, 2), ("b", 1, 1)]),
+            ({"b": [(1, 1)], "a": [(1, 3)]}, [("a", 1, 3), ("b", 0, 1), ("c", 0, 2)]),
+        ):
+            moves = distribute(tree, allocations, SOURCE, places, lambda c, known=known: [(places[i], n) for i, n in known.get(c, [])])
+            self.assertEqual(want, [(m.consumer, places.index(m.target), m.amount) for m in moves])
+
     def test_all_consumers_that_do_not_fit_are_named(self) -> None:
         with self.assertRaises(ReshapeFailed) as failed:
             self.targets({"a": 5, "b": 6, "c": 1}, 2, 2)

@@ -26,7 +26,7 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.line("%4d. %s", i+1, p.paint(changeStyle(op.String()), op.String()))
 			}
 			if n.Reshape != nil {
-				p.preview(n.Reshape)
+				p.preview(n.Reshape, false)
 			}
 			if n.Unfinished {
 				p.line("  an earlier, unfinished reshape is checked first")

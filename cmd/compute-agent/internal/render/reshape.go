@@ -24,9 +24,12 @@ const nothing = "-"
 // isNew and isRemoved mark providers of a reshape.
 const isNew, isRemoved = " (new)", " (removed)"
 
-// preview prints the state before and after a reshape, side by side.
-func (p *printer) preview(r *resourcetracker.Preview) {
+// preview prints the state before and after a reshape, side by side; of one that is refused, what
+// the driver requests.
+func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 	switch {
+	case r.Moved > 0 && refused:
+		p.line("  the driver requests to move allocations of %d of %d consumers", r.Moved, r.Consumers)
 	case r.Moved > 0:
 		p.line("  a reshape would move allocations of %d of %d consumers; amounts per consumer do not change", r.Moved, r.Consumers)
 	case len(r.Providers) == 0:

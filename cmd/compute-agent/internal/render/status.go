@@ -283,7 +283,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 		case n.Refused:
 			p.line("%s (%s): %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "nothing would be written"))
 			if n.Reshape != nil {
-				p.preview(n.Reshape)
+				p.preview(n.Reshape, true)
 			}
 			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		case n.Error != "":
@@ -301,7 +301,7 @@ func Plan(w io.Writer, plan control.PlanView) error {
 			}
 			p.notes("  ", n.Warnings)
 			if n.Reshape != nil {
-				p.preview(n.Reshape)
+				p.preview(n.Reshape, false)
 			}
 		}
 	}

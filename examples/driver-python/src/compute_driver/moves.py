@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from compute_driver.answers import ReshapeFailed, Violation
@@ -80,10 +80,12 @@ def rename_class(allocations: Allocations, former: str, present: str, providers:
     return [m for uuid in providers for m in move_all(allocations, Place(uuid, former), Place(uuid, present))]
 
 
-def distribute(tree: Tree, allocations: Allocations, source: Place, targets: list[Place]) -> list[Move]:
+def distribute(tree: Tree, allocations: Allocations, source: Place, targets: list[Place],
+               where: Callable[[str], list[tuple[Place, int]]] = lambda consumer: []) -> list[Move]:
     """The moves that spread what is allocated at source over targets, whose inventories the tree has already.
 
-    The largest amounts come first, each to the place where it leaves the least room; what fits nowhere as a whole is split over
+    where says at which targets a consumer has what it holds, as far as that is known: these consumers go there, before all others.
+    Of the rest the largest amounts come first, each to the place where it leaves the least room; what fits nowhere as a whole is split over
     the roomiest places. The same arguments give the same moves.
 
     Raises ReshapeFailed that lists every consumer that does not fit. Cost: O(consumers x targets).
@@ -94,8 +96,15 @@ def distribute(tree: Tree, allocations: Allocations, source: Place, targets: lis
             room[place] = inventory.capacity - allocations.used(place.provider, place.resource_class)
     shares = [(allocations.held(c, source.provider, source.resource_class), c) for c in sorted(allocations.resources)]
     moves, violations = [], []
-    for held, consumer in sorted(filter(lambda s: s[0] > 0, shares), key=lambda s: -s[0]):
-        portions = _portions(tree, allocations, consumer, held, room)
+    known = {}
+    for held, consumer in shares:
+        portions = where(consumer)
+        if sum(n for _, n in portions) == held and {place for place, _ in portions} <= room.keys():
+            known[consumer] = portions
+    for held, consumer in sorted(filter(lambda s: s[0] > 0, shares), key=lambda s: (s[1] not in known, -s[0])):
+        portions = known.get(consumer, [])
+        if not portions or any(_fits(tree, allocations, consumer, n, place, room[place]) < n for place, n in portions):
+            portions = _portions(tree, allocations, consumer, held, room)
         if (found := sum(n for _, n in portions)) < held:
             violations.append(Violation(consumer, source.provider, source.resource_class,
                                         f"{held} are allocated, and only {found} fit"))

@@ -105,7 +105,7 @@ class MachineDriver(ManagesInstances, Driver):
         if allocations is not None:
             allocations = shapes.rename(root, wanted, allocations)
             leaving = shapes.leaving(tree, root, wanted)
-            allocations = shapes.move(call, tree, root, wanted, allocations)
+            allocations = shapes.move(call, tree, root, wanted, allocations, self.granted)
         _withdraw(root, config, former)
         _put_machine(root, config, hardware)
         self._warned = _discrepancies(config, hardware)
@@ -123,7 +123,7 @@ class MachineDriver(ManagesInstances, Driver):
         self._renamed = from_shape == 0 and shapes.renaming(root, wanted)
         if from_shape == 0:
             return shapes.rename(root, wanted, allocations)
-        return shapes.move(call, tree, root, wanted, allocations)
+        return shapes.move(call, tree, root, wanted, allocations, self.granted)
 
     def class_renames(self) -> dict[str, str]:
         return {FORMER_VGPU: VGPU} if self._renamed else {}

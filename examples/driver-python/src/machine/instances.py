@@ -72,6 +72,12 @@ class ManagesInstances(InstanceManager, InstanceWatcher):
         """The instances are all guests that there are. What they were granted they have for as long as a reshape has not moved it."""
         return [Guest(k.uuid, k.name, k.project_id, k.user_id, _resources(k, tree)) for k in _read(self._stable(node)[1].all)]
 
+    def granted(self, uuid: str) -> dict[str, dict[str, int]]:
+        """What an instance was granted; nothing for what is no instance."""
+        _, stable = self.current()
+        kept = _read(lambda: stable.find(uuid)) if stable is not None else None
+        return kept.allocations if kept is not None else {}
+
     def _stable(self, node: str) -> tuple[Config, Stable]:
         config, stable = self.current()
         if node != config.node:

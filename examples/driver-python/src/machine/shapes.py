@@ -11,12 +11,15 @@ Before layouts had versions, the driver called the class CUSTOM_VGPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compute_driver import Allocations, Call, Inventory, Place, Provider, Tree, apply, child_uuid, distribute, rename_class
 
 VGPU = "VGPU"
 FORMER_VGPU = "CUSTOM_VGPU"
 PRESENT = 2
 
+Granted = Callable[[str], dict[str, dict[str, int]]]  # what an instance was granted, by its uuid; none for what is no instance
 Wanted = dict[str, int]  # by the name of a provider, how many VGPUs it is to have
 
 
@@ -60,15 +63,17 @@ def put(tree: Tree, root: Provider, wanted: Wanted) -> list[Place]:
     return places
 
 
-def move(call: Call, tree: Tree, root: Provider, wanted: Wanted, allocations: Allocations) -> Allocations:
-    """The step from 1 to 2, and back if it is so configured: VGPUs go where they are wanted, and what guests hold goes with them."""
+def move(call: Call, tree: Tree, root: Provider, wanted: Wanted, allocations: Allocations, granted: Granted) -> Allocations:
+    """The step from 1 to 2, and back if it is so configured: VGPUs go where they are wanted, and what guests hold goes with them: to
+    where an instance has its own, if that is known."""
     sources = leaving(tree, root, wanted)
     if not sources:
         return allocations
     places = put(tree, root, wanted)
     for source in sources:
         call.check()
-        moves = distribute(tree, allocations, Place(source.uuid, VGPU), places)
+        moves = distribute(tree, allocations, Place(source.uuid, VGPU), places,
+                           lambda consumer: [(Place(at, VGPU), amounts[VGPU]) for at, amounts in granted(consumer).items() if VGPU in amounts])
         allocations = apply(moves, allocations)
         source.remove_inventory(VGPU)
         call.log.info("reshaped", provider=source.name, moves=len(moves))

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcetracker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// moveVCPUs is a driver that moves VCPUs, too, although the root keeps its own.
+func moveVCPUs(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+	after, err := moveVGPUs(tree, a)
+	if after != nil {
+		_, err = tree.SetInventory(gpu, "VCPU", providertree.Inventory{Total: 8})
+		delete(after[guest1].Resources, nodeUUID)
+		after[guest1].Resources[gpu]["VCPU"] = 2
+	}
+	return after, err
+}
+
+// moveToAnother is a driver that moves one of the guests to another GPU.
+func moveToAnother(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+	after, err := moveVGPUs(tree, a)
+	if after != nil {
+		err = tree.AddChild(nodeUUID, guest2, "cn1_gpu_2")
+		_, err2 := tree.SetInventory(guest2, "VGPU", providertree.Inventory{Total: 4})
+		err = errors.Join(err, err2)
+		after[guest2].Resources[guest2] = after[guest2].Resources[gpu]
+		delete(after[guest2].Resources, gpu)
+	}
+	return after, err
+}
+
+// TestReshapeWaitsForTheListOfGuests: while the driver cannot say where its guests are, nothing is
+// moved; one that never can is reshaped without.
+func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		driver := &lister{fails: &plugins.NotReady{Reason: "the daemon starts"}}
+		s := start(t, vgpus, guestsOf(driver))
+		<-s.tracker.Ready()
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Error, "to compare the reshape with them") || !strings.Contains(n.Error, "the daemon starts") {
+			t.Errorf("%+v", n)
+		}
+		s.checkLayout(oldShape)
+		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrUnsupported })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.checkLayout(newShape)
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// comparison is a [resourcetracker.Config.Compare] that a test sets.
+type comparison struct {
+	differing []string
+	err       error
+	asked     int
+}
+
+func (c *comparison) compare(context.Context, plugins.Node, []plugins.Guest) ([]string, error) {
+	c.asked++
+	return c.differing, c.err
+}
+
+// TestAllocationsAreComparedAfterAReshape: until they agree with the guests, over restarts, and
+// never again then.
+func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		c := &comparison{differing: []string{"web: allocated 0 VGPU"}}
+		with := func(s *scene) {
+			guestsOf(&lister{guests: []plugins.Guest{{UUID: guest1}, {UUID: guest2}}})(s)
+			s.also(func(config *resourcetracker.Config) {
+				config.Seen, config.Compare, config.Rand = resourcetracker.OpenSeenGuests(dir), c.compare, func() float64 { return 0 }
+			})
+		}
+		check := func(s *scene, differing []string, asked, logged int) {
+			t.Helper()
+			synctest.Wait()
+			testproc.Same(t, cmp.Diff(differing, s.tracker.Status().Nodes[0].Differing))
+			testproc.Equal(t, c.asked, asked, "compared %d times")
+			testproc.Equal(t, s.logged("guests hold other allocations than the driver lists"), logged, "logged %d times")
+		}
+		s := start(t, vgpus, with)
+		<-s.tracker.Ready()
+		s.checkLayout(newShape)
+		check(s, c.differing, 1, 1)
+		time.Sleep(5*time.Minute + time.Second)
+		check(s, c.differing, 2, 1)
+		c.differing = append(c.differing, "db: allocated 1 VGPU")
+		time.Sleep(5 * time.Minute)
+		check(s, c.differing, 3, 2)
+		testproc.NoError(t, s.end())
+
+		again := start(t, vgpus, with, func(next *scene) {
+			next.placement, next.journal = s.placement, s.journal
+		})
+		<-again.tracker.Ready()
+		check(again, c.differing, 4, 1)
+		c.err = errors.New("Placement is down")
+		time.Sleep(5*time.Minute + time.Second)
+		check(again, c.differing, 5, 1)
+		c.differing, c.err = nil, nil
+		time.Sleep(5 * time.Minute)
+		check(again, nil, 6, 1)
+		time.Sleep(time.Hour)
+		check(again, nil, 6, 1)
+		testproc.NoError(t, again.end())
+
+		last := start(t, vgpus, with, func(next *scene) {
+			next.placement, next.journal = s.placement, s.journal
+		})
+		<-last.tracker.Ready()
+		time.Sleep(time.Hour)
+		check(last, nil, 6, 0)
+	})
+}
