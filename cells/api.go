@@ -146,6 +146,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if records := cfg.Audit.Collector(); records != nil {
 		a.metrics.MustRegister(records)
 	}
+	a.metrics.WatchDenied(cfg.Denied)
 	a.metrics.WatchCertificates(append([]string{cfg.TLS.CertFile}, cfg.Certificates...)...)
 	a.gatherer = gather.New(gather.Options{
 		Client: cfg.CellClient, Timeout: cfg.CellTimeout, PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,

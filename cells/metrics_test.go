@@ -192,6 +192,9 @@ func TestExposition(t *testing.T) {
 		api.MustRegister(audit.Collector())
 		cell.MustRegister(audit.Collector())
 		cell.WatchDenied(denied)
+		own := filepath.Join(dir, "own")
+		testproc.Check(t, pki.CreateDenyFile(own))
+		api.WatchDenied(testproc.Try(pki.OpenDenyFile(own, zerolog.Nop())).Or(t))
 		cell.WatchCertificates("/etc/compute-agent/cell1.pem")
 		api.WatchCertificates("", "/etc/compute-agent/compute-api.pem", "/etc/compute-agent/compute-api.pem")
 		for file, m := range map[string]metricsHandler{"testdata/api.txt": api, "testdata/cell.txt": cell} {

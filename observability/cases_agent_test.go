@@ -128,6 +128,13 @@ var agentCases = map[string]alertCase{
 		series: map[string]string{`compute_agent_deny_list_age_seconds{instance="p1"}`: "0+60x30", `compute_agent_deny_list_age_seconds{instance="p2"}`: "15x30"},
 		quiet:  "10m", fires: "12m", want: map[string]string{`instance="p1"`: "p1: the list of refused hosts was fetched 12m 0s ago"},
 	},
+	"ComputeAgentDenyListUnusable": {
+		series: map[string]string{
+			`compute_agent_deny_list_usable{instance="p1"}`: "1x5 0x30", `compute_agent_deny_list_usable{instance="p2"}`: "1x30",
+			`compute_agent_deny_list_usable{instance="p3"}`: "0 1x30", // until it was fetched
+		},
+		quiet: "6m", fires: "10m", want: map[string]string{`instance="p1"`: "p1: all hosts are refused, because the list of refused hosts cannot be used"},
+	},
 	"ComputeAgentServiceCertificateExpires": {
 		series: map[string]string{
 			`compute_agent_service_certificate_expiry_time_seconds{instance="p1",file="/p1.pem"}`: "608400x200", // a week and an hour after 0

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 // test. Their meaning in docs/metrics.md says so. Other series that rules and dashboards use are
 // there from the start: of a counter that is there after its first event only, that event is no
 // increase.
-var configured = []string{"compute_agent_certificate_expiry_time_seconds", "compute_agent_service_certificate_expiry_time_seconds", "compute_agent_deny_list_age_seconds"}
+var configured = []string{"compute_agent_certificate_expiry_time_seconds", "compute_agent_service_certificate_expiry_time_seconds", "compute_agent_deny_list_age_seconds",
+	"compute_agent_deny_list_usable"}
 
 // monitored are the services that the real Prometheus scrapes: all of them, a host with the fake
 // driver, and a server that was made and deleted.

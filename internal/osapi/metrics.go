@@ -35,8 +35,21 @@ func NewMetricsPage(prefix, does string) MetricsPage {
 	return p
 }
 
-// WatchDenied adds the age of a deny list that is fetched from elsewhere.
+// WatchDenied adds whether a deny list can be used, and the age of one that is fetched from
+// elsewhere; nothing for none.
 func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
+	if denied == nil {
+		return
+	}
+	p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "compute_agent_deny_list_usable",
+		Help: "Whether the list of hosts that are refused can be used: 0 if all hosts are refused, because it is damaged, missing or too old. Only where there is one.",
+	}, func() float64 {
+		if denied.Get().Err() != nil {
+			return 0
+		}
+		return 1
+	}))
 	if _, followed := denied.Age(); !followed {
 		return
 	}

@@ -12,9 +12,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
+
+// TestWatchDenied: the page says whether all hosts are refused, as the list is now.
+func TestWatchDenied(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	file := filepath.Join(t.TempDir(), "denied")
+	shows := func(denied *pki.DenyFile, want string) {
+		t.Helper()
+		page := NewMetricsPage("test_", "is tested")
+		page.WatchDenied(denied)
+		w := httptest.NewRecorder()
+		page.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		const name = "\ncompute_agent_deny_list_usable "
+		if text := w.Body.String(); want == "" && strings.Contains(text, name) || !strings.Contains(text, name+want) && want != "" || strings.Contains(text, "deny_list_age") {
+			t.Errorf("no line with %q in\n%s", want, text)
+		}
+	}
+	shows(nil, "")
+	testproc.Check(t, pki.CreateDenyFile(file))
+	shows(testproc.Try(pki.OpenDenyFile(file, zerolog.Nop())).Or(t), "1\n")
+	shows(testproc.Try(pki.OpenDenyFile(file, zerolog.Nop())).Or(t).RefuseAfter(time.Nanosecond), "0\n")
+	testproc.Check(t, os.Truncate(file, 0))
+	shows(testproc.Try(pki.OpenDenyFile(file, zerolog.Nop())).Or(t), "0\n")
+}
 
 // TestWatchCertificates: the page has the end of the certificate that is in the file now.
 func TestWatchCertificates(t *testing.T) {

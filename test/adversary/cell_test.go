@@ -17,32 +17,39 @@ import (
 )
 
 // serveCell serves a cell of the site until the test ends, and returns its URL.
-func (s *site) serveCell(t *testing.T, name string, auth cell.Auth, tls osapi.TLSFiles) string {
+func (s *site) serveCell(t *testing.T, name string, auth cell.Auth, tls osapi.TLSFiles, denied *pki.DenyFile) string {
 	t.Helper()
 	process := testproc.Try(cells.NewCell(t.Context(), cells.CellConfig{
-		Name: name, Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: s.denied(),
+		Name: name, Database: filepath.Join(t.TempDir(), "cell.db"), Auth: auth, TLS: tls, Denied: denied,
 		Logger: nopLog,
 	})).Or(t)
 	return serve(t, process.Serve, process.Close)
+}
+
+// ofCell are the files of a cell that asks certificates, and of one that asks tokens, and these.
+func (s *site) ofCell() (tls, byToken osapi.TLSFiles, tokens *osapi.TokenFile) {
+	s.t.Helper()
+	certFile, keyFile := s.server("cell1")
+	tls = osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}
+	tokens = testproc.Try(osapi.OpenTokens(s.tokenFile("cell-tokens",
+		cell.RoleAgent, victim, cell.RoleAgent, attacker, cell.RoleAgent, stolen, cell.RoleAPI, "nova",
+		"admin", "admin", "member", "alice"), nopLog)).Or(s.t)
+	byToken = tls
+	byToken.ClientCAFile = ""
+	return tls, byToken, tokens
 }
 
 // TestCell makes each call of a cell as each identity: with certificates, and with tokens.
 func TestCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
-	certFile, keyFile := s.server("cell1")
-	tls := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file("peers.pem", s.ca.PEM())}
-	tokens := testproc.Try(osapi.OpenTokens(s.tokenFile("cell-tokens",
-		cell.RoleAgent, victim, cell.RoleAgent, attacker, cell.RoleAgent, stolen, cell.RoleAPI, "nova",
-		"admin", "admin", "member", "alice"), nopLog)).Or(t)
-	byToken := tls
-	byToken.ClientCAFile = ""
+	tls, byToken, tokens := s.ofCell()
 	for name, c := range map[string]struct {
 		url   string
 		token bool
 	}{
-		"cell.txt":        {s.serveCell(t, "cell1", cell.MutualTLS([]string{"compute-api"}), tls), false},
-		"cell-tokens.txt": {s.serveCell(t, "cell1", cell.Tokens(tokens), byToken), true},
+		"cell.txt":        {s.serveCell(t, "cell1", cell.MutualTLS([]string{"compute-api"}), tls, s.denied()), false},
+		"cell-tokens.txt": {s.serveCell(t, "cell1", cell.Tokens(tokens), byToken, s.denied()), true},
 	} {
 		out := table{{"CALL", "FOR"}}
 		var clients []*http.Client
@@ -96,7 +103,7 @@ func TestAHostOfOneCellInAnother(t *testing.T) {
 	for name, allowed := range map[string]bool{"cell1": true, "cell2": false} {
 		certFile, keyFile := s.server(name)
 		files := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file(name+"-peers.pem", s.ca.PEM())}
-		url := s.serveCell(t, name, cell.MutualTLS([]string{"compute-api"}), files)
+		url := s.serveCell(t, name, cell.MutualTLS([]string{"compute-api"}), files, s.denied())
 		c := s.client(ofCell1)
 		if allowed {
 			succeed(t, c, url, ofCell1, report)

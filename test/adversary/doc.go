@@ -9,5 +9,7 @@
 //	table       what the rules say of each pair; it is compared with what is answered, and after a
 //	            refusal nothing has changed
 //
+// It also attacks the deny list of hosts, by its file and by the clock that dates it.
+//
 // The tables are kept in testdata, for people to read: "go test -update" writes them again.
 package adversary

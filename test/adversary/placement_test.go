@@ -17,6 +17,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -149,9 +150,15 @@ type placementOf struct {
 // servePlacement serves a Placement of the site until the test ends.
 func (s *site) servePlacement(t testing.TB) *placementOf {
 	t.Helper()
+	return s.servePlacementWith(t, s.denied())
+}
+
+// servePlacementWith has another deny list.
+func (s *site) servePlacementWith(t testing.TB, denied *pki.DenyFile) *placementOf {
+	t.Helper()
 	certFile, keyFile := s.server("placement")
 	service := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Logger: nopLog, Denied: s.denied(),
+		StateDir: t.TempDir(), Logger: nopLog, Denied: denied,
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
 			"host", victim, "host", attacker, "host", stolen, "service", "nova", "admin", "admin", "member", "alice",
 			"service,admin", "operator")},
