@@ -153,7 +153,8 @@ type Store interface {
 	Mapped(ctx context.Context, uuids []string) error
 
 	// Report registers a host, or shows that it lives. Nodes with problems get no new servers on
-	// it. A node's host changes only for one whose certificate names the node.
+	// it: all of them, while several agents report as the host. A node's host changes only for one
+	// whose certificate names the node.
 	Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error)
 	// NodeReporter is a host, other than the one given, that reports a node; "": none does. A host
 	// whose certificate names other nodes only is refused (not found).

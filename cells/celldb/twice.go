@@ -226,7 +226,8 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 	return nil
 }
 
-const selectTwice = "SELECT s.host, " + agentColumns + " FROM services s JOIN host_agents a ON a.host = s.host WHERE s.twice_until > ? AND s.twice_until <= ? ORDER BY s.host, a.first_turn"
+const selectTwice = "SELECT s.host, " + agentColumns + " FROM services s JOIN host_agents a ON a.host = s.host " +
+	"WHERE s.twice_until > ? AND s.twice_until <= ? ORDER BY s.host, a.first_turn"
 
 // severalAgentsOf are the agents of the hosts as which several report.
 func severalAgentsOf(ctx context.Context, db sqldb.Querier, m Moment) (map[string][]cellwire.AgentProcess, error) {

@@ -103,7 +103,7 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 
 		// The one that came last stops: the host is not down.
 		service, _ := b.arrives(b.word(true), after(31*time.Second))
-		if service.Twice || twoAgents(t, s, after(32*time.Second)) == true {
+		if service.Twice || twoAgents(t, s, after(32*time.Second)) {
 			t.Errorf("after one has stopped: %+v", service)
 		}
 		testproc.Equal(t, a.beat(after(40*time.Second)), "", "the other one: %s")

@@ -78,7 +78,7 @@ var (
 		otherZone:        "not in the requested availability zone",
 		otherAggregate:   "not in the host aggregates for this project and flavor",
 		groupPolicy:      "ruled out by the policy of the server group",
-		nodeContested:    "reported by several hosts, or not certainly those of their hosts",
+		nodeContested:    "reported by several hosts, or by several agents of one, or not certainly those of their hosts",
 		notEnrolled:      "on hosts that are not enrolled by a person, and the server has user data",
 		notSameHost:      "without a server of the hint same_host",
 		notDifferentHost: "with a server of the hint different_host",
