@@ -74,8 +74,8 @@ var check = testproc.Check
 // configure has the driver in a shape; more is more of its configuration.
 func (s *site) configure(shape, more string, sections ...string) {
 	s.t.Helper()
-	check(s.t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte(fmt.Sprintf(`
-[agent]
+	check(s.t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte(fmt.Sprintf(`[agent]
+share_user = true
 host = "cn1"
 state_dir = "%[1]s/state"
 runtime_dir = "%[1]s/run"

@@ -78,7 +78,7 @@ func newAuthor(t *testing.T) *author {
 	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
 	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
-		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
+		testproc.ShareUser, "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
 		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
 	return s
 }
@@ -138,7 +138,7 @@ func (s *author) append(file, text string) {
 }
 
 // testOnly are lines about what only this test sets.
-var testOnly = regexp.MustCompile(`(?m)^.*(acme\.config\.machine|agent\.host|plugins\.dir|agent\.runtime_dir|agent\.state_dir) = .*\n`)
+var testOnly = regexp.MustCompile(`(?m)^.*(acme\.config\.machine|agent\.host|agent\.share_user|plugins\.dir|agent\.runtime_dir|agent\.state_dir) = .*\n`)
 
 // seen is an output as if everything were below /.
 func (s *author) seen(out string) string {

@@ -61,6 +61,8 @@ type Agent struct {
 	self      self
 	started   time.Time
 	telemetry telemetry.Telemetry
+	// userSocket is what the only agent of a user has, see soleOfUser.
+	userSocket string
 
 	settings   settings
 	drivers    driverSet
@@ -82,7 +84,7 @@ func New(opts Options) (*Agent, error) {
 		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir), providers: providers, started: time.Now(),
 		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
 		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
-		absence: absence{changed: make(chan struct{}, 1)},
+		absence: absence{changed: make(chan struct{}, 1)}, userSocket: userSocket(os.Geteuid()),
 	}
 	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, opts.Logger)
 	if err != nil {
@@ -160,6 +162,15 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	unlock, err = statedir.Lock(a.settings.current().Agent.StateDir)
 	if err != nil {
 		return nil, err
+	}
+	if !a.settings.current().Agent.ShareUser {
+		release, err := soleOfUser(a.userSocket, os.Geteuid(), a.log)
+		if err != nil {
+			unlock()
+			return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
+		}
+		state := unlock
+		unlock = func() { release(); state() }
 	}
 	if err := a.identify(); err != nil {
 		unlock()

@@ -110,6 +110,7 @@ func (h *env) configure(drivers ...string) {
 	h.t.Helper()
 	check(h.t, os.WriteFile(filepath.Join(h.dir, "agent.toml"), []byte(fmt.Sprintf(`
 [agent]
+share_user = true
 host = "cn1"
 state_dir = "%[1]s/state"
 runtime_dir = "%[1]s/run"

@@ -58,6 +58,7 @@ type Agent struct {
 	Host       string
 	StateDir   string
 	RuntimeDir string
+	ShareUser  bool
 }
 
 // PlacementClient is the section [placement_client]: the Placement service that

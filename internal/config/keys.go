@@ -64,6 +64,12 @@ var agentSections = []section{
 				"Directory of the control socket, its key, and the plugins' sockets. Empty means\n$RUNTIME_DIRECTORY, else /run/compute-agent for root and\nthe user whose it is, and $XDG_RUNTIME_DIR/compute-agent for others.",
 				text[Config]{at: func(c *Config) *string { return &c.Agent.RuntimeDir }, words: "an absolute path", check: absolutePath},
 			},
+			{
+				"share_user",
+				restart,
+				"Whether another agent may run as the same user on this machine. Drivers run as the user\nof their agent, so those of one agent can read the secrets of the other. Without it, the\nsecond agent refuses to start, with exit code 3.",
+				toggle[Config]{func(c *Config) *bool { return &c.Agent.ShareUser }, false},
+			},
 		},
 	},
 	{"placement_client", "The Placement service that the agent reports to and that the compute API asks.", slices.Concat([]key[Config]{

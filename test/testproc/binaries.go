@@ -37,6 +37,7 @@ type Binaries struct {
 
 	dir     string
 	folders []string
+	older   bool // of the previous release
 }
 
 // Of returns the commands in folders of the module, such as "cmd/compute-agent", not built yet.
@@ -56,7 +57,7 @@ const previous = "7c31dbf6f921e592918649fdeb17e79d49b11d48"
 func (b *Binaries) Previous(t testing.TB) *Binaries {
 	t.Helper()
 	older := &Binaries{
-		dir:     filepath.Join(b.dir, "previous"),
+		dir: filepath.Join(b.dir, "previous"), older: true,
 		folders: slices.DeleteFunc(slices.Clone(b.folders), func(folder string) bool { return folder == libvirtDriver }),
 	}
 	source, err := os.MkdirTemp("", "previous")
@@ -161,9 +162,13 @@ func (b *Binaries) build(source string) error {
 	return nil
 }
 
+// ShareUser is the variable with which several agents of one user run on a machine.
+const ShareUser = "COMPUTE_AGENT_AGENT_SHARE_USER=true"
+
 // Command returns one of the binaries with arguments, not started yet: in a process group of its
 // own, so that a Ctrl-C is for the tests alone, and killed with them. It gets no COMPUTE_AGENT_
-// variable of this process. If the binaries cannot be built, starting it fails with the reason.
+// variable of this process; an agent gets [ShareUser], since tests run many as one user. If the
+// binaries cannot be built, starting it fails with the reason.
 func (b *Binaries) Command(name string, args ...string) *exec.Cmd {
 	err := b.Build()
 	cmd := exec.Command(filepath.Join(b.dir, name), args...) //nolint:noctx // a process ends when its test has it end
@@ -171,6 +176,9 @@ func (b *Binaries) Command(name string, args ...string) *exec.Cmd {
 		cmd.Err = err
 	}
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "COMPUTE_AGENT_") })
+	if !b.older && len(args) > 0 && (args[0] == "run" || args[0] == "standalone") {
+		cmd.Env = append(cmd.Env, ShareUser)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
