@@ -53,6 +53,9 @@ func (x *exchange) json(status int, body any) error {
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
+	if err := x.Hold(len(data)); err != nil {
+		return err
+	}
 	x.W.Header().Set("Content-Type", "application/json")
 	x.Send(status, data)
 	return nil

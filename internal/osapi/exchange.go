@@ -44,6 +44,7 @@ type Exchange struct {
 	err      *Error
 	pooled   *[]byte // what Buffer appends to
 	held     int64   // bytes reserved for the body of the request
+	answer   int64   // bytes reserved for the answer
 	received int     // bytes of it read
 	sent     int     // bytes of body sent
 	span     tracing.Span
@@ -162,8 +163,30 @@ func (x *Exchange) SendJSON(answer any) error {
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
+	if err := x.Hold(len(body)); err != nil {
+		return err
+	}
 	header.Set("Content-Type", MediaJSON)
 	x.Send(http.StatusOK, body)
+	return nil
+}
+
+// largeAnswer is the size from which answers count for Limits.Answers, in bytes.
+const largeAnswer = 256 << 10
+
+// Hold reserves the memory of an answer until it is sent: clients that read slowly, or not at all,
+// keep it there. It refuses the request (503) if the answers of others take up all that there is
+// for them. A write has taken effect, and is answered in any case.
+func (x *Exchange) Hold(size int) error {
+	if size < largeAnswer || x.R.Method != http.MethodGet {
+		return nil
+	}
+	n := int64(size)
+	if all := x.service.answers.Add(n); all > x.service.Limits.Answers && all > n {
+		x.service.answers.Add(-n)
+		return Unavailable("The answers that are being sent take up all the memory that this server has for them. Send the request again in a moment, or ask for less at once.")
+	}
+	x.answer = n
 	return nil
 }
 

@@ -20,8 +20,13 @@ type Limits struct {
 	// Body is the size of a request body in bytes; 413 beyond. 16 MiB by default.
 	Body int64
 	// Bodies is the total memory of the bodies of all requests in progress, in bytes; 503 beyond.
-	// 256 MiB by default. A decoded body is a few times as large, while it is processed.
+	// An eighth of the memory limit of the process by default (GOMEMLIMIT, or that of its unit), at
+	// most 256 MiB, and at least two bodies. A decoded body is a few times as large, while it is
+	// processed.
 	Bodies int64
+	// Answers is the total memory of large answers to GET requests that are being sent, in bytes;
+	// 503 beyond, but for one that is alone. As much as for Bodies by default, and at least 32 MiB.
+	Answers int64
 	// BodyTime is how long a request body may take to arrive, counted from when it is asked for;
 	// 408 beyond. 30 s by default.
 	BodyTime time.Duration
@@ -37,7 +42,10 @@ func (l Limits) withDefaults() Limits {
 		l.Body = 16 << 20
 	}
 	if l.Bodies <= 0 {
-		l.Bodies = 256 << 20
+		l.Bodies = ofMemory(2*l.Body, 256<<20)
+	}
+	if l.Answers <= 0 {
+		l.Answers = ofMemory(32<<20, 256<<20)
 	}
 	if l.BodyTime <= 0 {
 		l.BodyTime = 30 * time.Second
@@ -50,6 +58,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
+
+// ofMemory is an eighth of the memory limit of the process, within bounds.
+func ofMemory(least, most int64) int64 { return min(max(debug.SetMemoryLimit(-1)/8, least), most) }
 
 // Options configure a [Service].
 type Options struct {
@@ -73,8 +84,8 @@ type Options struct {
 // Service is the state that all requests to one HTTP API share. It is safe for concurrent use.
 type Service struct {
 	Options
-	inFlight, bodies atomic.Int64
-	buffers          sync.Pool
+	inFlight, bodies, answers atomic.Int64
+	buffers                   sync.Pool
 }
 
 // NewService makes a Service.
@@ -184,6 +195,9 @@ func (x *Exchange) refuse(h Handler, err error) {
 func (x *Exchange) end(h Handler) {
 	if x.held > 0 {
 		x.release(x.held)
+	}
+	if x.answer > 0 {
+		defer x.service.answers.Add(-x.answer)
 	}
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler { //nolint:errorlint // It is panicked with as it is, never wrapped.

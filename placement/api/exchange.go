@@ -70,6 +70,9 @@ func (x *exchange) update(fn func(*ledger.Tx) error) error {
 // json answers with a body, followed by more. modified is the time of its last change; the zero
 // time is now.
 func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]byte) error {
+	if err := x.Hold(len(body)); err != nil { // what follows is in memory anyway
+		return err
+	}
 	h := x.W.Header()
 	h["Content-Type"] = headerJSON
 	x.cacheHeaders(modified)
