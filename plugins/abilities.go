@@ -42,6 +42,28 @@ type ProductNamer interface {
 	ProductNames(node string) map[string]string
 }
 
+// HypervisorReporter is implemented by drivers that know which hypervisor makes the guests of their
+// nodes.
+type HypervisorReporter interface {
+	// Hypervisor returns the hypervisor of a node, which `openstack hypervisor list` shows. It is
+	// not sent to Placement, and the agent does not act on it. The zero Hypervisor is one that is
+	// not known now.
+	//
+	// It is called right after each successful UpdateProviderTree of the node, before any other
+	// call about nodes, and must not block: it returns what the driver found earlier.
+	Hypervisor(node string) Hypervisor
+}
+
+// Hypervisor is what makes the guests of a node, as Nova's hypervisor_type and hypervisor_version
+// have it.
+type Hypervisor struct {
+	// Type is what it is called: QEMU, fake. A longer one than 100 characters is truncated.
+	Type string
+	// Version is its version as one number, as libvirt has it: 7.2.1 is 7002001. 0 is not known; so
+	// is one that is negative, or above 2147483647.
+	Version int64
+}
+
 // GuestLister is implemented by drivers that can list guests, and at best their resources. The
 // agent compares them with the allocations in Placement, to find allocations of removed guests and
 // guests without allocations.

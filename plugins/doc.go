@@ -20,6 +20,7 @@
 //	                                        ├─ LayoutVersioner             (optional)
 //	                                        ├─ CapabilityReporter (optional)
 //	                                        ├─ ProductNamer       (optional)
+//	                                        ├─ HypervisorReporter (optional)
 //	                                        ├─ GuestLister        (optional)
 //	                                        ├─ NodeChecker        (optional)
 //	                                        ├─ InstanceManager    (optional)

@@ -18,8 +18,8 @@ import (
 // after an update.
 //
 // Calls: Configure comes before all calls about nodes: AvailableNodes, UpdateProviderTree, and
-// the optional LayoutVersion, Reshape, Capabilities, ProductNames, ClassRenames, Guests and
-// NodeDeleted.
+// the optional LayoutVersion, Reshape, Capabilities, ProductNames, Hypervisor, ClassRenames, Guests
+// and NodeDeleted.
 // Configure and these never run concurrently. Info, ConfigSchema, Watch, Health and Warnings can be
 // called at any time, concurrently with all others. Every context ends with the deadline of the
 // call. A driver that keeps working afterwards delays the next call, and the agent kills a process

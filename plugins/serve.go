@@ -107,6 +107,8 @@ func capabilities(d Driver) []string {
 	add(protocol.CapabilityGuests, lists)
 	_, checks := d.(HealthChecker)
 	add(protocol.CapabilityHealth, checks)
+	_, identifies := d.(HypervisorReporter)
+	add(protocol.CapabilityHypervisor, identifies)
 	_, manages := d.(InstanceManager)
 	add(protocol.CapabilityInstances, manages)
 	_, follows := d.(InstanceWatcher)

@@ -147,7 +147,7 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
 		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
-		ProductNames: s.productNames(req.GetNode(), tree),
+		ProductNames: s.productNames(req.GetNode(), tree), Hypervisor: s.hypervisor(req.GetNode()),
 	}
 	if given != nil {
 		reply.ClassRenames, err = s.renames()

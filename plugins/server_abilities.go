@@ -103,6 +103,22 @@ func (s *server) productNames(node string, tree *providertree.Tree) map[string]s
 	return out
 }
 
+// hypervisor returns the driver's hypervisor of a node, nil if it is not known.
+func (s *server) hypervisor(node string) *driverv1.Hypervisor {
+	reporter, ok := s.driver.(HypervisorReporter)
+	if !ok {
+		return nil
+	}
+	h := reporter.Hypervisor(node)
+	if h.Version < 0 || h.Version > protocol.MaxHypervisorVersion {
+		h.Version = 0
+	}
+	if h == (Hypervisor{}) {
+		return nil
+	}
+	return &driverv1.Hypervisor{Type: shorten(utf8(h.Type), protocol.MaxHypervisorType), Version: h.Version}
+}
+
 // Guests returns the guests of a node.
 func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
 	lister, ok := s.driver.(GuestLister)

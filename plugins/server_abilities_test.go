@@ -276,3 +276,40 @@ func TestProductNamesComeWithTheTree(t *testing.T) {
 		t.Errorf("announced without the method are %v", got)
 	}
 }
+
+// identifyingDriver knows its hypervisor.
+type identifyingDriver struct {
+	testDriver
+	is Hypervisor
+}
+
+func (d *identifyingDriver) Hypervisor(string) Hypervisor { return d.is }
+
+func TestHypervisorComesWithTheTree(t *testing.T) {
+	unchanged := func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+		return nil, nil
+	}
+	for name, c := range map[string]struct {
+		is   Hypervisor
+		sent *driverv1.Hypervisor
+	}{
+		"none":               {},
+		"QEMU":               {Hypervisor{"QEMU", 7002001}, &driverv1.Hypervisor{Type: "QEMU", Version: 7002001}},
+		"without a version":  {Hypervisor{"QEMU", 0}, &driverv1.Hypervisor{Type: "QEMU"}},
+		"a negative version": {Hypervisor{"QEMU", -1}, &driverv1.Hypervisor{Type: "QEMU"}},
+		"an absurd version":  {Hypervisor{"", 1 << 31}, nil},
+		"invalid UTF-8":      {Hypervisor{"Acme\xff", 1}, &driverv1.Hypervisor{Type: "Acme\uFFFD", Version: 1}},
+		"101 characters":     {Hypervisor{strings.Repeat("é", 101), 1}, &driverv1.Hypervisor{Type: strings.Repeat("é", 97) + "...", Version: 1}},
+	} {
+		d := &identifyingDriver{is: c.is}
+		d.update = unchanged
+		reply := testproc.Try(serve(t, d).update(context.Background(), oneNode(t), nil)).Or(t)
+		testproc.Samef(t, cmp.Diff(c.sent, reply.GetHypervisor(), protocmp.Transform()), "%s", name)
+	}
+	if got := capabilities(&identifyingDriver{}); !slices.Contains(got, protocol.CapabilityHypervisor) {
+		t.Errorf("announced are %v", got)
+	}
+	if got := capabilities(&testDriver{}); slices.Contains(got, protocol.CapabilityHypervisor) {
+		t.Errorf("announced without the method are %v", got)
+	}
+}

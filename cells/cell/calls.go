@@ -379,6 +379,7 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 		Problems:       problems,
 		Abilities:      true,
 		Turn:           service.Turn,
+		Details:        true,
 	}, nil
 }
 

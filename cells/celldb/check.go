@@ -3,7 +3,10 @@
 package celldb
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"net/netip"
 	"strings"
 	"unicode/utf8"
 
@@ -135,13 +138,34 @@ func CheckReport(r cellwire.HostReport) error {
 		if err := checkName("node", n.Name); err != nil {
 			return err
 		}
-		if err := checkAbilities(n); err != nil {
+		if err := errors.Join(checkAbilities(n), checkDetails(n)); err != nil {
 			return err
 		}
 		if seen[n.UUID] || seen["/"+n.Name] { // no name has a slash
 			return invalid("node %s (%s) is reported twice", n.Name, n.UUID)
 		}
 		seen[n.UUID], seen["/"+n.Name] = true, true
+	}
+	return nil
+}
+
+// checkDetails refuses details that no node has.
+func checkDetails(n cellwire.ReportedNode) error {
+	d := n.Details
+	switch {
+	case d == nil:
+		return nil
+	case len(d.HypervisorType) > cellwire.MaxHypervisorType || !storable(d.HypervisorType):
+		return invalid("node %s: the type of its hypervisor has more than %d bytes, or is no UTF-8, or has the character 0", n.UUID, cellwire.MaxHypervisorType)
+	case d.HypervisorVersion < 0 || d.HypervisorVersion > math.MaxInt32:
+		return invalid("node %s: the version of its hypervisor is %d, not 0 to %d", n.UUID, d.HypervisorVersion, math.MaxInt32)
+	case d.UnknownGuests < 0 || d.UnknownGuests > math.MaxInt32:
+		return invalid("node %s has %d guests that no server is about, not 0 to %d", n.UUID, d.UnknownGuests, math.MaxInt32)
+	case d.HostIP == "":
+		return nil
+	}
+	if ip, err := netip.ParseAddr(d.HostIP); err != nil || ip.String() != d.HostIP || ip.Zone() != "" {
+		return invalid("node %s: %.64q is not the address of a host in its canonical form", n.UUID, d.HostIP)
 	}
 	return nil
 }

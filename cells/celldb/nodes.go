@@ -27,7 +27,8 @@ func (s *DB) ComputeNodes(ctx context.Context, unmapped bool, m Moment) (list []
 }
 
 func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]cellwire.ComputeNode, error) {
-	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities, auth, named FROM compute_nodes WHERE present = 1 "
+	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities, auth, named, hypervisor_type, hypervisor_version, host_ip, unknown_guests " +
+		"FROM compute_nodes WHERE present = 1 "
 	if unmapped {
 		query += "AND mapped = 0 "
 	}
@@ -35,7 +36,9 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]ce
 	err := sqldb.Each(ctx, db, query+"ORDER BY uuid", nil, func(row sqldb.Row) error {
 		var one cellwire.ComputeNode
 		var abilities string
-		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped, &abilities, &one.Auth, &one.Named)
+		details := &one.Details
+		err := row.Scan(&one.UUID, &one.Host, &one.Name, &one.Mapped, &abilities, &one.Auth, &one.Named,
+			&details.HypervisorType, &details.HypervisorVersion, &details.HostIP, &details.UnknownGuests)
 		if abilities != "" {
 			one.Abilities = strings.Split(abilities, ",")
 		}
@@ -226,6 +229,7 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 
 const (
 	serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, p.problem, " +
+		"n.hypervisor_type, n.hypervisor_version, n.host_ip, n.unknown_guests, " +
 		agentColumns + " FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON p.uuid = n.uuid " +
 		"LEFT JOIN host_agents a ON a.host = s.host WHERE s.host = ?"
 	claimsOf = "SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
@@ -273,12 +277,14 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 	stopped := false
 	o := ownership{own: map[string]nodeRow{}, others: map[string]elsewhere{}}
 	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
-		var id, name, abilities, auth, problem sql.NullString
+		var id, name, abilities, auth, problem, hypervisor, ip sql.NullString
 		var named, present sql.NullBool
 		var agent agentRow
+		var version, unknown sql.NullInt64
 		out.found = true
 		out.service, _, err = scanService(row, m, append([]any{
 			&stopped, &out.agents.turn, &out.agents.until, &id, &name, &abilities, &auth, &named, &present, &problem,
+			&hypervisor, &version, &ip, &unknown,
 		}, agent.into()...)...)
 		if agent.token.Valid && out.agents.index(agent.token.String) < 0 {
 			out.agents.all = append(out.agents.all, agent.agent())
@@ -286,6 +292,7 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 		if id.Valid {
 			o.own[id.String] = nodeRow{
 				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool, present: present.Bool, problem: problem.String,
+				details: cellwire.NodeDetails{HypervisorType: hypervisor.String, HypervisorVersion: version.Int64, HostIP: ip.String, UnknownGuests: unknown.Int64},
 			}
 		}
 		return err
@@ -392,6 +399,17 @@ func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire
 	return known, known.nodes.write(ctx, tx, who, now)
 }
 
+const setDetails = "hypervisor_type = ?, hypervisor_version = ?, host_ip = ?, unknown_guests = ?"
+
+// details are the values of the columns of the details of a node, and further ones after them.
+func details(n cellwire.ReportedNode, more ...any) []any {
+	var d cellwire.NodeDetails
+	if n.Details != nil {
+		d = *n.Details
+	}
+	return append([]any{d.HypervisorType, d.HypervisorVersion, d.HostIP, d.UnknownGuests}, more...)
+}
+
 // write writes what a report changes of nodes.
 func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now int64) error {
 	steps := []struct {
@@ -409,19 +427,20 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 	}
 	for _, n := range c.kept {
 		_, named := who.may(n.UUID)
-		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ? WHERE uuid = ?",
-			n.Name, keptAbilities(n.Abilities), string(who.Auth), named, n.UUID)
+		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
+			append([]any{n.Name, keptAbilities(n.Abilities), string(who.Auth), named}, details(n, n.UUID)...)...)
 	}
 	for _, n := range c.added {
 		_, named := who.may(n.UUID)
-		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named) VALUES (?, ?, ?, ?, ?, ?, ?)",
-			n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named)
+		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
+			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			append([]any{n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named}, details(n)...)...)
 	}
 	for _, n := range c.seized { // the claim of the former host is for its next report
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
 		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
-		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ? WHERE uuid = ?",
-			who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true, n.UUID)
+		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
+			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true}, details(n, n.UUID)...)...)
 	}
 	for _, uuid := range slices.Concat(c.dropped, c.claimed) {
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)

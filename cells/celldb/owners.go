@@ -41,6 +41,7 @@ type nodeRow struct {
 	name, abilities string
 	auth            cellwire.HostAuth
 	named, present  bool
+	details         cellwire.NodeDetails
 	problem         string // why the compute API does not use it
 	claims          []cellwire.NodeClaim
 }
@@ -103,7 +104,10 @@ func (o ownership) judge(who Reporter, reported []cellwire.ReportedNode, most in
 			seen[n.UUID] = false
 			problem(n.UUID, cellwire.NodeNotInCertificate, "", "The certificate of host %s is for other nodes.", who.Host)
 		case own:
-			if row.name != n.Name || row.abilities != keptAbilities(n.Abilities) || row.auth != who.Auth || row.named != named || !row.present {
+			if n.Details == nil {
+				n.Details = &row.details
+			}
+			if *n.Details != row.details || row.name != n.Name || row.abilities != keptAbilities(n.Abilities) || row.auth != who.Auth || row.named != named || !row.present {
 				c.kept = append(c.kept, n)
 			}
 			if contested(named, row.claims) {

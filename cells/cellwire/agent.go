@@ -64,7 +64,27 @@ type ReportedNode struct {
 	// plugins, at most MaxAbilities, and names of later versions. A cell that does not answer
 	// HostState.Abilities refuses a report that has any.
 	Abilities []string `json:"abilities,omitempty"`
+	// Details are what people see of it; nil leaves them as they were reported last. A cell that
+	// does not answer HostState.Details refuses a report that has any.
+	Details *NodeDetails `json:"details,omitempty"`
 }
+
+// NodeDetails is what people see of a node, as Nova's compute nodes have it. What is not known is
+// empty.
+type NodeDetails struct {
+	// HypervisorType and HypervisorVersion are what its driver reports: at most MaxHypervisorType
+	// bytes, and a number of 31 bits.
+	HypervisorType    string `json:"hypervisor_type,omitempty"`
+	HypervisorVersion int64  `json:"hypervisor_version,omitempty"`
+	// HostIP is an address of its host.
+	HostIP string `json:"host_ip,omitempty"`
+	// UnknownGuests is how many guests there are that the agent made, and that no server of the
+	// cell is about.
+	UnknownGuests int64 `json:"unknown_guests,omitempty"`
+}
+
+// MaxHypervisorType bounds the type of a hypervisor, in bytes.
+const MaxHypervisorType = 255
 
 // HostState is the answer to a HostReport.
 type HostState struct {
@@ -83,6 +103,8 @@ type HostState struct {
 	// processes that both report with the turn of the later one, or with a later turn, live at the
 	// same time. Older cells have none.
 	Turn int64 `json:"turn,omitempty"`
+	// Details says that this cell takes the details of nodes. Older ones do not.
+	Details bool `json:"details,omitempty"`
 }
 
 // Want is the desired state of a server on its host.

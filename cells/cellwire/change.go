@@ -138,6 +138,8 @@ type ComputeNode struct {
 	Servers int64 `json:"servers,omitempty"`
 	// Abilities are those that its host reported.
 	Abilities []string `json:"abilities,omitempty"`
+	// Details are what its host reported of it last.
+	Details NodeDetails `json:"details,omitzero"`
 	// Auth is how the host showed who it is when it reported the node; "": the cell, or its report,
 	// is of an older version.
 	Auth HostAuth `json:"auth,omitempty"`

@@ -168,7 +168,9 @@ func hypervisorDetail(v Version) js.Schema {
 		cpus = answerEmpty
 	}
 	all := slices.Concat(hypervisorBrief(v), capacityMembers, fields(
-		"hypervisor_type", described(answerNull, "Not known."), "hypervisor_version", described(answerInt, "Always 0."), "host_ip", described(answerNull, "Not known."),
+		"hypervisor_type", described(nullable("string"), "As the virt driver reports it: `QEMU`, `fake`. Null if it, or the agent, does not."),
+		"hypervisor_version", described(answerInt, "As the virt driver reports it: 7.2.1 is 7002001. 0 if it, or the agent, does not."),
+		"host_ip", described(nullable("string"), "The address of `[agent] my_ip`, or that from which the agent talks to its cell. Null if the agent does not report it."),
 		"service", whole(fields("id", numberOrUUID(v), "host", schemaText, "disabled_reason", nullable("string"))), "cpu_info", cpus,
 	))
 	if v < vServiceUUID {

@@ -34,7 +34,6 @@ var novaDifferences = []difference{
 	},
 	{"Nova's 403 tells other projects that there is such a server", "tags of another project's server", "403", "404"},
 	{"Nova loses the sentence that it has", "`os-hypervisors` with a pattern and a page", "400 with an empty reason", "400 that says why"},
-	{"no host reports its type and version", "`os-hypervisors` with details", "`hypervisor_type`, `hypervisor_version`", "null and 0"},
 	{"a server without an image has one", "a server that was booted from no image", "`\"image\": \"\"`", "`\"image\": {\"id\": \"no-image\", …}`"},
 	{"there are no volumes", "a server", "`os-extended-volumes:volumes_attached`", "always empty"},
 	{"no server has a kernel or a root device", "a server, for administrators", "`root_device_name`; `kernel_id` and `ramdisk_id` can be null", "null; empty strings"},

@@ -258,7 +258,8 @@ func (x *exchange) hypervisorView(h *hypervisor, detail bool) *object {
 			service.add("id", h.service.ID)
 		}
 		service.add("host", h.Host).add("disabled_reason", orNull(h.service.DisabledReason))
-		o.add("hypervisor_type", nil).add("hypervisor_version", 0).add("host_ip", nil).add("service", service)
+		o.add("hypervisor_type", orNull(h.Details.HypervisorType)).add("hypervisor_version", h.Details.HypervisorVersion).
+			add("host_ip", orNull(h.Details.HostIP)).add("service", service)
 		addCapacity(o, h.capacity, h.Servers)
 		if x.since(vCPUInfo) {
 			o.add("cpu_info", new(object))

@@ -49,7 +49,8 @@ func withNodes(t *testing.T) (*cloud, *fakeScheduler) {
 	away := service(1, "h3")
 	away.Up, away.Disabled, away.DisabledReason = false, true, "broken"
 	c.cell(1).fail = hosts([]cellwire.Service{service(2, "h2"), service(1, "h1")}, []cellwire.ComputeNode{
-		{UUID: nodeUUID(2), Host: "h2", Name: "H2"}, {UUID: nodeUUID(1), Host: "h1", Name: "h1", Servers: 3}, {UUID: nodeUUID(9), Host: "forgotten", Name: "h9"},
+		{UUID: nodeUUID(2), Host: "h2", Name: "H2"}, {UUID: nodeUUID(1), Host: "h1", Name: "h1", Servers: 3, Details: cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 7002001, HostIP: "192.0.2.7"}},
+		{UUID: nodeUUID(9), Host: "forgotten", Name: "h9"},
 	})
 	unmapped := service(2, "unmapped") // it reports to its cell, and no person enrolled it
 	c.cell(2).fail = hosts([]cellwire.Service{away, unmapped}, []cellwire.ComputeNode{
@@ -149,7 +150,7 @@ func TestHypervisor(t *testing.T) {
 	}
 	got := c.ask(admin, "2.69", "/v2.1/os-hypervisors/"+nodeUUID(1))
 	want := with(map[string]any{
-		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": nil, "hypervisor_version": 0.0, "host_ip": nil,
+		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": "QEMU", "hypervisor_version": 7002001.0, "host_ip": "192.0.2.7",
 		"cpu_info": map[string]any{}, "service": map[string]any{"id": "5e200000-0000-4000-8000-000000000001", "host": "h1", "disabled_reason": nil},
 	})
 	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor": want}, got.body), "%d", got.status)
@@ -157,6 +158,12 @@ func TestHypervisor(t *testing.T) {
 	old, _ := got.body["hypervisor"].(map[string]any)
 	if old["hypervisor_hostname"] != "H2" || old["cpu_info"] != "" || old["id"] != 2.0 {
 		t.Errorf("before 2.28: %d %s", got.status, got.text)
+	}
+	// An agent of an older version reports no details of its nodes.
+	for name, want := range map[string]any{"hypervisor_type": nil, "hypervisor_version": 0.0, "host_ip": nil} {
+		if is, has := old[name]; !has || is != want {
+			t.Errorf("%s is %v", name, is)
+		}
 	}
 	got = c.ask(admin, "2.69", "/v2.1/os-hypervisors/statistics") // of those that are enabled
 	sums := with(map[string]any{"count": 2.0, "vcpus": 12.0, "memory_mb": 6144.0, "local_gb": 150.0, "free_ram_mb": 5632.0, "free_disk_gb": 110.0, "disk_available_least": 110.0})

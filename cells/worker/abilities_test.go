@@ -7,9 +7,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
+
+// heartbeats are all that the cell took.
+func (c *fakeCell) heartbeats() []cellwire.HostReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.beats)
+}
+
+// last is the last heartbeat.
+func (c *fakeCell) last() cellwire.HostReport {
+	all := c.heartbeats()
+	return all[len(all)-1]
+}
+
+func (c *fakeCell) called(call string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[call]
+}
 
 // TestAbilitiesAreReported: with the first heartbeat that names the node, and at once when they
 // change; the last word has them, too.

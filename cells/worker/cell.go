@@ -81,12 +81,17 @@ func (w *Worker) takes(state cellwire.HostState) reportExtent {
 }
 
 // heartbeat shows life once. A cell that refuses a report gets less of it, until it says that it
-// takes more.
+// takes more. Details of nodes it gets when it says that it takes them.
 func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	usual := w.extent
+	ctx = w.traceAddress(ctx)
+	usual, detailed := w.extent, w.detailed
 	state, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+	if detailed && refusedWith(err, http.StatusBadRequest) {
+		w.detailed = false
+		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+	}
 	for refusedWith(err, http.StatusBadRequest) && w.extent < onlyNodes {
 		w.extent++
 		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
@@ -97,6 +102,10 @@ func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	w.turn = state.Turn
 	if more := w.takes(state); w.extent == usual && more < usual {
 		w.extent = more
+		signal(w.heartbeatNow)
+	}
+	if !detailed && state.Details {
+		w.detailed = true
 		signal(w.heartbeatNow)
 	}
 	return state, nil
@@ -111,6 +120,9 @@ func (w *Worker) word(stopping bool) cellwire.HostReport {
 	for i := range word.Nodes {
 		if w.extent >= onlyNodes {
 			word.Nodes[i].Abilities = nil
+		}
+		if !w.detailed {
+			word.Nodes[i].Details = nil
 		}
 	}
 	return word

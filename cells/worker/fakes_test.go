@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -50,6 +51,9 @@ type fakeCell struct {
 	problems []cellwire.NodeProblem
 	old      bool // of before abilities
 	turns         // what newer cells know
+	details  bool // it takes details of nodes
+
+	conn net.Conn // over which it is asked; nil: not over a network
 
 	offers  []cellwire.StreamOffer
 	offered map[string]bool
@@ -265,24 +269,6 @@ func (c *fakeCell) taken() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.reported)
-}
-
-func (c *fakeCell) heartbeats() []cellwire.HostReport {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.beats)
-}
-
-// last is the last heartbeat.
-func (c *fakeCell) last() cellwire.HostReport {
-	all := c.heartbeats()
-	return all[len(all)-1]
-}
-
-func (c *fakeCell) called(call string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls[call]
 }
 
 // fakeDriver has guests in memory. A crash ends calls under way: what they did until then stays.
@@ -539,9 +525,12 @@ type scene struct {
 	away      bool // the node is
 	abilities []string
 	process   cellwire.AgentProcess
-	failing   error
-	w         *worker.Worker
-	stop      func()
+	// hypervisor is what the driver says of its node, address what is configured.
+	hypervisor *plugins.Hypervisor
+	address    string
+	failing    error
+	w          *worker.Worker
+	stop       func()
 }
 
 func (s *scene) Nodes(context.Context) []worker.Node {
@@ -550,7 +539,7 @@ func (s *scene) Nodes(context.Context) []worker.Node {
 	if s.away {
 		return nil
 	}
-	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Tree: func() *providertree.Tree { return s.tree }}}
+	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor, Tree: func() *providertree.Tree { return s.tree }}}
 }
 
 // newScene has a cell, a driver and a Placement, and no worker yet.
@@ -575,7 +564,7 @@ func (s *scene) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w = worker.New(worker.Config{
-		Host: host, Version: "1", Process: s.process, Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
+		Host: host, Version: "1", Process: s.process, Address: s.address, Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
 		Disable: func(disabled bool, reason string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

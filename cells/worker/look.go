@@ -77,7 +77,7 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 	for _, node := range now {
 		named[node.UUID] = true
 		if known := w.nodes[node.UUID]; known != nil {
-			if !slices.Equal(known.Abilities, node.Abilities) { // another version of the driver
+			if !slices.Equal(known.Abilities, node.Abilities) || !sameHypervisor(known.Hypervisor, node.Hypervisor) { // another version
 				signal(w.heartbeatNow)
 			}
 			known.Node = node
@@ -123,7 +123,7 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
 		if n := w.nodes[uuid]; n.supported {
-			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: abilities(n.Abilities)})
+			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: abilities(n.Abilities), Details: w.details(n)})
 		}
 	}
 	return out

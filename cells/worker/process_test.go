@@ -5,6 +5,7 @@ package worker_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"testing"
 	"time"
@@ -40,12 +41,20 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 	if c.old && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Abilities != nil }) {
 		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field abilities"}
 	}
+	if !c.details && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Details != nil }) {
+		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field details"}
+	}
 	turn, err := c.turnFor(r)
 	if err != nil {
 		return cellwire.HostState{}, err
 	}
+	if on := httptrace.ContextClientTrace(ctx); on != nil && c.conn != nil {
+		on.GotConn(httptrace.GotConnInfo{Conn: c.conn})
+	}
 	c.beats = append(c.beats, r)
-	return cellwire.HostState{Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems, Abilities: !c.old, Turn: turn}, c.lost()
+	return cellwire.HostState{
+		Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems, Abilities: !c.old, Details: c.details, Turn: turn,
+	}, c.lost()
 }
 
 // TestReportsHaveTheLastTurn: each heartbeat, and the last word, has the process and the turn of

@@ -33,6 +33,8 @@ type Node struct {
 	Manager plugins.InstanceManager
 	// Abilities are those of the manager, of [plugins.Abilities].
 	Abilities []string
+	// Hypervisor is what its driver says of it; nil: it was not asked yet.
+	Hypervisor *plugins.Hypervisor
 	// Tree returns what is known of its provider tree; nil: nothing yet.
 	Tree func() *providertree.Tree
 }
@@ -66,6 +68,8 @@ type Config struct {
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations
+	// Address is that of this host; "": the one from which the cell is asked.
+	Address string
 	// Disable receives whether the cell disabled the service of this host, and why: once, and at
 	// each change. After an error it is called again. It may be nil.
 	Disable func(disabled bool, reason string) error
@@ -119,8 +123,9 @@ type Worker struct {
 	disabled  *serviceState
 
 	// of the heartbeats' loop, and then of the last word
-	extent reportExtent
-	turn   int64 // of the last answer
+	extent   reportExtent
+	detailed bool  // the cell takes details of nodes
+	turn     int64 // of the last answer
 
 	mu       sync.Mutex
 	epoch    string
@@ -132,6 +137,7 @@ type Worker struct {
 	streams  map[string]bool       // by id: those that the cell offers, and whether they are served now
 	contact  contact
 	counts   Counts
+	address  string // from which the cell was asked; "": not known
 }
 
 // New makes a worker. Nothing is asked.

@@ -140,6 +140,11 @@ func (d *driver) ProductNames(node string) map[string]string {
 	return out
 }
 
+// Hypervisor is that of Nova's fake driver.
+func (d *driver) Hypervisor(string) plugins.Hypervisor {
+	return plugins.Hypervisor{Type: "fake", Version: 1000}
+}
+
 // Guests lists the configured guests, and the instances. Without either key it is not supported,
 // which is not the same as an empty list.
 func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {

@@ -27,6 +27,10 @@ func TestProductNamesAreThoseConfigured(t *testing.T) {
 	testproc.Same(t, cmp.Diff(map[string]string{"cn1_gpu_0": "Acme 9000", "cn1": "Acme Server"}, d.ProductNames("cn1")))
 }
 
+func TestHypervisorIsThatOfNovasFakeDriver(t *testing.T) {
+	testproc.Equal(t, New().Hypervisor("cn1"), plugins.Hypervisor{Type: "fake", Version: 1000}, "it is %+v")
+}
+
 func TestWarningsAreThoseConfigured(t *testing.T) {
 	if got := New().Warnings(); len(got) != 0 {
 		t.Errorf("before it is configured: %v", got)

@@ -36,6 +36,7 @@ var (
 	_ plugins.InstanceMover      = (*Driver)(nil)
 	_ plugins.NodeChecker        = (*Driver)(nil)
 	_ plugins.ProductNamer       = (*Driver)(nil)
+	_ plugins.HypervisorReporter = (*Driver)(nil)
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.LayoutVersioner    = (*Driver)(nil)
 	_ plugins.Shutdowner         = (*Driver)(nil)

@@ -48,6 +48,7 @@ type Driver struct {
 	warnings     []plugins.Warning
 	capabilities map[string]bool
 	productNames map[string]string
+	hypervisor   plugins.Hypervisor
 	renames      plugins.ClassRenames
 }
 
@@ -57,6 +58,7 @@ var (
 	_ plugins.Renamer            = (*Driver)(nil)
 	_ plugins.CapabilityReporter = (*Driver)(nil)
 	_ plugins.ProductNamer       = (*Driver)(nil)
+	_ plugins.HypervisorReporter = (*Driver)(nil)
 	_ plugins.Watcher            = (*Driver)(nil)
 	_ plugins.HealthChecker      = (*Driver)(nil)
 	_ plugins.Warner             = (*Driver)(nil)
@@ -160,7 +162,23 @@ func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 		return nil, fmt.Errorf("node %q: %w", node, err)
 	}
 	d.nameProducts(cfg, c)
+	d.identify(f.answers)
 	return after, nil
+}
+
+// identify stores the result of Hypervisor.
+func (d *Driver) identify(a answers) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hypervisor = plugins.Hypervisor{Type: a.hypervisor, Version: int64(a.guests.emulator)}
+}
+
+// Hypervisor is libvirt's driver and the version of its emulator, as Nova's libvirt driver has
+// them.
+func (d *Driver) Hypervisor(string) plugins.Hypervisor {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hypervisor
 }
 
 // nodeOf finds the root of a node in its tree.

@@ -539,3 +539,14 @@ func TestLostEventsAreFollowedByAResync(t *testing.T) {
 		testproc.NoError(t, r.Shutdown(t.Context()))
 	})
 }
+
+// TestHypervisorIsAsInNova: the type of libvirt's driver, and the version of its emulator; none
+// before the first pass.
+func TestHypervisorIsAsInNova(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := testhost.Sample()
+	r := newRig(t, h, newDaemon(t, h).open, nil)
+	testproc.Equal(t, r.Hypervisor(nodeName), plugins.Hypervisor{}, "before the first pass it is %+v")
+	r.mustPass(newTree(t))
+	testproc.Equal(t, r.Hypervisor(nodeName), plugins.Hypervisor{Type: "QEMU", Version: 7002000}, "it is %+v")
+}

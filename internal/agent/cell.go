@@ -56,7 +56,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
 		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: process(), Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
-		Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
+		Address: a.settings.current().Agent.MyIP, Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
 }
 
@@ -178,13 +178,17 @@ func (g guests) Nodes(context.Context) []worker.Node {
 			if n.State == resourcetracker.Orphaned || n.UUID == "" || n.Cause == resourcetracker.CauseIdentity && !reported { // it may be another host's
 				continue
 			}
-			out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {
+			node := worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {
 				if !reported { // a reshape may still have to move allocations
 					return nil
 				}
 				tree, _ := g.agent.placement.Known(n.UUID)
 				return tree
-			}})
+			}}
+			if h, asked := d.plugin.Hypervisor(n.Name); asked {
+				node.Hypervisor = &h
+			}
+			out = append(out, node)
 		}
 	}
 	return out

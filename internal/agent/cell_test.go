@@ -135,11 +135,14 @@ func TestCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newCellEnv(t)
 	h.configureWith(h.url)
+	testproc.Check(t, os.Mkdir(filepath.Join(h.dir, "conf.d"), 0o700))
+	testproc.Check(t, os.WriteFile(filepath.Join(h.dir, "conf.d", "address.toml"), []byte("[agent]\nmy_ip = \"192.0.2.77\"\n"), 0o600))
 	h.start()
 	<-h.ready
+	details := cellwire.NodeDetails{HypervisorType: "fake", HypervisorVersion: 1000, HostIP: "192.0.2.77"}
 	h.until("the cell knows the node", func() bool {
 		nodes, err := h.cell.ComputeNodes(t.Context(), false)
-		return err == nil && len(nodes) == 1 && nodes[0].UUID == uuidA && nodes[0].Host == "cn1"
+		return err == nil && len(nodes) == 1 && nodes[0].UUID == uuidA && nodes[0].Host == "cn1" && nodes[0].Details == details
 	})
 	first := h.boot("cirros")
 	h.until("it is active", func() bool { return h.state(first) == "active  1" })

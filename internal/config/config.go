@@ -59,6 +59,7 @@ type Agent struct {
 	StateDir   string
 	RuntimeDir string
 	ShareUser  bool
+	MyIP       string // Of this host; empty is the one from which the agent reaches its cell.
 }
 
 // PlacementClient is the section [placement_client]: the Placement service that

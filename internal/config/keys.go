@@ -70,6 +70,12 @@ var agentSections = []section{
 				"Whether another agent may run as the same user on this machine. Drivers run as the user\nof their agent, so those of one agent can read the secrets of the other. Without it, the\nsecond agent refuses to start, with exit code 3.",
 				toggle[Config]{func(c *Config) *bool { return &c.Agent.ShareUser }, false},
 			},
+			{
+				"my_ip",
+				restart,
+				"IP address of this host that the compute API shows (host_ip of os-hypervisors). Empty means the\none from which the agent reaches its cell or, if the cell is on this host, that of the default route.",
+				text[Config]{at: func(c *Config) *string { return &c.Agent.MyIP }, words: "an IP address in its canonical form", check: optionalIP},
+			},
 		},
 	},
 	{"placement_client", "The Placement service that the agent reports to and that the compute API asks.", slices.Concat([]key[Config]{

@@ -93,6 +93,17 @@ func serviceURL(s string) *fault {
 	return nil
 }
 
+// optionalIP accepts an address of a host, and nothing.
+func optionalIP(s string) *fault {
+	if s == "" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(s); err != nil || ip.String() != s || ip.Zone() != "" || ip.IsUnspecified() {
+		return faultf("write an address such as \"192.0.2.7\" or \"2001:db8::7\"", "%s is not the IP address of a host", shown(s))
+	}
+	return nil
+}
+
 func optionalURL(s string) *fault {
 	if s == "" {
 		return nil

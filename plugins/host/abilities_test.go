@@ -140,6 +140,33 @@ func TestProductNamesComeWithEachAnswer(t *testing.T) {
 	}
 }
 
+func TestHypervisorComesWithEachAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	r := newRig(t)
+	p := r.startWithAbilities(nil)
+	is := func(what, node string, want plugins.Hypervisor, asked bool) {
+		t.Helper()
+		if got, was := p.Hypervisor(node); got != want || was != asked {
+			t.Errorf("%s: %+v, asked: %t", what, got, was)
+		}
+	}
+	update := func(how string, want plugins.Hypervisor) {
+		t.Helper()
+		r.wrong(p, "hypervisor", how)
+		testproc.Try(r.update(p, nil)).Or(t)
+		is(how, "cn1", want, true)
+	}
+	acme := plugins.Hypervisor{Type: "Acme", Version: 7002001}
+	is("before the first answer", "cn1", plugins.Hypervisor{}, false)
+	update("", acme)
+	is("another node", "cn2", plugins.Hypervisor{}, false)
+	update("hostile", plugins.Hypervisor{Type: `Acme\u001b[2J; ` + strings.Repeat("x", 88) + "..."})
+	update("none", plugins.Hypervisor{})
+	update("", acme)
+	p.dropRemoved([]plugins.Node{{Name: "cn2"}})
+	is("a node that is no more", "cn1", plugins.Hypervisor{}, false)
+}
+
 func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
@@ -235,6 +262,9 @@ func TestWithoutTheAbilities(t *testing.T) {
 	}
 	if got := p.ProductNames("cn1"); got != nil {
 		t.Errorf("product names: %v", got)
+	}
+	if got, asked := p.Hypervisor("cn1"); got != (plugins.Hypervisor{}) || !asked {
+		t.Errorf("hypervisor: %+v, asked: %t", got, asked)
 	}
 	testproc.Check(t, p.Stop(ctx))
 	_, version = p.LayoutVersion(ctx)

@@ -74,6 +74,15 @@ func (p *Plugin) ProductNames(node string) map[string]string {
 	return maps.Clone(p.nodes[node].productNames)
 }
 
+// Hypervisor returns the hypervisor of the last UpdateProviderTree of that node: zero if the driver
+// does not report it, or does not know it. Not asked: it was not called since the agent started.
+func (p *Plugin) Hypervisor(node string) (h plugins.Hypervisor, asked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	facts, asked := p.nodes[node]
+	return facts.hypervisor, asked
+}
+
 // Guests returns all guests of a node, running or not. tree is not changed. uuids are canonical and
 // unique; the guests' resources are on providers of the tree.
 //

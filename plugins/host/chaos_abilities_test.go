@@ -97,6 +97,16 @@ func (s *shapely) ProductNames(node string) map[string]string {
 	return map[string]string{node: "Acme 9000"}
 }
 
+func (s *shapely) Hypervisor(string) plugins.Hypervisor {
+	switch s.wrong["hypervisor"] {
+	case "none":
+		return plugins.Hypervisor{}
+	case "hostile":
+		return plugins.Hypervisor{Type: "Acme\x1b[2J\n" + strings.Repeat("x", 1<<20), Version: 1 << 40}
+	}
+	return plugins.Hypervisor{Type: "Acme", Version: 7002001}
+}
+
 func (s *shapely) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	root, _ := tree.ProviderByName(node)
 	switch s.wrong["guests"] {

@@ -83,6 +83,23 @@ func checkProductNames(tree *providertree.Tree, names map[string]string, capabil
 	return out
 }
 
+// maxHypervisorType is enough for the type of a hypervisor in most scripts, in bytes; the protocol
+// bounds characters.
+const maxHypervisorType = 2 * protocol.MaxHypervisorType
+
+// checkHypervisor returns the hypervisor of a node, printable and within bounds. It is only shown,
+// so what cannot be used is omitted, as with product names.
+func checkHypervisor(h *driverv1.Hypervisor, capabilities []string) plugins.Hypervisor {
+	if h == nil || !slices.Contains(capabilities, protocol.CapabilityHypervisor) {
+		return plugins.Hypervisor{}
+	}
+	out := plugins.Hypervisor{Type: strings.TrimSpace(printable(h.GetType(), maxHypervisorType)), Version: h.GetVersion()}
+	if out.Version < 0 || out.Version > protocol.MaxHypervisorVersion {
+		out.Version = 0
+	}
+	return out
+}
+
 // checkGuests converts the response of Guests to a list, or rejects it: allocations can be deleted
 // because a guest is missing, so one invalid entry makes the whole list invalid.
 //

@@ -110,6 +110,28 @@ func TestCheckProductNames(t *testing.T) {
 	}
 }
 
+func TestCheckHypervisor(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityHypervisor}
+	for _, c := range []struct {
+		name         string
+		got          *driverv1.Hypervisor
+		capabilities []string
+		want         plugins.Hypervisor
+	}{
+		{"none", nil, announced, plugins.Hypervisor{}},
+		{"not announced", &driverv1.Hypervisor{Type: "QEMU", Version: 1}, nil, plugins.Hypervisor{}},
+		{"QEMU", &driverv1.Hypervisor{Type: "QEMU", Version: 7002001}, announced, plugins.Hypervisor{Type: "QEMU", Version: 7002001}},
+		{"a version alone", &driverv1.Hypervisor{Version: 1}, announced, plugins.Hypervisor{Version: 1}},
+		{"a negative version", &driverv1.Hypervisor{Type: "QEMU", Version: -1}, announced, plugins.Hypervisor{Type: "QEMU"}},
+		{"more than 32 bits", &driverv1.Hypervisor{Type: "QEMU", Version: 1 << 31}, announced, plugins.Hypervisor{Type: "QEMU"}},
+		{"unprintable", &driverv1.Hypervisor{Type: " a\x1b[2J"}, announced, plugins.Hypervisor{Type: `a\u001b[2J`}},
+		{"too long", &driverv1.Hypervisor{Type: strings.Repeat("x", maxHypervisorType+1)}, announced, plugins.Hypervisor{Type: strings.Repeat("x", maxHypervisorType) + "..."}},
+	} {
+		testproc.Equal(t, checkHypervisor(c.got, c.capabilities), c.want, "%s: %+v", c.name)
+	}
+}
+
 func TestCheckShape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	announced := []string{protocol.CapabilityShapes}

@@ -63,7 +63,7 @@ func (p *Plugin) ReshapeStep(
 	return got.tree, got.allocations, nil
 }
 
-// cacheResult keeps the renames, capability traits and product names of a response of
+// cacheResult keeps the renames, and the facts about the node beside the tree, of a response of
 // UpdateProviderTree.
 func (p *Plugin) cacheResult(node string, got answer, reshaped bool) {
 	p.mu.Lock()
@@ -90,6 +90,7 @@ type answer struct {
 type nodeFacts struct {
 	capabilities map[string]bool   // traits
 	productNames map[string]string // by the provider's name
+	hypervisor   plugins.Hypervisor
 }
 
 // UpdateProviderTree sends a tree and returns the driver's. Cost: O(size of both trees) to convert
@@ -113,7 +114,8 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 		return answer{}, p.badReply(call, err)
 	}
 	names := checkProductNames(after, reply.GetProductNames(), p.info.GetCapabilities())
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), nodeFacts: nodeFacts{traits, names}}, nil
+	hypervisor := checkHypervisor(reply.GetHypervisor(), p.info.GetCapabilities())
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), nodeFacts: nodeFacts{traits, names, hypervisor}}, nil
 }
 
 // ReshapeStep sends a tree of one layout version and returns the one of the next. Cost: O(size of

@@ -80,11 +80,13 @@ func TestOpenstackCompute(t *testing.T) {
 	c.keyPairs(t, o)
 	type hypervisor struct {
 		Name  string `json:"Hypervisor Hostname"`
+		Type  string `json:"Hypervisor Type"`
+		IP    string `json:"Host IP"`
 		State string
 	}
 	var hypervisors []hypervisor
 	o.do(&hypervisors, "hypervisor", "list")
-	testproc.Samef(t, cmp.Diff([]hypervisor{{"host1", "up"}, {"host2", "up"}}, hypervisors), "hypervisor list")
+	testproc.Samef(t, cmp.Diff([]hypervisor{{"host1", "QEMU", "192.0.2.7", "up"}, {"host2", "QEMU", "192.0.2.7", "up"}}, hypervisors), "hypervisor list")
 	var node struct {
 		VCPUs   int `json:"vcpus"`
 		Used    int `json:"vcpus_used"`

@@ -4,6 +4,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,6 +30,8 @@ type Host struct {
 
 	client  *cellclient.Client
 	placing *scheduler.PlacementClient
+	// detailed: its cell takes details of nodes; one of an older version does not.
+	detailed bool
 
 	mu     sync.Mutex
 	guests map[string]bool // by the server's uuid: whether it runs
@@ -60,8 +63,9 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 	w.AskPlacement("PUT", "/resource_providers/"+h.Node+"/inventories", Record{"resource_provider_generation": 0, "inventories": Record{
 		"VCPU": inventory(100), "MEMORY_MB": inventory(memory), "DISK_GB": inventory(100),
 	}}, nil)
-	_, err = h.client.Report(w.T.Context(), name, h.report())
+	state, err := h.client.Report(w.T.Context(), name, h.report())
 	testproc.Check(w.T, err)
+	h.detailed = state.Details
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { h.run(ctx) })
@@ -77,7 +81,11 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 }
 
 func (h *Host) report() cellwire.HostReport {
-	return cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: h.Node, Name: h.Name, Abilities: []string{plugins.AbilityConsoleLog, plugins.AbilityRebuild}}}}
+	node := cellwire.ReportedNode{UUID: h.Node, Name: h.Name, Abilities: []string{plugins.AbilityConsoleLog, plugins.AbilityRebuild}}
+	if h.detailed {
+		node.Details = &cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 7002001, HostIP: "192.0.2.7"}
+	}
+	return cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}
 }
 
 // run is the life of the host. Errors are those of a cell that was killed: it goes on, as an agent
@@ -87,7 +95,10 @@ func (h *Host) run(ctx context.Context) {
 	defer tick.Stop()
 	after, epoch := int64(0), ""
 	for ctx.Err() == nil {
-		_, err := h.client.Report(ctx, h.Name, h.report())
+		state, err := h.client.Report(ctx, h.Name, h.report())
+		if refused := (*cellwire.Error)(nil); err == nil || errors.As(err, &refused) { // its cell may be another version now
+			h.detailed = err == nil && state.Details
+		}
 		var work cellwire.Work
 		if err == nil {
 			work, err = h.client.Work(ctx, h.Name, after, epoch, reports)

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from compute_driver import Driver, Failure, Guest, Node, NotReady, ReshapeNeeded, Unsupported, Warned
+from compute_driver import Driver, Failure, Guest, Hypervisor, Node, NotReady, ReshapeNeeded, Unsupported, Warned
 from compute_driver import driver_pb2 as pb
 from compute_driver.events import MOST, Events
 from serving import ROOT, ServingCase, raising, tree
@@ -23,6 +23,7 @@ class Able(Driver):
         self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT), Guest(ROOT, resources={})]
         self.step = lambda tree, at, allocations: None
         self.gone = True
+        self.runs = Hypervisor("Acme\udc80" + "x" * 300, 7002001)
         self.warned = lambda: []
 
     def configure(self, call, config, host):
@@ -54,6 +55,9 @@ class Able(Driver):
     def product_names(self, node):
         return {node: "Acme\udc80" + "x" * 300}
 
+    def hypervisor(self, node):
+        return self.runs
+
     def guests(self, call, tree, node):
         return self.listed()
 
@@ -79,7 +83,7 @@ class Abilities(ServingCase):
 
     def test_they_are_announced(self) -> None:
         announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
-        self.assertEqual(["capabilities", "guests", "health", "node_deleted", "product_names", "shapes", "warnings"], list(announced))
+        self.assertEqual(["capabilities", "guests", "health", "hypervisor", "node_deleted", "product_names", "shapes", "warnings"], list(announced))
 
     def test_the_shape_comes_with_the_configuration(self) -> None:
         self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
@@ -114,6 +118,14 @@ class Abilities(ServingCase):
 
     def test_product_names_come_with_every_tree(self) -> None:
         self.assertEqual({"cn1": "Acme?" + "x" * 195}, dict(self.update(False).result().product_names))
+
+    def test_the_hypervisor_comes_with_every_tree(self) -> None:
+        self.assertEqual(pb.Hypervisor(type="Acme?" + "x" * 95, version=7002001), self.update(False).result().hypervisor)
+        for version in (-1, 2**31):
+            self.driver.runs = Hypervisor("Acme", version)
+            self.assertEqual(pb.Hypervisor(type="Acme"), self.update(False).result().hypervisor)
+        self.driver.runs = None
+        self.assertFalse(self.update(False).result().HasField("hypervisor"))
 
     def test_guests(self) -> None:
         request = pb.GuestsRequest(node="cn1", tree=tree())

@@ -60,6 +60,7 @@ const (
 	CapabilityInstanceEvents = "instance_events"
 	CapabilityWarnings       = "warnings"
 	CapabilityProductNames   = "product_names"
+	CapabilityHypervisor     = "hypervisor"
 	// CapabilityMigrate counts only beside CapabilityInstances.
 	CapabilityMigrate = "migrate"
 	// CapabilityConsoleLog counts only beside CapabilityInstances.
@@ -80,6 +81,10 @@ const (
 	MaxGuests = 100_000
 	// MaxProductName bounds the product name of one provider, in characters.
 	MaxProductName = 200
+	// MaxHypervisorType bounds the type of a node's hypervisor, in characters, and
+	// MaxHypervisorVersion its version: Nova stores it in 32 bits.
+	MaxHypervisorType    = 100
+	MaxHypervisorVersion = 1<<31 - 1
 	// MaxInstances bounds the instances of one node.
 	MaxInstances = 100_000
 )

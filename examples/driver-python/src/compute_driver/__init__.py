@@ -5,8 +5,8 @@ Derive from Driver, then ``serve(YourDriver())`` is the whole main program. The 
 answers below, and never gRPC or protobuf.
 """
 
-from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, LayoutVersioner, NodeChecker, ProductNamer,
-                                      Renamer, Shutdowner, Warned, Warner, Watcher)
+from compute_driver.abilities import (CapabilityReporter, Guest, GuestLister, HealthChecker, Hypervisor, HypervisorReporter, LayoutVersioner,
+                                      NodeChecker, ProductNamer, Renamer, Shutdowner, Warned, Warner, Watcher)
 from compute_driver.answers import (ConfigError, Failure, InstanceFault, InstanceNotFound, NotReady, ReshapeFailed, ReshapeNeeded,
                                     Unsupported, Violation)
 from compute_driver.call import Call
@@ -17,7 +17,7 @@ from compute_driver.tree import Allocations, Inventory, Provider, Tree, child_uu
 
 __all__ = [
     "Allocations", "Call", "CapabilityReporter", "ConfigError", "Driver", "Failure", "Flavor", "Guest", "GuestLister", "HealthChecker",
-    "HostInfo", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory",
+    "HostInfo", "Hypervisor", "HypervisorReporter", "Instance", "InstanceFault", "InstanceManager", "InstanceNotFound", "InstanceSpec", "InstanceWatcher", "Inventory",
     "LayoutVersioner", "Move", "Node", "NodeChecker", "NotReady", "Place", "PowerState", "ProductNamer", "Provider", "Renamer",
     "ReshapeFailed", "ReshapeNeeded", "Shutdowner", "Tree", "Unsupported", "Violation", "Warned", "Warner", "Watcher", "apply", "child_uuid", "distribute",
     "move_all", "rename_class",

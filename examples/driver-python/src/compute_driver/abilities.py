@@ -19,6 +19,8 @@ MAX_WARNINGS = 100
 MAX_WARNING_NAME = 80  # characters
 MAX_WARNING_TEXT = 2000
 MAX_PRODUCT_NAME = 200  # characters
+MAX_HYPERVISOR_TYPE = 100  # characters
+MAX_HYPERVISOR_VERSION = 2**31 - 1
 
 
 @runtime_checkable
@@ -122,6 +124,26 @@ class ProductNamer(Protocol):
     @abstractmethod
     def product_names(self, node: str) -> dict[str, str]:
         """Product names by the name of the provider, for `compute-agent tree`; at most 200 characters each.
+
+        Called right after each update_provider_tree that succeeded. It must not block.
+        """
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    """What makes the guests of a node, as Nova's hypervisor_type and hypervisor_version have it."""
+
+    type: str = ""  # what it is called: "QEMU"; at most 100 characters
+    version: int = 0  # as one number: 7.2.1 is 7002001; 0: not known
+
+
+@runtime_checkable
+class HypervisorReporter(Protocol):
+    """Knows which hypervisor makes the guests of its nodes. Capability: hypervisor."""
+
+    @abstractmethod
+    def hypervisor(self, node: str) -> Hypervisor | None:
+        """The hypervisor of a node, for `openstack hypervisor list`. None: not known now.
 
         Called right after each update_provider_tree that succeeded. It must not block.
         """

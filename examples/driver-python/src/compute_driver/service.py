@@ -28,6 +28,7 @@ CAPABILITIES: dict[str, type] = {
     "capabilities": abilities.CapabilityReporter,
     "guests": abilities.GuestLister,
     "health": abilities.HealthChecker,
+    "hypervisor": abilities.HypervisorReporter,
     "instance_events": instances.InstanceWatcher,
     "instances": instances.InstanceManager,
     "node_deleted": abilities.NodeChecker,
@@ -152,6 +153,11 @@ class Service:
         if isinstance(self._driver, abilities.ProductNamer):
             for provider, product in (self._driver.product_names(request.node) or {}).items():
                 reply.product_names[cut(provider)] = cut(str(product)[:abilities.MAX_PRODUCT_NAME])
+        if isinstance(self._driver, abilities.HypervisorReporter):
+            known = self._driver.hypervisor(request.node)
+            if known is not None:
+                version = known.version if 0 <= known.version <= abilities.MAX_HYPERVISOR_VERSION else 0
+                reply.hypervisor.CopyFrom(pb.Hypervisor(type=cut(str(known.type)[:abilities.MAX_HYPERVISOR_TYPE]), version=version))
         if given is not None:
             reply.allocations.CopyFrom((given if edited is None else edited).message())
             reply.class_renames.update(self._renames())

@@ -144,7 +144,7 @@ type InfoResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
 	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate",
-	// "check_spawn", "console", "restore".
+	// "check_spawn", "console", "restore", "hypervisor".
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -882,7 +882,9 @@ type UpdateProviderTreeResponse struct {
 	// With the capability "product_names": what the hardware behind providers is called, by the name of the provider: "NVIDIA Corporation
 	// TU104GL [Tesla T4]", at most 200 characters. For people; never sent to Placement. Names for providers that are not in the tree are
 	// ignored.
-	ProductNames  map[string]string `protobuf:"bytes,5,rep,name=product_names,json=productNames,proto3" json:"product_names,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ProductNames map[string]string `protobuf:"bytes,5,rep,name=product_names,json=productNames,proto3" json:"product_names,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// With the capability "hypervisor": which hypervisor the node has. For people; never sent to Placement. Absent while that is not known.
+	Hypervisor    *Hypervisor `protobuf:"bytes,6,opt,name=hypervisor,proto3" json:"hypervisor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -952,6 +954,68 @@ func (x *UpdateProviderTreeResponse) GetProductNames() map[string]string {
 	return nil
 }
 
+func (x *UpdateProviderTreeResponse) GetHypervisor() *Hypervisor {
+	if x != nil {
+		return x.Hypervisor
+	}
+	return nil
+}
+
+// Hypervisor is what makes the guests of a node, in Nova's words.
+type Hypervisor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is called: "QEMU", "fake". At most 100 characters.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Its version as one number, as libvirt has it: 7.2.1 is 7002001. At most 2147483647; 0: not known.
+	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hypervisor) Reset() {
+	*x = Hypervisor{}
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hypervisor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hypervisor) ProtoMessage() {}
+
+func (x *Hypervisor) ProtoReflect() protoreflect.Message {
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hypervisor.ProtoReflect.Descriptor instead.
+func (*Hypervisor) Descriptor() ([]byte, []int) {
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Hypervisor) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Hypervisor) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type ReshapeStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Tree  *ProviderTree          `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
@@ -967,7 +1031,7 @@ type ReshapeStepRequest struct {
 
 func (x *ReshapeStepRequest) Reset() {
 	*x = ReshapeStepRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1043,7 @@ func (x *ReshapeStepRequest) String() string {
 func (*ReshapeStepRequest) ProtoMessage() {}
 
 func (x *ReshapeStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[17]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1056,7 @@ func (x *ReshapeStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeStepRequest.ProtoReflect.Descriptor instead.
 func (*ReshapeStepRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{17}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReshapeStepRequest) GetTree() *ProviderTree {
@@ -1036,7 +1100,7 @@ type ReshapeStepResponse struct {
 
 func (x *ReshapeStepResponse) Reset() {
 	*x = ReshapeStepResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1112,7 @@ func (x *ReshapeStepResponse) String() string {
 func (*ReshapeStepResponse) ProtoMessage() {}
 
 func (x *ReshapeStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[18]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1125,7 @@ func (x *ReshapeStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeStepResponse.ProtoReflect.Descriptor instead.
 func (*ReshapeStepResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{18}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReshapeStepResponse) GetTree() *ProviderTree {
@@ -1097,7 +1161,7 @@ type GuestsRequest struct {
 
 func (x *GuestsRequest) Reset() {
 	*x = GuestsRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1173,7 @@ func (x *GuestsRequest) String() string {
 func (*GuestsRequest) ProtoMessage() {}
 
 func (x *GuestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[19]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1186,7 @@ func (x *GuestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestsRequest.ProtoReflect.Descriptor instead.
 func (*GuestsRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{19}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GuestsRequest) GetTree() *ProviderTree {
@@ -1149,7 +1213,7 @@ type GuestsResponse struct {
 
 func (x *GuestsResponse) Reset() {
 	*x = GuestsResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1225,7 @@ func (x *GuestsResponse) String() string {
 func (*GuestsResponse) ProtoMessage() {}
 
 func (x *GuestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[20]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1238,7 @@ func (x *GuestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestsResponse.ProtoReflect.Descriptor instead.
 func (*GuestsResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{20}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GuestsResponse) GetGuests() []*Guest {
@@ -1206,7 +1270,7 @@ type Guest struct {
 
 func (x *Guest) Reset() {
 	*x = Guest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1282,7 @@ func (x *Guest) String() string {
 func (*Guest) ProtoMessage() {}
 
 func (x *Guest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[21]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1295,7 @@ func (x *Guest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guest.ProtoReflect.Descriptor instead.
 func (*Guest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{21}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Guest) GetUuid() string {
@@ -1293,7 +1357,7 @@ type GuestResources struct {
 
 func (x *GuestResources) Reset() {
 	*x = GuestResources{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1369,7 @@ func (x *GuestResources) String() string {
 func (*GuestResources) ProtoMessage() {}
 
 func (x *GuestResources) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[22]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1382,7 @@ func (x *GuestResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestResources.ProtoReflect.Descriptor instead.
 func (*GuestResources) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{22}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GuestResources) GetResources() map[string]*Resources {
@@ -1337,7 +1401,7 @@ type NodeDeletedRequest struct {
 
 func (x *NodeDeletedRequest) Reset() {
 	*x = NodeDeletedRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1413,7 @@ func (x *NodeDeletedRequest) String() string {
 func (*NodeDeletedRequest) ProtoMessage() {}
 
 func (x *NodeDeletedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[23]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1426,7 @@ func (x *NodeDeletedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDeletedRequest.ProtoReflect.Descriptor instead.
 func (*NodeDeletedRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{23}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeDeletedRequest) GetNode() *Node {
@@ -1382,7 +1446,7 @@ type NodeDeletedResponse struct {
 
 func (x *NodeDeletedResponse) Reset() {
 	*x = NodeDeletedResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1458,7 @@ func (x *NodeDeletedResponse) String() string {
 func (*NodeDeletedResponse) ProtoMessage() {}
 
 func (x *NodeDeletedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[24]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1471,7 @@ func (x *NodeDeletedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDeletedResponse.ProtoReflect.Descriptor instead.
 func (*NodeDeletedResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{24}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeDeletedResponse) GetDeleted() bool {
@@ -1427,7 +1491,7 @@ type ProviderTree struct {
 
 func (x *ProviderTree) Reset() {
 	*x = ProviderTree{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1503,7 @@ func (x *ProviderTree) String() string {
 func (*ProviderTree) ProtoMessage() {}
 
 func (x *ProviderTree) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[25]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1516,7 @@ func (x *ProviderTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderTree.ProtoReflect.Descriptor instead.
 func (*ProviderTree) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{25}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ProviderTree) GetProviders() []*ResourceProvider {
@@ -1483,7 +1547,7 @@ type ResourceProvider struct {
 
 func (x *ResourceProvider) Reset() {
 	*x = ResourceProvider{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1559,7 @@ func (x *ResourceProvider) String() string {
 func (*ResourceProvider) ProtoMessage() {}
 
 func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[26]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1572,7 @@ func (x *ResourceProvider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceProvider.ProtoReflect.Descriptor instead.
 func (*ResourceProvider) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{26}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResourceProvider) GetUuid() string {
@@ -1582,7 +1646,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1658,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[27]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1671,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{27}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Inventory) GetTotal() int64 {
@@ -1663,7 +1727,7 @@ type NamedResource struct {
 
 func (x *NamedResource) Reset() {
 	*x = NamedResource{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1739,7 @@ func (x *NamedResource) String() string {
 func (*NamedResource) ProtoMessage() {}
 
 func (x *NamedResource) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[28]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1752,7 @@ func (x *NamedResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedResource.ProtoReflect.Descriptor instead.
 func (*NamedResource) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{28}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NamedResource) GetResourceClass() string {
@@ -1722,7 +1786,7 @@ type Allocations struct {
 
 func (x *Allocations) Reset() {
 	*x = Allocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1798,7 @@ func (x *Allocations) String() string {
 func (*Allocations) ProtoMessage() {}
 
 func (x *Allocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[29]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1811,7 @@ func (x *Allocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocations.ProtoReflect.Descriptor instead.
 func (*Allocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{29}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Allocations) GetConsumers() map[string]*ConsumerAllocations {
@@ -1772,7 +1836,7 @@ type ConsumerAllocations struct {
 
 func (x *ConsumerAllocations) Reset() {
 	*x = ConsumerAllocations{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1848,7 @@ func (x *ConsumerAllocations) String() string {
 func (*ConsumerAllocations) ProtoMessage() {}
 
 func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[30]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1861,7 @@ func (x *ConsumerAllocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumerAllocations.ProtoReflect.Descriptor instead.
 func (*ConsumerAllocations) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{30}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConsumerAllocations) GetResources() map[string]*Resources {
@@ -1845,7 +1909,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1921,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[31]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1934,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{31}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Resources) GetAmounts() map[string]int64 {
@@ -1890,7 +1954,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1966,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[32]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +1979,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{32}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchRequest) GetHeartbeatMs() int64 {
@@ -1938,7 +2002,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2014,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[33]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2027,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{33}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -2018,7 +2082,7 @@ type Changed struct {
 
 func (x *Changed) Reset() {
 	*x = Changed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2094,7 @@ func (x *Changed) String() string {
 func (*Changed) ProtoMessage() {}
 
 func (x *Changed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[34]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2107,7 @@ func (x *Changed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changed.ProtoReflect.Descriptor instead.
 func (*Changed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{34}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Changed) GetNode() string {
@@ -2062,7 +2126,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2138,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[35]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2151,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{35}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{36}
 }
 
 // ReshapeNeeded is an error detail: inventory in use must move to another provider; call again with allocations.
@@ -2100,7 +2164,7 @@ type ReshapeNeeded struct {
 
 func (x *ReshapeNeeded) Reset() {
 	*x = ReshapeNeeded{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2176,7 @@ func (x *ReshapeNeeded) String() string {
 func (*ReshapeNeeded) ProtoMessage() {}
 
 func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[36]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2189,7 @@ func (x *ReshapeNeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeNeeded.ProtoReflect.Descriptor instead.
 func (*ReshapeNeeded) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{36}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReshapeNeeded) GetReason() string {
@@ -2148,7 +2212,7 @@ type ReshapeFailed struct {
 
 func (x *ReshapeFailed) Reset() {
 	*x = ReshapeFailed{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2224,7 @@ func (x *ReshapeFailed) String() string {
 func (*ReshapeFailed) ProtoMessage() {}
 
 func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[37]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2237,7 @@ func (x *ReshapeFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReshapeFailed.ProtoReflect.Descriptor instead.
 func (*ReshapeFailed) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{37}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReshapeFailed) GetReason() string {
@@ -2213,7 +2277,7 @@ type Offender struct {
 
 func (x *Offender) Reset() {
 	*x = Offender{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2289,7 @@ func (x *Offender) String() string {
 func (*Offender) ProtoMessage() {}
 
 func (x *Offender) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[38]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2302,7 @@ func (x *Offender) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offender.ProtoReflect.Descriptor instead.
 func (*Offender) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{38}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Offender) GetConsumerUuid() string {
@@ -2286,7 +2350,7 @@ type NotReady struct {
 
 func (x *NotReady) Reset() {
 	*x = NotReady{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2362,7 @@ func (x *NotReady) String() string {
 func (*NotReady) ProtoMessage() {}
 
 func (x *NotReady) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[39]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2375,7 @@ func (x *NotReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotReady.ProtoReflect.Descriptor instead.
 func (*NotReady) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{39}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NotReady) GetReason() string {
@@ -2335,7 +2399,7 @@ type ConfigError struct {
 
 func (x *ConfigError) Reset() {
 	*x = ConfigError{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2411,7 @@ func (x *ConfigError) String() string {
 func (*ConfigError) ProtoMessage() {}
 
 func (x *ConfigError) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[40]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2424,7 @@ func (x *ConfigError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigError.ProtoReflect.Descriptor instead.
 func (*ConfigError) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{40}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConfigError) GetKey() string {
@@ -2399,7 +2463,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2475,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[41]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2488,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{41}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Instance) GetUuid() string {
@@ -2465,7 +2529,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2541,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[42]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2554,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{42}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListInstancesRequest) GetNode() string {
@@ -2510,7 +2574,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2586,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[43]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2599,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{43}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -2558,7 +2622,7 @@ type SpawnInstanceRequest struct {
 
 func (x *SpawnInstanceRequest) Reset() {
 	*x = SpawnInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2634,7 @@ func (x *SpawnInstanceRequest) String() string {
 func (*SpawnInstanceRequest) ProtoMessage() {}
 
 func (x *SpawnInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[44]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2647,7 @@ func (x *SpawnInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnInstanceRequest.ProtoReflect.Descriptor instead.
 func (*SpawnInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{44}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SpawnInstanceRequest) GetNode() string {
@@ -2616,7 +2680,7 @@ type SpawnInstanceResponse struct {
 
 func (x *SpawnInstanceResponse) Reset() {
 	*x = SpawnInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2692,7 @@ func (x *SpawnInstanceResponse) String() string {
 func (*SpawnInstanceResponse) ProtoMessage() {}
 
 func (x *SpawnInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[45]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2705,7 @@ func (x *SpawnInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnInstanceResponse.ProtoReflect.Descriptor instead.
 func (*SpawnInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{45}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SpawnInstanceResponse) GetInstance() *Instance {
@@ -2663,7 +2727,7 @@ type CheckSpawnRequest struct {
 
 func (x *CheckSpawnRequest) Reset() {
 	*x = CheckSpawnRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2739,7 @@ func (x *CheckSpawnRequest) String() string {
 func (*CheckSpawnRequest) ProtoMessage() {}
 
 func (x *CheckSpawnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[46]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2752,7 @@ func (x *CheckSpawnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckSpawnRequest.ProtoReflect.Descriptor instead.
 func (*CheckSpawnRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CheckSpawnRequest) GetNode() string {
@@ -2720,7 +2784,7 @@ type CheckSpawnResponse struct {
 
 func (x *CheckSpawnResponse) Reset() {
 	*x = CheckSpawnResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2796,7 @@ func (x *CheckSpawnResponse) String() string {
 func (*CheckSpawnResponse) ProtoMessage() {}
 
 func (x *CheckSpawnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[47]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2809,7 @@ func (x *CheckSpawnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckSpawnResponse.ProtoReflect.Descriptor instead.
 func (*CheckSpawnResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
 }
 
 type RestoreInstanceRequest struct {
@@ -2760,7 +2824,7 @@ type RestoreInstanceRequest struct {
 
 func (x *RestoreInstanceRequest) Reset() {
 	*x = RestoreInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2836,7 @@ func (x *RestoreInstanceRequest) String() string {
 func (*RestoreInstanceRequest) ProtoMessage() {}
 
 func (x *RestoreInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[48]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2849,7 @@ func (x *RestoreInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreInstanceRequest.ProtoReflect.Descriptor instead.
 func (*RestoreInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RestoreInstanceRequest) GetNode() string {
@@ -2818,7 +2882,7 @@ type RestoreInstanceResponse struct {
 
 func (x *RestoreInstanceResponse) Reset() {
 	*x = RestoreInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2894,7 @@ func (x *RestoreInstanceResponse) String() string {
 func (*RestoreInstanceResponse) ProtoMessage() {}
 
 func (x *RestoreInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[49]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2907,7 @@ func (x *RestoreInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreInstanceResponse.ProtoReflect.Descriptor instead.
 func (*RestoreInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RestoreInstanceResponse) GetInstance() *Instance {
@@ -2884,7 +2948,7 @@ type InstanceSpec struct {
 
 func (x *InstanceSpec) Reset() {
 	*x = InstanceSpec{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +2960,7 @@ func (x *InstanceSpec) String() string {
 func (*InstanceSpec) ProtoMessage() {}
 
 func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[50]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +2973,7 @@ func (x *InstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSpec.ProtoReflect.Descriptor instead.
 func (*InstanceSpec) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InstanceSpec) GetUuid() string {
@@ -3019,7 +3083,7 @@ type Flavor struct {
 
 func (x *Flavor) Reset() {
 	*x = Flavor{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3095,7 @@ func (x *Flavor) String() string {
 func (*Flavor) ProtoMessage() {}
 
 func (x *Flavor) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[51]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3108,7 @@ func (x *Flavor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flavor.ProtoReflect.Descriptor instead.
 func (*Flavor) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Flavor) GetName() string {
@@ -3107,7 +3171,7 @@ type DestroyInstanceRequest struct {
 
 func (x *DestroyInstanceRequest) Reset() {
 	*x = DestroyInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3183,7 @@ func (x *DestroyInstanceRequest) String() string {
 func (*DestroyInstanceRequest) ProtoMessage() {}
 
 func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[52]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3196,7 @@ func (x *DestroyInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DestroyInstanceRequest) GetNode() string {
@@ -3157,7 +3221,7 @@ type DestroyInstanceResponse struct {
 
 func (x *DestroyInstanceResponse) Reset() {
 	*x = DestroyInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3233,7 @@ func (x *DestroyInstanceResponse) String() string {
 func (*DestroyInstanceResponse) ProtoMessage() {}
 
 func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[53]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3246,7 @@ func (x *DestroyInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DestroyInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 type SetInstancePowerRequest struct {
@@ -3201,7 +3265,7 @@ type SetInstancePowerRequest struct {
 
 func (x *SetInstancePowerRequest) Reset() {
 	*x = SetInstancePowerRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3277,7 @@ func (x *SetInstancePowerRequest) String() string {
 func (*SetInstancePowerRequest) ProtoMessage() {}
 
 func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[54]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3290,7 @@ func (x *SetInstancePowerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerRequest.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetInstancePowerRequest) GetNode() string {
@@ -3266,7 +3330,7 @@ type SetInstancePowerResponse struct {
 
 func (x *SetInstancePowerResponse) Reset() {
 	*x = SetInstancePowerResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3342,7 @@ func (x *SetInstancePowerResponse) String() string {
 func (*SetInstancePowerResponse) ProtoMessage() {}
 
 func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[55]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3355,7 @@ func (x *SetInstancePowerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInstancePowerResponse.ProtoReflect.Descriptor instead.
 func (*SetInstancePowerResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetInstancePowerResponse) GetInstance() *Instance {
@@ -3312,7 +3376,7 @@ type DepartInstanceRequest struct {
 
 func (x *DepartInstanceRequest) Reset() {
 	*x = DepartInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3388,7 @@ func (x *DepartInstanceRequest) String() string {
 func (*DepartInstanceRequest) ProtoMessage() {}
 
 func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[56]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3401,7 @@ func (x *DepartInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DepartInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DepartInstanceRequest) GetNode() string {
@@ -3364,7 +3428,7 @@ type DepartInstanceResponse struct {
 
 func (x *DepartInstanceResponse) Reset() {
 	*x = DepartInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3440,7 @@ func (x *DepartInstanceResponse) String() string {
 func (*DepartInstanceResponse) ProtoMessage() {}
 
 func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[57]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3453,7 @@ func (x *DepartInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DepartInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DepartInstanceResponse) GetOffer() string {
@@ -3414,7 +3478,7 @@ type ReadInstanceFileRequest struct {
 
 func (x *ReadInstanceFileRequest) Reset() {
 	*x = ReadInstanceFileRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3490,7 @@ func (x *ReadInstanceFileRequest) String() string {
 func (*ReadInstanceFileRequest) ProtoMessage() {}
 
 func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[58]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3503,7 @@ func (x *ReadInstanceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInstanceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadInstanceFileRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReadInstanceFileRequest) GetNode() string {
@@ -3482,7 +3546,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3558,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[59]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3571,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FileChunk) GetOffset() int64 {
@@ -3538,7 +3602,7 @@ type ArriveInstanceRequest struct {
 
 func (x *ArriveInstanceRequest) Reset() {
 	*x = ArriveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3614,7 @@ func (x *ArriveInstanceRequest) String() string {
 func (*ArriveInstanceRequest) ProtoMessage() {}
 
 func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[60]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3627,7 @@ func (x *ArriveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ArriveInstanceRequest) GetPart() isArriveInstanceRequest_Part {
@@ -3643,7 +3707,7 @@ type BeginArrival struct {
 
 func (x *BeginArrival) Reset() {
 	*x = BeginArrival{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3719,7 @@ func (x *BeginArrival) String() string {
 func (*BeginArrival) ProtoMessage() {}
 
 func (x *BeginArrival) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[61]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3732,7 @@ func (x *BeginArrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginArrival.ProtoReflect.Descriptor instead.
 func (*BeginArrival) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BeginArrival) GetNode() string {
@@ -3723,7 +3787,7 @@ type FileEnd struct {
 
 func (x *FileEnd) Reset() {
 	*x = FileEnd{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3799,7 @@ func (x *FileEnd) String() string {
 func (*FileEnd) ProtoMessage() {}
 
 func (x *FileEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[62]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3812,7 @@ func (x *FileEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
 func (*FileEnd) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FileEnd) GetProblem() string {
@@ -3771,7 +3835,7 @@ type ArriveInstanceResponse struct {
 
 func (x *ArriveInstanceResponse) Reset() {
 	*x = ArriveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3783,7 +3847,7 @@ func (x *ArriveInstanceResponse) String() string {
 func (*ArriveInstanceResponse) ProtoMessage() {}
 
 func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[63]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3796,7 +3860,7 @@ func (x *ArriveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArriveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*ArriveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ArriveInstanceResponse) GetPart() isArriveInstanceResponse_Part {
@@ -3853,7 +3917,7 @@ type ReadFile struct {
 
 func (x *ReadFile) Reset() {
 	*x = ReadFile{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3929,7 @@ func (x *ReadFile) String() string {
 func (*ReadFile) ProtoMessage() {}
 
 func (x *ReadFile) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[64]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3942,7 @@ func (x *ReadFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
 func (*ReadFile) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ReadFile) GetName() string {
@@ -3906,7 +3970,7 @@ type LeaveInstanceRequest struct {
 
 func (x *LeaveInstanceRequest) Reset() {
 	*x = LeaveInstanceRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +3982,7 @@ func (x *LeaveInstanceRequest) String() string {
 func (*LeaveInstanceRequest) ProtoMessage() {}
 
 func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[65]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +3995,7 @@ func (x *LeaveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *LeaveInstanceRequest) GetNode() string {
@@ -3956,7 +4020,7 @@ type LeaveInstanceResponse struct {
 
 func (x *LeaveInstanceResponse) Reset() {
 	*x = LeaveInstanceResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4032,7 @@ func (x *LeaveInstanceResponse) String() string {
 func (*LeaveInstanceResponse) ProtoMessage() {}
 
 func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[66]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4045,7 @@ func (x *LeaveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*LeaveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 type ConsoleLogRequest struct {
@@ -3997,7 +4061,7 @@ type ConsoleLogRequest struct {
 
 func (x *ConsoleLogRequest) Reset() {
 	*x = ConsoleLogRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4073,7 @@ func (x *ConsoleLogRequest) String() string {
 func (*ConsoleLogRequest) ProtoMessage() {}
 
 func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[67]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4086,7 @@ func (x *ConsoleLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleLogRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ConsoleLogRequest) GetNode() string {
@@ -4056,7 +4120,7 @@ type ConsoleLogResponse struct {
 
 func (x *ConsoleLogResponse) Reset() {
 	*x = ConsoleLogResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4132,7 @@ func (x *ConsoleLogResponse) String() string {
 func (*ConsoleLogResponse) ProtoMessage() {}
 
 func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[68]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4145,7 @@ func (x *ConsoleLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleLogResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleLogResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ConsoleLogResponse) GetLog() []byte {
@@ -4104,7 +4168,7 @@ type ConsoleRequest struct {
 
 func (x *ConsoleRequest) Reset() {
 	*x = ConsoleRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4180,7 @@ func (x *ConsoleRequest) String() string {
 func (*ConsoleRequest) ProtoMessage() {}
 
 func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[69]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4193,7 @@ func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{69}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ConsoleRequest) GetPart() isConsoleRequest_Part {
@@ -4187,7 +4251,7 @@ type OpenConsole struct {
 
 func (x *OpenConsole) Reset() {
 	*x = OpenConsole{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4263,7 @@ func (x *OpenConsole) String() string {
 func (*OpenConsole) ProtoMessage() {}
 
 func (x *OpenConsole) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[70]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4276,7 @@ func (x *OpenConsole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsole.ProtoReflect.Descriptor instead.
 func (*OpenConsole) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{70}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *OpenConsole) GetNode() string {
@@ -4242,7 +4306,7 @@ type ConsoleResponse struct {
 
 func (x *ConsoleResponse) Reset() {
 	*x = ConsoleResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4318,7 @@ func (x *ConsoleResponse) String() string {
 func (*ConsoleResponse) ProtoMessage() {}
 
 func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[71]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4331,7 @@ func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{71}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ConsoleResponse) GetPart() isConsoleResponse_Part {
@@ -4321,7 +4385,7 @@ type ConsoleOpened struct {
 
 func (x *ConsoleOpened) Reset() {
 	*x = ConsoleOpened{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4397,7 @@ func (x *ConsoleOpened) String() string {
 func (*ConsoleOpened) ProtoMessage() {}
 
 func (x *ConsoleOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[72]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4410,7 @@ func (x *ConsoleOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleOpened.ProtoReflect.Descriptor instead.
 func (*ConsoleOpened) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{72}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{73}
 }
 
 type WatchInstancesRequest struct {
@@ -4359,7 +4423,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4371,7 +4435,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[73]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4384,7 +4448,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{73}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WatchInstancesRequest) GetHeartbeatMs() int64 {
@@ -4407,7 +4471,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4483,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[74]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4432,7 +4496,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{74}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -4489,7 +4553,7 @@ type InstanceEvent struct {
 
 func (x *InstanceEvent) Reset() {
 	*x = InstanceEvent{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +4565,7 @@ func (x *InstanceEvent) String() string {
 func (*InstanceEvent) ProtoMessage() {}
 
 func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[75]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +4578,7 @@ func (x *InstanceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceEvent.ProtoReflect.Descriptor instead.
 func (*InstanceEvent) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{75}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *InstanceEvent) GetNode() string {
@@ -4541,7 +4605,7 @@ type InstanceNotFound struct {
 
 func (x *InstanceNotFound) Reset() {
 	*x = InstanceNotFound{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4553,7 +4617,7 @@ func (x *InstanceNotFound) String() string {
 func (*InstanceNotFound) ProtoMessage() {}
 
 func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[76]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4566,7 +4630,7 @@ func (x *InstanceNotFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceNotFound.ProtoReflect.Descriptor instead.
 func (*InstanceNotFound) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{76}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *InstanceNotFound) GetUuid() string {
@@ -4589,7 +4653,7 @@ type InstanceFault struct {
 
 func (x *InstanceFault) Reset() {
 	*x = InstanceFault{}
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4601,7 +4665,7 @@ func (x *InstanceFault) String() string {
 func (*InstanceFault) ProtoMessage() {}
 
 func (x *InstanceFault) ProtoReflect() protoreflect.Message {
-	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[77]
+	mi := &file_plugins_proto_driver_v1_driver_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4614,7 +4678,7 @@ func (x *InstanceFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFault.ProtoReflect.Descriptor instead.
 func (*InstanceFault) Descriptor() ([]byte, []int) {
-	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{77}
+	return file_plugins_proto_driver_v1_driver_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *InstanceFault) GetUuid() string {
@@ -4674,13 +4738,16 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x19UpdateProviderTreeRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12@\n" +
-	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\x98\x05\n" +
+	"\vallocations\x18\x03 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\"\xd7\x05\n" +
 	"\x1aUpdateProviderTreeResponse\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12@\n" +
 	"\vallocations\x18\x02 \x01(\v2\x1e.compute.driver.v1.AllocationsR\vallocations\x12d\n" +
 	"\rclass_renames\x18\x03 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntryR\fclassRenames\x12p\n" +
 	"\x11capability_traits\x18\x04 \x03(\v2C.compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntryR\x10capabilityTraits\x12d\n" +
-	"\rproduct_names\x18\x05 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntryR\fproductNames\x1a?\n" +
+	"\rproduct_names\x18\x05 \x03(\v2?.compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntryR\fproductNames\x12=\n" +
+	"\n" +
+	"hypervisor\x18\x06 \x01(\v2\x1d.compute.driver.v1.HypervisorR\n" +
+	"hypervisor\x1a?\n" +
 	"\x11ClassRenamesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aC\n" +
@@ -4689,7 +4756,11 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1a?\n" +
 	"\x11ProductNamesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\n" +
+	"Hypervisor\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xbe\x01\n" +
 	"\x12ReshapeStepRequest\x123\n" +
 	"\x04tree\x18\x01 \x01(\v2\x1f.compute.driver.v1.ProviderTreeR\x04tree\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1d\n" +
@@ -5009,7 +5080,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -5029,198 +5100,200 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*Node)(nil),                       // 15: compute.driver.v1.Node
 	(*UpdateProviderTreeRequest)(nil),  // 16: compute.driver.v1.UpdateProviderTreeRequest
 	(*UpdateProviderTreeResponse)(nil), // 17: compute.driver.v1.UpdateProviderTreeResponse
-	(*ReshapeStepRequest)(nil),         // 18: compute.driver.v1.ReshapeStepRequest
-	(*ReshapeStepResponse)(nil),        // 19: compute.driver.v1.ReshapeStepResponse
-	(*GuestsRequest)(nil),              // 20: compute.driver.v1.GuestsRequest
-	(*GuestsResponse)(nil),             // 21: compute.driver.v1.GuestsResponse
-	(*Guest)(nil),                      // 22: compute.driver.v1.Guest
-	(*GuestResources)(nil),             // 23: compute.driver.v1.GuestResources
-	(*NodeDeletedRequest)(nil),         // 24: compute.driver.v1.NodeDeletedRequest
-	(*NodeDeletedResponse)(nil),        // 25: compute.driver.v1.NodeDeletedResponse
-	(*ProviderTree)(nil),               // 26: compute.driver.v1.ProviderTree
-	(*ResourceProvider)(nil),           // 27: compute.driver.v1.ResourceProvider
-	(*Inventory)(nil),                  // 28: compute.driver.v1.Inventory
-	(*NamedResource)(nil),              // 29: compute.driver.v1.NamedResource
-	(*Allocations)(nil),                // 30: compute.driver.v1.Allocations
-	(*ConsumerAllocations)(nil),        // 31: compute.driver.v1.ConsumerAllocations
-	(*Resources)(nil),                  // 32: compute.driver.v1.Resources
-	(*WatchRequest)(nil),               // 33: compute.driver.v1.WatchRequest
-	(*WatchResponse)(nil),              // 34: compute.driver.v1.WatchResponse
-	(*Changed)(nil),                    // 35: compute.driver.v1.Changed
-	(*Heartbeat)(nil),                  // 36: compute.driver.v1.Heartbeat
-	(*ReshapeNeeded)(nil),              // 37: compute.driver.v1.ReshapeNeeded
-	(*ReshapeFailed)(nil),              // 38: compute.driver.v1.ReshapeFailed
-	(*Offender)(nil),                   // 39: compute.driver.v1.Offender
-	(*NotReady)(nil),                   // 40: compute.driver.v1.NotReady
-	(*ConfigError)(nil),                // 41: compute.driver.v1.ConfigError
-	(*Instance)(nil),                   // 42: compute.driver.v1.Instance
-	(*ListInstancesRequest)(nil),       // 43: compute.driver.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),      // 44: compute.driver.v1.ListInstancesResponse
-	(*SpawnInstanceRequest)(nil),       // 45: compute.driver.v1.SpawnInstanceRequest
-	(*SpawnInstanceResponse)(nil),      // 46: compute.driver.v1.SpawnInstanceResponse
-	(*CheckSpawnRequest)(nil),          // 47: compute.driver.v1.CheckSpawnRequest
-	(*CheckSpawnResponse)(nil),         // 48: compute.driver.v1.CheckSpawnResponse
-	(*RestoreInstanceRequest)(nil),     // 49: compute.driver.v1.RestoreInstanceRequest
-	(*RestoreInstanceResponse)(nil),    // 50: compute.driver.v1.RestoreInstanceResponse
-	(*InstanceSpec)(nil),               // 51: compute.driver.v1.InstanceSpec
-	(*Flavor)(nil),                     // 52: compute.driver.v1.Flavor
-	(*DestroyInstanceRequest)(nil),     // 53: compute.driver.v1.DestroyInstanceRequest
-	(*DestroyInstanceResponse)(nil),    // 54: compute.driver.v1.DestroyInstanceResponse
-	(*SetInstancePowerRequest)(nil),    // 55: compute.driver.v1.SetInstancePowerRequest
-	(*SetInstancePowerResponse)(nil),   // 56: compute.driver.v1.SetInstancePowerResponse
-	(*DepartInstanceRequest)(nil),      // 57: compute.driver.v1.DepartInstanceRequest
-	(*DepartInstanceResponse)(nil),     // 58: compute.driver.v1.DepartInstanceResponse
-	(*ReadInstanceFileRequest)(nil),    // 59: compute.driver.v1.ReadInstanceFileRequest
-	(*FileChunk)(nil),                  // 60: compute.driver.v1.FileChunk
-	(*ArriveInstanceRequest)(nil),      // 61: compute.driver.v1.ArriveInstanceRequest
-	(*BeginArrival)(nil),               // 62: compute.driver.v1.BeginArrival
-	(*FileEnd)(nil),                    // 63: compute.driver.v1.FileEnd
-	(*ArriveInstanceResponse)(nil),     // 64: compute.driver.v1.ArriveInstanceResponse
-	(*ReadFile)(nil),                   // 65: compute.driver.v1.ReadFile
-	(*LeaveInstanceRequest)(nil),       // 66: compute.driver.v1.LeaveInstanceRequest
-	(*LeaveInstanceResponse)(nil),      // 67: compute.driver.v1.LeaveInstanceResponse
-	(*ConsoleLogRequest)(nil),          // 68: compute.driver.v1.ConsoleLogRequest
-	(*ConsoleLogResponse)(nil),         // 69: compute.driver.v1.ConsoleLogResponse
-	(*ConsoleRequest)(nil),             // 70: compute.driver.v1.ConsoleRequest
-	(*OpenConsole)(nil),                // 71: compute.driver.v1.OpenConsole
-	(*ConsoleResponse)(nil),            // 72: compute.driver.v1.ConsoleResponse
-	(*ConsoleOpened)(nil),              // 73: compute.driver.v1.ConsoleOpened
-	(*WatchInstancesRequest)(nil),      // 74: compute.driver.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),     // 75: compute.driver.v1.WatchInstancesResponse
-	(*InstanceEvent)(nil),              // 76: compute.driver.v1.InstanceEvent
-	(*InstanceNotFound)(nil),           // 77: compute.driver.v1.InstanceNotFound
-	(*InstanceFault)(nil),              // 78: compute.driver.v1.InstanceFault
-	nil,                                // 79: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 80: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 81: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 82: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 83: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 84: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 85: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 86: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 87: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 88: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 89: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 90: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 91: compute.driver.v1.Flavor.ExtraSpecsEntry
+	(*Hypervisor)(nil),                 // 18: compute.driver.v1.Hypervisor
+	(*ReshapeStepRequest)(nil),         // 19: compute.driver.v1.ReshapeStepRequest
+	(*ReshapeStepResponse)(nil),        // 20: compute.driver.v1.ReshapeStepResponse
+	(*GuestsRequest)(nil),              // 21: compute.driver.v1.GuestsRequest
+	(*GuestsResponse)(nil),             // 22: compute.driver.v1.GuestsResponse
+	(*Guest)(nil),                      // 23: compute.driver.v1.Guest
+	(*GuestResources)(nil),             // 24: compute.driver.v1.GuestResources
+	(*NodeDeletedRequest)(nil),         // 25: compute.driver.v1.NodeDeletedRequest
+	(*NodeDeletedResponse)(nil),        // 26: compute.driver.v1.NodeDeletedResponse
+	(*ProviderTree)(nil),               // 27: compute.driver.v1.ProviderTree
+	(*ResourceProvider)(nil),           // 28: compute.driver.v1.ResourceProvider
+	(*Inventory)(nil),                  // 29: compute.driver.v1.Inventory
+	(*NamedResource)(nil),              // 30: compute.driver.v1.NamedResource
+	(*Allocations)(nil),                // 31: compute.driver.v1.Allocations
+	(*ConsumerAllocations)(nil),        // 32: compute.driver.v1.ConsumerAllocations
+	(*Resources)(nil),                  // 33: compute.driver.v1.Resources
+	(*WatchRequest)(nil),               // 34: compute.driver.v1.WatchRequest
+	(*WatchResponse)(nil),              // 35: compute.driver.v1.WatchResponse
+	(*Changed)(nil),                    // 36: compute.driver.v1.Changed
+	(*Heartbeat)(nil),                  // 37: compute.driver.v1.Heartbeat
+	(*ReshapeNeeded)(nil),              // 38: compute.driver.v1.ReshapeNeeded
+	(*ReshapeFailed)(nil),              // 39: compute.driver.v1.ReshapeFailed
+	(*Offender)(nil),                   // 40: compute.driver.v1.Offender
+	(*NotReady)(nil),                   // 41: compute.driver.v1.NotReady
+	(*ConfigError)(nil),                // 42: compute.driver.v1.ConfigError
+	(*Instance)(nil),                   // 43: compute.driver.v1.Instance
+	(*ListInstancesRequest)(nil),       // 44: compute.driver.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),      // 45: compute.driver.v1.ListInstancesResponse
+	(*SpawnInstanceRequest)(nil),       // 46: compute.driver.v1.SpawnInstanceRequest
+	(*SpawnInstanceResponse)(nil),      // 47: compute.driver.v1.SpawnInstanceResponse
+	(*CheckSpawnRequest)(nil),          // 48: compute.driver.v1.CheckSpawnRequest
+	(*CheckSpawnResponse)(nil),         // 49: compute.driver.v1.CheckSpawnResponse
+	(*RestoreInstanceRequest)(nil),     // 50: compute.driver.v1.RestoreInstanceRequest
+	(*RestoreInstanceResponse)(nil),    // 51: compute.driver.v1.RestoreInstanceResponse
+	(*InstanceSpec)(nil),               // 52: compute.driver.v1.InstanceSpec
+	(*Flavor)(nil),                     // 53: compute.driver.v1.Flavor
+	(*DestroyInstanceRequest)(nil),     // 54: compute.driver.v1.DestroyInstanceRequest
+	(*DestroyInstanceResponse)(nil),    // 55: compute.driver.v1.DestroyInstanceResponse
+	(*SetInstancePowerRequest)(nil),    // 56: compute.driver.v1.SetInstancePowerRequest
+	(*SetInstancePowerResponse)(nil),   // 57: compute.driver.v1.SetInstancePowerResponse
+	(*DepartInstanceRequest)(nil),      // 58: compute.driver.v1.DepartInstanceRequest
+	(*DepartInstanceResponse)(nil),     // 59: compute.driver.v1.DepartInstanceResponse
+	(*ReadInstanceFileRequest)(nil),    // 60: compute.driver.v1.ReadInstanceFileRequest
+	(*FileChunk)(nil),                  // 61: compute.driver.v1.FileChunk
+	(*ArriveInstanceRequest)(nil),      // 62: compute.driver.v1.ArriveInstanceRequest
+	(*BeginArrival)(nil),               // 63: compute.driver.v1.BeginArrival
+	(*FileEnd)(nil),                    // 64: compute.driver.v1.FileEnd
+	(*ArriveInstanceResponse)(nil),     // 65: compute.driver.v1.ArriveInstanceResponse
+	(*ReadFile)(nil),                   // 66: compute.driver.v1.ReadFile
+	(*LeaveInstanceRequest)(nil),       // 67: compute.driver.v1.LeaveInstanceRequest
+	(*LeaveInstanceResponse)(nil),      // 68: compute.driver.v1.LeaveInstanceResponse
+	(*ConsoleLogRequest)(nil),          // 69: compute.driver.v1.ConsoleLogRequest
+	(*ConsoleLogResponse)(nil),         // 70: compute.driver.v1.ConsoleLogResponse
+	(*ConsoleRequest)(nil),             // 71: compute.driver.v1.ConsoleRequest
+	(*OpenConsole)(nil),                // 72: compute.driver.v1.OpenConsole
+	(*ConsoleResponse)(nil),            // 73: compute.driver.v1.ConsoleResponse
+	(*ConsoleOpened)(nil),              // 74: compute.driver.v1.ConsoleOpened
+	(*WatchInstancesRequest)(nil),      // 75: compute.driver.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),     // 76: compute.driver.v1.WatchInstancesResponse
+	(*InstanceEvent)(nil),              // 77: compute.driver.v1.InstanceEvent
+	(*InstanceNotFound)(nil),           // 78: compute.driver.v1.InstanceNotFound
+	(*InstanceFault)(nil),              // 79: compute.driver.v1.InstanceFault
+	nil,                                // 80: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 81: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 82: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 83: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 84: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 85: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 86: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 87: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 88: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 89: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 90: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 91: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 92: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
 	10, // 1: compute.driver.v1.HealthResponse.warnings:type_name -> compute.driver.v1.Warning
 	15, // 2: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
-	26, // 3: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
-	26, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	79, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	80, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	81, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	26, // 10: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 11: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
-	26, // 12: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	30, // 13: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	82, // 14: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	26, // 15: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	22, // 16: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
-	23, // 17: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	83, // 18: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
-	15, // 19: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
-	27, // 20: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	84, // 21: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	29, // 22: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	85, // 23: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	86, // 24: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	87, // 25: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	35, // 26: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	36, // 27: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	39, // 28: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	41, // 29: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
-	0,  // 30: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 31: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	51, // 32: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 33: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	42, // 34: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	51, // 35: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 36: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	51, // 37: compute.driver.v1.RestoreInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 38: compute.driver.v1.RestoreInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	42, // 39: compute.driver.v1.RestoreInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	52, // 40: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	88, // 41: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	89, // 42: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	90, // 43: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	91, // 44: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 45: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	42, // 46: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	62, // 47: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
-	60, // 48: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
-	63, // 49: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
-	51, // 50: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
-	26, // 51: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
-	65, // 52: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
-	42, // 53: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	71, // 54: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
-	73, // 55: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
-	76, // 56: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	36, // 57: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	32, // 58: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	28, // 59: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	31, // 60: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	32, // 61: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	32, // 62: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 63: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 64: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 65: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 66: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 67: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 68: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 69: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	18, // 70: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	20, // 71: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	24, // 72: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	33, // 73: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	43, // 74: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	45, // 75: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	53, // 76: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	55, // 77: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	68, // 78: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
-	47, // 79: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
-	49, // 80: compute.driver.v1.Instances.Restore:input_type -> compute.driver.v1.RestoreInstanceRequest
-	70, // 81: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
-	74, // 82: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	57, // 83: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	59, // 84: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	61, // 85: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	66, // 86: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 87: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 88: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 89: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 90: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 91: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 92: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 93: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	19, // 94: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	21, // 95: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	25, // 96: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	34, // 97: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	44, // 98: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	46, // 99: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	54, // 100: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	56, // 101: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	69, // 102: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
-	48, // 103: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
-	50, // 104: compute.driver.v1.Instances.Restore:output_type -> compute.driver.v1.RestoreInstanceResponse
-	72, // 105: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
-	75, // 106: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	58, // 107: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	60, // 108: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	64, // 109: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	67, // 110: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	87, // [87:111] is the sub-list for method output_type
-	63, // [63:87] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	27, // 3: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
+	27, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
+	80, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	81, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	82, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	18, // 10: compute.driver.v1.UpdateProviderTreeResponse.hypervisor:type_name -> compute.driver.v1.Hypervisor
+	27, // 11: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 12: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	27, // 13: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 14: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	83, // 15: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	27, // 16: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	23, // 17: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	24, // 18: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	84, // 19: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	15, // 20: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	28, // 21: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	85, // 22: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	30, // 23: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	86, // 24: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	87, // 25: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	88, // 26: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	36, // 27: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	37, // 28: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	40, // 29: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	42, // 30: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
+	0,  // 31: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
+	43, // 32: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
+	52, // 33: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 34: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	43, // 35: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	52, // 36: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 37: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	52, // 38: compute.driver.v1.RestoreInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 39: compute.driver.v1.RestoreInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	43, // 40: compute.driver.v1.RestoreInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	53, // 41: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	89, // 42: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	90, // 43: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	91, // 44: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	92, // 45: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 46: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	43, // 47: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	63, // 48: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
+	61, // 49: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
+	64, // 50: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
+	52, // 51: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 52: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
+	66, // 53: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
+	43, // 54: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	72, // 55: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
+	74, // 56: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
+	77, // 57: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	37, // 58: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	33, // 59: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	29, // 60: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	32, // 61: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	33, // 62: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	33, // 63: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 64: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 65: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 66: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 67: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 68: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 69: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 70: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	19, // 71: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	21, // 72: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	25, // 73: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	34, // 74: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	44, // 75: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	46, // 76: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	54, // 77: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	56, // 78: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	69, // 79: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	48, // 80: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
+	50, // 81: compute.driver.v1.Instances.Restore:input_type -> compute.driver.v1.RestoreInstanceRequest
+	71, // 82: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
+	75, // 83: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	58, // 84: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	60, // 85: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	62, // 86: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	67, // 87: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 88: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 89: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 90: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 91: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 92: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 93: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 94: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	20, // 95: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	22, // 96: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	26, // 97: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	35, // 98: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	45, // 99: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	47, // 100: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	55, // 101: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	57, // 102: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	70, // 103: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	49, // 104: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
+	51, // 105: compute.driver.v1.Instances.Restore:output_type -> compute.driver.v1.RestoreInstanceResponse
+	73, // 106: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
+	76, // 107: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	59, // 108: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	61, // 109: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	65, // 110: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	68, // 111: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	88, // [88:112] is the sub-list for method output_type
+	64, // [64:88] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -5228,30 +5301,30 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 	if File_plugins_proto_driver_v1_driver_proto != nil {
 		return
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[26].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[30].OneofWrappers = []any{}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[33].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[27].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[31].OneofWrappers = []any{}
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[34].OneofWrappers = []any{
 		(*WatchResponse_Changed)(nil),
 		(*WatchResponse_Heartbeat)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[60].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[61].OneofWrappers = []any{
 		(*ArriveInstanceRequest_Begin)(nil),
 		(*ArriveInstanceRequest_Chunk)(nil),
 		(*ArriveInstanceRequest_End)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[63].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[64].OneofWrappers = []any{
 		(*ArriveInstanceResponse_Read)(nil),
 		(*ArriveInstanceResponse_Instance)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[70].OneofWrappers = []any{
 		(*ConsoleRequest_Open)(nil),
 		(*ConsoleRequest_Input)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[71].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[72].OneofWrappers = []any{
 		(*ConsoleResponse_Opened)(nil),
 		(*ConsoleResponse_Output)(nil),
 	}
-	file_plugins_proto_driver_v1_driver_proto_msgTypes[74].OneofWrappers = []any{
+	file_plugins_proto_driver_v1_driver_proto_msgTypes[75].OneofWrappers = []any{
 		(*WatchInstancesResponse_Instance)(nil),
 		(*WatchInstancesResponse_Heartbeat)(nil),
 	}
@@ -5261,7 +5334,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   91,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
