@@ -38,7 +38,7 @@ func TestManageTheWrongDatabase(t *testing.T) {
 	dir := t.TempDir()
 	database := filepath.Join(dir, cells.APIDatabase)
 	for _, args := range [][]string{
-		{"list"}, {"list-hosts"}, {"discover-hosts"}, {"delete-host", "h"}, {"disable", "c"}, {"enable", "c"}, {"update", "c", "--name", "d"}, {"delete", "c"}, {"accept", "c"},
+		{"list"}, {"list-hosts"}, {"discover-hosts"}, {"delete-host", "h"}, {"audit"}, {"disable", "c"}, {"enable", "c"}, {"update", "c", "--name", "d"}, {"delete", "c"}, {"accept", "c"},
 		{"db", "online-data-migrations"},
 	} {
 		if _, _, err := manage(t, dir, args...); err == nil || !strings.Contains(err.Error(), database) || !strings.Contains(err.Error(), "--state-dir") {

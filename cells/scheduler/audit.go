@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// An audit compares what the API database, the cells, Placement and, through their cells, the
+// agents of all hosts say of the same servers and nodes:
+//
+//	Placement     resource providers of nodes, and who holds what of them
+//	API database  hosts and nodes, mappings, claims, servers that are built
+//	cells         servers, nodes, services, migrations; power states, as the agents see the guests
+//
+// They are read in this order. A server has its claim and its mapping before its allocations, and
+// its allocations before its row: what was read first is accounted for by what is read later. Each
+// thing that is missing is looked for once more before it is a finding, because servers come, go
+// and move meanwhile.
+
+// FindingKind is a kind of what does not fit together.
+type FindingKind string
+
+// The kinds.
+const (
+	// FindingServerLost is a server that its cell does not know.
+	FindingServerLost FindingKind = "server-lost"
+	// FindingServerUnmapped is a server of a cell that is not mapped to that cell.
+	FindingServerUnmapped FindingKind = "server-unmapped"
+	// FindingDeletionDiffers is a server that is deleted for the API database alone, or for its
+	// cell alone.
+	FindingDeletionDiffers FindingKind = "deletion-differs"
+	// FindingNoAllocations is a server on a host that holds nothing in Placement.
+	FindingNoAllocations FindingKind = "server-without-allocations"
+	// FindingElsewhere is a server that holds something on a host where it is not.
+	FindingElsewhere FindingKind = "allocations-elsewhere"
+	// FindingDeletedHolds is a deleted server, or one without a host, that holds something.
+	FindingDeletedHolds FindingKind = "allocations-of-deleted-server"
+	// FindingEndedHolds is a migration that is over and holds something.
+	FindingEndedHolds FindingKind = "allocations-of-ended-migration"
+	// FindingNoConsumer is a consumer that is no server and no migration of any cell.
+	FindingNoConsumer FindingKind = "allocations-without-consumer"
+	// FindingGuestMissing is a server whose guest its host does not have.
+	FindingGuestMissing FindingKind = "guest-missing"
+	// FindingUnknownGuests are guests that an agent made, and that no server is about.
+	FindingUnknownGuests FindingKind = "guests-without-server"
+	// FindingNodeUnmapped is a node that its host reports and that is not mapped.
+	FindingNodeUnmapped FindingKind = "node-unmapped"
+	// FindingNodeMissing is a mapped node that its cell does not know.
+	FindingNodeMissing FindingKind = "node-not-reported"
+	// FindingNoProvider is a node without a resource provider.
+	FindingNoProvider FindingKind = "node-without-provider"
+	// FindingNoHost is the root provider of a compute node of no host.
+	FindingNoHost FindingKind = "provider-without-host"
+)
+
+// Finding is one thing that does not fit together. What it is not about is empty.
+type Finding struct {
+	Kind     FindingKind `json:"kind"`
+	Cell     string      `json:"cell,omitempty"` // name
+	Host     string      `json:"host,omitempty"`
+	Provider string      `json:"provider,omitempty"` // uuid of the root: of a node
+	Server   string      `json:"server,omitempty"`   // uuid
+	Consumer string      `json:"consumer,omitempty"` // uuid, if it is not a server
+	// Text says what it is, and Hint what an operator does about it.
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+	// Repaired says what was done about it; "": nothing. Problem says why that failed.
+	Repaired string `json:"repaired,omitempty"`
+	Problem  string `json:"problem,omitempty"`
+
+	repair func(context.Context) (done string, err error) // nil: nothing can be done without a risk
+}
+
+// Repairable reports whether an audit with repair does something about it.
+func (f *Finding) Repairable() bool { return f.repair != nil }
+
+// UncheckedCell is a cell whose part of an audit is missing.
+type UncheckedCell struct {
+	Cell string `json:"cell"` // name
+	Why  string `json:"why"`
+}
+
+// AuditReport is what an audit found.
+type AuditReport struct {
+	// Cells, Nodes, Servers, Providers and Consumers are how many were compared.
+	Cells     int `json:"cells"`
+	Nodes     int `json:"nodes"`
+	Servers   int `json:"servers"`
+	Providers int `json:"providers"`
+	Consumers int `json:"consumers"`
+	// HostsDown are hosts that are not up: what their guests are is as they were seen last.
+	HostsDown []string        `json:"hosts_down"`
+	Unchecked []UncheckedCell `json:"unchecked"`
+	Findings  []Finding       `json:"findings"`
+}
+
+// Clean reports whether nothing that was found is left.
+func (r AuditReport) Clean() bool {
+	for i := range r.Findings {
+		if r.Findings[i].Repaired == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// AuditConfig is what an audit asks, and what it may do.
+type AuditConfig struct {
+	Store     apidb.Store
+	Gatherer  *gather.Gatherer
+	Placement *PlacementClient
+	// Repair corrects what can be corrected without a risk: allocations of servers that are deleted
+	// in their cell are removed, and what the API database says of a deletion becomes what the cell
+	// says. Each is looked at once more right before it is written.
+	Repair bool
+	// Progress is called with what is read; nil is off.
+	Progress func(what string)
+}
+
+// Audit compares all of it. A cell that is down, or that has another database than before, is
+// unchecked, and what only it knows is left out. Cost: a request to Placement for each resource
+// provider of each node, a page of servers for each thousand of them, and some for each finding.
+//
+// Errors: Placement or the API database cannot be read.
+func Audit(ctx context.Context, c AuditConfig) (AuditReport, error) {
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	a := &audit{
+		s:        &Scheduler{o: Options{Store: c.Store, Fenced: c.Store, Gatherer: c.Gatherer, Placement: c.Placement, Now: time.Now}},
+		progress: c.Progress, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
+		exists: map[string]bool{}, providers: map[string]string{}, roots: map[string]string{}, held: map[string]map[string]bool{}, pending: map[string]bool{},
+		living: map[string]apidb.Mapping{}, servers: map[string]auditServer{}, up: map[hostKey]bool{},
+		report: AuditReport{HostsDown: []string{}, Unchecked: []UncheckedCell{}, Findings: []Finding{}},
+	}
+	for _, step := range []func(context.Context) error{a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers, a.auditNodes} {
+		if err := step(ctx); err != nil {
+			return a.report, err
+		}
+	}
+	for i := range a.report.Findings {
+		f := &a.report.Findings[i]
+		if !c.Repair || f.repair == nil {
+			continue
+		}
+		done, err := f.repair(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return a.report, ctx.Err()
+		case err != nil:
+			f.Problem = err.Error()
+		default:
+			f.Repaired = done
+		}
+	}
+	return a.report, nil
+}
+
+// audit is one call of Audit.
+type audit struct {
+	s        *Scheduler
+	progress func(string)
+	report   AuditReport
+
+	cells   []apidb.Cell
+	checked map[string]bool // cells, by uuid
+	mapped  map[string]apidb.Node
+	// reported are the nodes that hosts report to cells that were checked, by uuid.
+	reported map[string]reportedNode
+	up       map[hostKey]bool
+
+	exists    map[string]bool            // all resource providers
+	providers map[string]string          // of nodes, by uuid: the root
+	roots     map[string]string          // by uuid: the name
+	held      map[string]map[string]bool // by consumer: the roots of what it holds
+	pending   map[string]bool            // servers that are built, or may hold something
+	living    map[string]apidb.Mapping   // by server, of all cells
+	servers   map[string]auditServer     // by uuid: those that are not deleted in a cell that was checked
+}
+
+// reportedNode is a node as its cell has it.
+type reportedNode struct {
+	cellwire.ComputeNode
+	cell apidb.Cell
+}
+
+// auditServer is a server as its cell has it.
+type auditServer struct {
+	cellwire.Server
+	cell apidb.Cell
+}
+
+func (a *audit) found(f Finding) { a.report.Findings = append(a.report.Findings, f) }
+
+// complete reports whether every cell was checked: only then is it known that something is in none.
+func (a *audit) complete() bool { return len(a.report.Unchecked) == 0 }
+
+// fits reports whether a cell answers now from the database that is its own.
+func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
+	databases, err := a.s.o.Store.CellDatabases(ctx) // before it is asked
+	if err != nil {
+		return err
+	}
+	seen, err := cellMark(ctx, a.s.o.Gatherer, cell)
+	switch known := databases[cell.UUID]; {
+	case err != nil:
+		return err
+	case known.Suspect != nil || !known.Fits(seen):
+		return errors.New("it has another database than before, or an older copy: see `compute-agent cells manage list`")
+	}
+	return nil
+}
+
+// stillDeleted is an error unless the cell of a server says that it is deleted, or does not know it
+// although its mapping says so.
+func (a *audit) stillDeleted(ctx context.Context, uuid string, cell apidb.Cell) error {
+	m, err := a.s.o.Store.Mapping(ctx, uuid)
+	if err != nil {
+		return err
+	}
+	if m.CellUUID != cell.UUID {
+		return errors.New("it is mapped to another cell now")
+	}
+	if err := a.fits(ctx, cell); err != nil {
+		return err
+	}
+	states, err := a.s.states(ctx, cell, []string{uuid})
+	if err != nil {
+		return err
+	}
+	if state, known := states[uuid]; known && !state.Deleted && !cell.IsCell0() || !known && !m.Queued() {
+		return fmt.Errorf("cell %s says now that it is not deleted", cell.Name)
+	}
+	return nil
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// auditServers compares the servers of the API database with those of the cells, and those of the
+// cells with Placement and their guests.
+func (a *audit) auditServers(ctx context.Context) error {
+	a.progress("the servers")
+	for _, cell := range a.cells {
+		if !a.checked[cell.UUID] {
+			continue
+		}
+		if err := a.auditMappings(ctx, cell); err != nil {
+			return err
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(a.servers)) {
+		if err := a.auditServer(ctx, a.servers[uuid]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// auditMappings compares the mappings of one cell with its servers.
+func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
+	var suspects []string
+	for uuid, m := range a.living {
+		if _, there := a.servers[uuid]; m.CellUUID == cell.UUID && !there && !a.pending[uuid] {
+			suspects = append(suspects, uuid)
+		}
+	}
+	for uuid, server := range a.servers {
+		if m, is := a.living[uuid]; server.cell.UUID == cell.UUID && (!is || m.CellUUID != cell.UUID) && !a.pending[uuid] {
+			suspects = append(suspects, uuid)
+		}
+	}
+	slices.Sort(suspects)
+	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
+		states, err := a.s.states(ctx, cell, part)
+		if err != nil {
+			return err
+		}
+		mappings, err := a.s.o.Store.MappingsOf(ctx, part)
+		if err != nil {
+			return err
+		}
+		for _, uuid := range part {
+			state, known := states[uuid]
+			m, mapped := mappings[uuid]
+			if err := a.auditMapping(ctx, cell, uuid, state, known, m, mapped); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// auditMapping says what is wrong with one server, as it is now.
+func (a *audit) auditMapping(ctx context.Context, cell apidb.Cell, uuid string, state cellwire.ServerState, known bool, m apidb.Mapping, mapped bool) error {
+	f := Finding{Server: uuid, Cell: cell.Name}
+	switch {
+	case state.Hidden:
+		return nil // it is built, or the scheduler erases it
+	case known && !state.Gone() && (!mapped || m.CellUUID != cell.UUID):
+		f.Kind, f.Host = FindingServerUnmapped, a.servers[uuid].Host
+		f.Text = fmt.Sprintf("Cell %s has server %s, which the API database does not know.", cell.Name, uuid)
+		if mapped {
+			f.Text = fmt.Sprintf("Cell %s has server %s, which is mapped to another cell.", cell.Name, uuid)
+		}
+		f.Hint = "The API database, or the cell's, may be an older copy: restore the newer one. Clients do not see the server; its guest may run on its host."
+	case !mapped || m.CellUUID != cell.UUID:
+		return nil
+	case !known && !m.Queued():
+		switch _, err := a.s.o.Store.BuildRequest(ctx, uuid); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, apidb.ErrNotFound):
+			return err
+		}
+		f.Kind = FindingServerLost
+		f.Text = fmt.Sprintf("Server %s is mapped to cell %s, which does not know it.", uuid, cell.Name)
+		f.Hint = "The cell's database may be an older copy: restore the newer one. Its guest may run on its host, where `compute-agent status` lists it as unknown to the cell."
+	case known && m.QueuedForDelete != nil && m.Queued() != state.Gone():
+		f.Kind = FindingDeletionDiffers
+		f.Text = fmt.Sprintf("The API database says that server %s is deleted, and cell %s that it is not.", uuid, cell.Name)
+		if state.Gone() {
+			f.Text = fmt.Sprintf("Cell %s says that server %s is deleted, and the API database that it is not.", cell.Name, uuid)
+		}
+		f.Hint = "The compute API corrects it in one of its next rounds; --repair does it now."
+		f.repair = func(ctx context.Context) (string, error) {
+			if err := a.fits(ctx, cell); err != nil {
+				return "", err
+			}
+			still, err := a.s.stillDiffering(ctx, cell, []apidb.Mapping{m})
+			if err != nil {
+				return "", err
+			}
+			for _, now := range still {
+				if err := a.s.o.Fenced.SetQueued(ctx, map[string]bool{uuid: !now.Queued()}); err != nil {
+					return "", err
+				}
+			}
+			return "the API database says what the cell says", nil
+		}
+	default:
+		return nil
+	}
+	a.found(f)
+	return nil
+}
+
+// auditServer compares a server with what it holds, and with its guest.
+func (a *audit) auditServer(ctx context.Context, s auditServer) error {
+	if s.Host == "" || s.NodeUUID == "" || s.VMState == cellwire.VMBuilding || s.LaunchedAt == nil {
+		return nil // it was never on a host, or is made there now
+	}
+	up := a.up[hostKey{s.cell.UUID, s.Host}]
+	if settled := s.TaskState == "" && (s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped); settled && up && s.PowerState == plugins.PowerNoState {
+		now, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
+		if err != nil && !cellclient.IsNotFound(err) {
+			return err
+		}
+		if err == nil && now.Host == s.Host && now.TaskState == "" && now.PowerState == plugins.PowerNoState && !now.Deleted {
+			a.found(Finding{
+				Kind: FindingGuestMissing, Server: s.UUID, Cell: s.cell.Name, Host: s.Host, Provider: s.NodeUUID,
+				Text: fmt.Sprintf("Host %s has no guest of server %s, which is %s.", s.Host, s.UUID, s.VMState),
+				Hint: "Find out what removed the guest. `openstack server rebuild` makes it again from its image; delete the server if it is not needed.",
+			})
+		}
+	}
+	on := a.held[s.UUID]
+	if len(on) == 1 && on[s.NodeUUID] {
+		return nil
+	}
+	return a.auditHeld(ctx, s)
+}
+
+// auditHeld says what is wrong with the allocations of a server, as they are now. One that moves
+// may hold something on all its hosts, its migration the rest.
+func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
+	hosts, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+		return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{s.UUID}})
+	})
+	if err != nil {
+		return err
+	}
+	held, err := a.s.o.Placement.Allocations(ctx, s.UUID)
+	if err != nil {
+		return err
+	}
+	if len(hosts) == 0 || !slices.Contains(hosts[0].Hosts, s.Host) {
+		return nil // deleted, or moved away, meanwhile
+	}
+	f := Finding{Server: s.UUID, Cell: s.cell.Name, Host: s.Host, Provider: s.NodeUUID}
+	if len(held.Allocations) == 0 {
+		f.Kind = FindingNoAllocations
+		f.Text = fmt.Sprintf("Server %s on host %s holds nothing in Placement: its host can be sold twice.", s.UUID, s.Host)
+		f.Hint = "On the host: compute-agent allocations heal"
+		a.found(f)
+		return nil
+	}
+	var elsewhere []string
+	for provider := range held.Allocations {
+		root := a.providers[provider]
+		node, mapped := a.mapped[root]
+		if root != "" && root != s.NodeUUID && (!mapped || !slices.Contains(hosts[0].Hosts, node.Host)) {
+			elsewhere = append(elsewhere, a.roots[root])
+		}
+	}
+	if len(elsewhere) == 0 {
+		return nil
+	}
+	slices.Sort(elsewhere)
+	f.Kind = FindingElsewhere
+	f.Text = fmt.Sprintf("Server %s is on host %s, and holds something on %s.", s.UUID, s.Host, strings.Join(slices.Compact(elsewhere), ", "))
+	f.Hint = "On the other host: compute-agent allocations audit says whether it has the guest, and deletes the allocations with --heal --consumer " + s.UUID + " if it had."
+	a.found(f)
+	return nil
+}
+
+// auditConsumers looks for whom the allocations are that no living server accounts for.
+func (a *audit) auditConsumers(ctx context.Context) error {
+	a.progress("the consumers")
+	var strange []string
+	for consumer := range a.held {
+		if s, living := a.servers[consumer]; (!living || s.cell.IsCell0()) && !a.pending[consumer] {
+			strange = append(strange, consumer)
+		}
+	}
+	slices.Sort(strange)
+	for part := range slices.Chunk(strange, cellwire.MaxStates) {
+		mappings, err := a.s.o.Store.MappingsOf(ctx, part)
+		if err != nil {
+			return err
+		}
+		for _, consumer := range part {
+			m, mapped := mappings[consumer]
+			f, err := a.consumer(ctx, consumer, m, mapped)
+			if err != nil {
+				return err
+			}
+			if f == nil {
+				continue
+			}
+			held, err := a.s.o.Placement.Allocations(ctx, consumer)
+			if err != nil {
+				return err
+			}
+			if len(held.Allocations) > 0 {
+				a.found(*f)
+			}
+		}
+	}
+	return nil
+}
+
+// consumer is what is wrong with one of them, nil if nothing is, or if that is not known.
+func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapped bool) (*Finding, error) {
+	if !mapped {
+		return a.unknownConsumer(ctx, uuid)
+	}
+	at := slices.IndexFunc(a.cells, func(c apidb.Cell) bool { return c.UUID == m.CellUUID })
+	if at < 0 || !a.checked[m.CellUUID] {
+		return nil, nil //nolint:nilnil // its cell, if it has one, was not asked
+	}
+	cell := a.cells[at]
+	states, err := a.s.states(ctx, cell, []string{uuid})
+	if err != nil {
+		return nil, err
+	}
+	state, known := states[uuid]
+	f := &Finding{Kind: FindingDeletedHolds, Server: uuid, Cell: cell.Name, Hint: "--repair removes them."}
+	switch {
+	case cell.IsCell0() && known:
+		f.Text = fmt.Sprintf("Server %s is on no host, and holds something on %s.", uuid, a.where(uuid))
+	case known && state.Deleted, !known && m.Queued():
+		f.Text = fmt.Sprintf("Server %s is deleted, and holds something on %s.", uuid, a.where(uuid))
+	default: // it is there since, or it is lost
+		return nil, nil //nolint:nilnil // see above
+	}
+	f.repair = func(ctx context.Context) (string, error) {
+		err := a.s.o.Placement.releaseIf(ctx, uuid, func(ctx context.Context) error { return a.stillDeleted(ctx, uuid, cell) })
+		if err != nil {
+			return "", err
+		}
+		if known && state.Deleted {
+			_, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+				return struct{}{}, c.Freed(ctx, uuid)
+			})
+			if err != nil && !cellclient.IsNotFound(err) {
+				return "", fmt.Errorf("the allocations are removed, and the cell does not know it: %w", err)
+			}
+		}
+		return "removed its allocations", nil
+	}
+	return f, nil
+}
+
+// unknownConsumer is a consumer without a mapping: a migration, or none of ours.
+func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, error) {
+	for _, cell := range a.cells {
+		if !a.checked[cell.UUID] || cell.IsCell0() {
+			continue
+		}
+		found, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+			return c.Migrations(ctx, cellwire.MigrationQuery{UUID: uuid, Limit: 1})
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			m := &found[i]
+			switch m.Status {
+			case cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationCompleted:
+			case cellwire.MigrationError, cellwire.MigrationFailed:
+				if m.GiveBack {
+					return nil, nil //nolint:nilnil // the scheduler gives it back
+				}
+			default:
+				return nil, nil //nolint:nilnil // it is under way, or waits for a host
+			}
+			return &Finding{
+				Kind: FindingEndedHolds, Consumer: uuid, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,
+				Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.", uuid, m.ServerUUID, m.Status, a.where(uuid)),
+				Hint: "On host " + m.SourceHost + ": compute-agent allocations audit --heal --consumer " + uuid,
+			}, nil
+		}
+	}
+	if !a.complete() {
+		return nil, nil //nolint:nilnil // it may be a migration of a cell that was not asked
+	}
+	return &Finding{
+		Kind: FindingNoConsumer, Consumer: uuid,
+		Text: fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.", uuid, a.where(uuid)),
+		Hint: "It may be another service's (`openstack resource provider allocation show " + uuid + "` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
+	}, nil
+}
+
+// where names the nodes on which a consumer holds something.
+func (a *audit) where(consumer string) string {
+	var names []string
+	for root := range a.held[consumer] {
+		name := a.roots[root]
+		if node, mapped := a.mapped[root]; mapped && node.Host != name {
+			name += " (host " + node.Host + ")"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// auditNodes compares the nodes of the API database, of the cells and of Placement.
+func (a *audit) auditNodes(_ context.Context) error {
+	a.progress("the nodes")
+	names := map[string]string{}
+	for _, cell := range a.cells {
+		names[cell.UUID] = cell.Name
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(a.mapped)) {
+		n := a.mapped[uuid]
+		if _, reported := a.reported[uuid]; !reported && a.checked[n.CellUUID] {
+			a.found(Finding{
+				Kind: FindingNodeMissing, Cell: names[n.CellUUID], Host: n.Host, Provider: uuid,
+				Text: fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
+				Hint: "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after.",
+			})
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(a.reported)) {
+		n := a.reported[uuid]
+		if m, mapped := a.mapped[uuid]; !mapped || m.Host != n.Host || m.CellUUID != n.cell.UUID {
+			why := n.Problem
+			if why == "" {
+				why = "`compute-agent cells manage discover-hosts` maps it, or says why not"
+			}
+			a.found(Finding{
+				Kind: FindingNodeUnmapped, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
+				Text: fmt.Sprintf("Host %s of cell %s reports node %s (%s), which is not mapped to it: it gets no servers.", n.Host, n.cell.Name, n.Name, uuid),
+				Hint: why,
+			})
+		}
+		if unknown := n.Details.UnknownGuests; unknown > 0 {
+			a.found(Finding{
+				Kind: FindingUnknownGuests, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
+				Text: fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
+				Hint: "On the host: compute-agent status lists them. They are never changed; remove those that are not needed with the hypervisor's own tools.",
+			})
+		}
+		if !a.exists[uuid] {
+			a.found(Finding{
+				Kind: FindingNoProvider, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
+				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.", n.Name, n.Host),
+				Hint: "On the host: compute-agent status",
+			})
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(a.roots)) {
+		_, mapped := a.mapped[uuid]
+		_, reported := a.reported[uuid]
+		if mapped || reported || !a.complete() || a.roots[uuid] == "" {
+			continue
+		}
+		consumers := 0
+		for _, on := range a.held {
+			if on[uuid] {
+				consumers++
+			}
+		}
+		a.found(Finding{
+			Kind: FindingNoHost, Provider: uuid,
+			Text: fmt.Sprintf("Resource provider %s (%s) is that of a compute node of no host here; %d consumers hold something of it.", a.roots[uuid], uuid, consumers),
+			Hint: "It may be the node of an agent without a cell, or of Nova. If its machine is gone and nothing is held: openstack resource provider delete " + uuid,
+		})
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// traitNode is on the root provider of every compute node.
+const traitNode = "COMPUTE_NODE"
+
+// auditPage is how many servers are asked for at once.
+const auditPage = 1000
+
+// readPlacement reads the providers of nodes, and who holds something of them.
+func (a *audit) readPlacement(ctx context.Context) error {
+	nodes, err := a.s.o.Store.Nodes(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the mapped nodes: %w", err)
+	}
+	for _, n := range nodes {
+		a.mapped[n.UUID] = n
+	}
+	a.progress("the resource providers")
+	all, err := a.s.o.Placement.Providers(ctx, url.Values{})
+	if err != nil {
+		return fmt.Errorf("reading the resource providers: %w", err)
+	}
+	compute, err := a.s.o.Placement.Providers(ctx, url.Values{"required": {traitNode}})
+	if err != nil {
+		return fmt.Errorf("reading the resource providers of compute nodes: %w", err)
+	}
+	for _, p := range compute {
+		a.roots[p.Root] = ""
+	}
+	var ofNodes []string
+	for _, p := range all {
+		a.exists[p.UUID] = true
+		_, mapped := a.mapped[p.Root]
+		if _, is := a.roots[p.Root]; !is && !mapped {
+			continue // a sharing provider, or that of another service
+		}
+		if p.UUID == p.Root {
+			a.roots[p.Root] = p.Name
+		}
+		a.providers[p.UUID] = p.Root
+		ofNodes = append(ofNodes, p.UUID)
+	}
+	a.report.Providers = len(ofNodes)
+	a.progress("the allocations")
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(capacityReads)
+	for _, provider := range ofNodes {
+		group.Go(func() error {
+			held, err := a.s.o.Placement.AllocationsOf(ctx, provider)
+			if gone(err) {
+				return nil // since the list
+			}
+			if err != nil {
+				return fmt.Errorf("reading the allocations of resource provider %s: %w", provider, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for consumer := range held {
+				if a.held[consumer] == nil {
+					a.held[consumer] = map[string]bool{}
+				}
+				a.held[consumer][a.providers[provider]] = true
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	a.report.Consumers = len(a.held)
+	return err
+}
+
+// readDatabase reads what the API database has of servers. Claims are read before builds: a build
+// that ends in between is in its cell.
+func (a *audit) readDatabase(ctx context.Context) (err error) {
+	a.progress("the API database")
+	if a.cells, err = a.s.o.Store.Cells(ctx); err != nil {
+		return fmt.Errorf("reading the cells: %w", err)
+	}
+	claims, err := a.s.o.Store.Claims(ctx, time.Now().AddDate(1, 0, 0)) // all
+	if err != nil {
+		return fmt.Errorf("reading the claims: %w", err)
+	}
+	for _, c := range claims {
+		a.pending[c.InstanceUUID] = true
+	}
+	builds, err := a.s.o.Store.PendingBuilds(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the servers that are built: %w", err)
+	}
+	for _, b := range builds {
+		a.pending[b.InstanceUUID] = true
+	}
+	mappings, err := a.s.o.Store.Mappings(ctx, apidb.MappingFilter{Living: true})
+	if err != nil {
+		return fmt.Errorf("reading the mappings of servers: %w", err)
+	}
+	for _, m := range mappings {
+		a.living[m.InstanceUUID] = m
+	}
+	return nil
+}
+
+// readCells reads what the cells have.
+func (a *audit) readCells(ctx context.Context) error {
+	for _, cell := range a.cells {
+		a.progress("cell " + cell.Name)
+		err := a.fits(ctx, cell)
+		if err == nil {
+			err = a.readCell(ctx, cell)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			a.report.Unchecked = append(a.report.Unchecked, UncheckedCell{Cell: cell.Name, Why: err.Error()})
+			continue
+		}
+		a.checked[cell.UUID] = true
+		a.report.Cells++
+	}
+	slices.Sort(a.report.HostsDown)
+	a.report.Nodes, a.report.Servers = len(a.reported), len(a.servers)
+	return nil
+}
+
+// cellParts are the nodes and services of a cell.
+type cellParts struct {
+	nodes    []cellwire.ComputeNode
+	services []cellwire.Service
+}
+
+// readCell reads one cell whole, or nothing of it counts.
+func (a *audit) readCell(ctx context.Context, cell apidb.Cell) error {
+	parts, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (p cellParts, err error) {
+		answer, err := c.Nodes(ctx)
+		if p.nodes = answer.Nodes; err == nil {
+			p.services, err = c.Services(ctx)
+		}
+		return p, err
+	})
+	if err != nil {
+		return err
+	}
+	q := cellwire.ServerQuery{SoftDeleted: true, Limit: auditPage}
+	var rows []cellwire.Server
+	for more := true; more; {
+		page, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) { return c.Servers(ctx, q) })
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Rows {
+			rows, q.After = append(rows, row.Server), row.Key
+		}
+		more = page.More && len(page.Rows) > 0
+	}
+	for _, n := range parts.nodes {
+		a.reported[n.UUID] = reportedNode{n, cell}
+	}
+	for _, service := range parts.services {
+		a.up[hostKey{cell.UUID, service.Host}] = service.Up
+		if !service.Up {
+			a.report.HostsDown = append(a.report.HostsDown, service.Host)
+		}
+	}
+	for _, row := range rows {
+		row.UserData = "" // it can be large
+		a.servers[row.UUID] = auditServer{row, cell}
+	}
+	return nil
+}

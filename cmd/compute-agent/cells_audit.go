@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
+	"github.com/compute-agent/compute-agent/internal/config"
+)
+
+func newCellsAudit() *cobra.Command {
+	var opts manageOptions
+	var repair bool
+	cmd := &cobra.Command{
+		Use: "audit", Short: "Compare the API database, the cells, Placement and the guests, and repair what is safe", Args: cobra.NoArgs,
+		Long: "Compare what the API database, all cells, Placement and, through their cells, the agents of all hosts say of the same servers and\n" +
+			"nodes, and list what does not fit together, with what to do about it. A cell that is down, or that has another database than\n" +
+			"before, is named, and what only it knows is left out. Nothing is written.\n\n" +
+			"With --repair, correct what can be corrected without a risk: remove allocations of servers that are deleted in their cell, or on\n" +
+			"no host; and set in the API database whether a server is deleted, as its cell says it. Each is looked at once more right before\n" +
+			"it is written. All else needs a person, or a command on the host: `compute-agent allocations` sees its guests.\n\n" +
+			"Exit codes: 0 nothing was found, or everything found was repaired; 1 something found remains, or the command failed; 3 a cell\n" +
+			"could not be compared; 64 wrong usage; 78 invalid configuration.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error { return auditCloud(cmd, &opts, store, cfg, repair) })
+		},
+	}
+	opts.addFlags(cmd)
+	cmd.Flags().BoolVar(&repair, "repair", false, "correct what can be corrected without a risk")
+	return cmd
+}
+
+func auditCloud(cmd *cobra.Command, opts *manageOptions, store apidb.Store, cfg *config.Config, repair bool) error {
+	at, err := access.New(cfg.PlacementClient, nil, zerolog.Nop())
+	if err != nil {
+		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	placement, err := scheduler.NewPlacementClient(at.Config)
+	if err != nil {
+		return err
+	}
+	defer placement.CloseIdle()
+	gatherer := newGatherer(cfg)
+	defer gatherer.CloseIdle()
+	var report scheduler.AuditReport
+	err = working(cmd, "Comparing the cloud", func(p *render.Progress) (err error) {
+		report, err = scheduler.Audit(cmd.Context(), scheduler.AuditConfig{
+			Store: store, Gatherer: gatherer, Placement: placement, Repair: repair, Progress: func(what string) { p.Note("%s", what) },
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	show := func(w io.Writer, r scheduler.AuditReport) error { return printAudit(w, r, repair) }
+	if err := printed(cmd, &opts.options, report, show); err != nil {
+		return err
+	}
+	switch {
+	case len(report.Unchecked) > 0:
+		return &exitError{code: exitProtect}
+	case !report.Clean():
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// printAudit prints a report: each kind with its findings, and below each what to do.
+func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Compared %s, %s, %s, %s and %s.\n", many(r.Cells, "cell"), many(r.Nodes, "node"), many(r.Servers, "server"),
+		many(r.Providers, "resource provider"), many(r.Consumers, "consumer"))
+	for _, c := range r.Unchecked {
+		fmt.Fprintf(&b, "Cell %s was not compared: %s\n", c.Cell, c.Why)
+	}
+	if len(r.HostsDown) > 0 {
+		fmt.Fprintf(&b, "These hosts are down, and their guests are as they were seen last: %s\n", strings.Join(r.HostsDown, ", "))
+	}
+	repairable, repaired := 0, 0
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		fmt.Fprintf(&b, "\n%s\n  %s\n", f.Kind, f.Text)
+		switch {
+		case f.Repaired != "":
+			repaired++
+			fmt.Fprintf(&b, "  repaired: %s\n", f.Repaired)
+		case f.Problem != "":
+			fmt.Fprintf(&b, "  not repaired: %s\n", f.Problem)
+		default:
+			fmt.Fprintf(&b, "  hint: %s\n", f.Hint)
+		}
+		if f.Repairable() {
+			repairable++
+		}
+	}
+	switch left := len(r.Findings) - repaired; {
+	case len(r.Findings) == 0:
+		b.WriteString("Nothing was found that does not fit together.\n")
+	case repair:
+		fmt.Fprintf(&b, "\n%s, %d repaired, %d left.\n", many(len(r.Findings), "finding"), repaired, left)
+	default:
+		fmt.Fprintf(&b, "\n%s; --repair corrects %d.\n", many(left, "finding"), repairable)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// many is a number of things.
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
