@@ -23,7 +23,7 @@ func TestAdoptionFindings(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	dsn := "sqlite://" + whole
 	expectAll(t, cloud(), ours(t, whole, cloud()))
-	if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.Tables != 3 {
+	if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.Tables != 4 {
 		t.Fatalf("%+v", done)
 	}
 	if found, findings := checkDatabase(t, dsn); found.State != store.StateOpenStack || len(findings) != 0 {

@@ -175,7 +175,7 @@ func (f *front) answered(request string) int {
 func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths []string) *placement.InProcess {
 	t.Helper()
 	rows := dump(t, dsn)
-	if done := adoptDatabase(t, dsn); done.Rows != 4 || done.Guarded != 12 {
+	if done := adoptDatabase(t, dsn); done.Rows != 5 || done.Guarded != 12 {
 		t.Errorf("%+v", done)
 	}
 	same(t, "the rows, adopted", rows, dump(t, dsn))

@@ -160,7 +160,7 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 	})
 	testproc.Check(t, db.Close())
 	dbservers.Execute(t, c.Nodes[0].AdminDSN("placement"), "SET GLOBAL log_bin_trust_function_creators = 1")
-	if done := adoptDatabase(t, nodes[0]); done.Guarded != 12 || done.Rows != 4 {
+	if done := adoptDatabase(t, nodes[0]); done.Guarded != 12 || done.Rows != 5 {
 		t.Errorf("adopted: %+v", done)
 	}
 	for n, dsn := range nodes {

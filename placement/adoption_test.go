@@ -224,7 +224,7 @@ func TestRealAdoptServers(t *testing.T) {
 		}
 		rows := dump(t, dsn)
 		done := adoptDatabase(t, dsn)
-		if done.Before != store.StateOpenStack || done.After != store.StateAdopted || done.Guarded != 12 || done.Tables != 4 || done.Rows != 4 {
+		if done.Before != store.StateOpenStack || done.After != store.StateAdopted || done.Guarded != 12 || done.Tables != 5 || done.Rows != 5 {
 			t.Errorf("adopted: %+v", done)
 		}
 		if again := adoptDatabase(t, dsn); again.Before != store.StateAdopted || again.Rows != 0 {
@@ -241,7 +241,7 @@ func TestRealAdoptServers(t *testing.T) {
 		if refused[0].Status < 500 || refused[1].Status < 500 {
 			t.Errorf("OpenStack's Placement writes beside this one: %+v", refused)
 		}
-		if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.After != store.StateOpenStack || done.Tables != 4 || done.Rows < 4 {
+		if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.After != store.StateOpenStack || done.Tables != 5 || done.Rows < 5 {
 			t.Errorf("handed back: %+v", done)
 		}
 		if again := handDatabaseBack(t, dsn); again.Before != store.StateOpenStack || again.Rows != 0 {

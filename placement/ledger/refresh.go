@@ -35,6 +35,9 @@ func refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
 	if err := d.refreshConsumers(delta); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ErrReload)
 	}
+	if err := d.refreshHosts(delta); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrReload)
+	}
 	// What went is dropped last: until here the old providers named it.
 	for _, id := range delta.ClassIDs {
 		if c, ok := d.classByID.Get(id); ok && !slices.ContainsFunc(delta.Classes, func(r NamedRow) bool { return r.ID == id }) {

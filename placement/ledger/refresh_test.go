@@ -69,6 +69,10 @@ func TestRefresh(t *testing.T) {
 		{"no trait", true, func(d delta) { d.ProviderTraits = []ledger.LinkRow{{Provider: 1, Target: 9999}} }},
 		{"no aggregate", true, func(d delta) { d.ProviderAggregates = []ledger.LinkRow{{Provider: 1, Target: 9}} }},
 		{"an allocation of no provider", true, func(d delta) { d.Allocations = []ledger.AllocationRow{{Provider: 99, Consumer: "c", Used: 1}} }},
+		{"what a host may report came and went", false, func(d delta) { d.HostIDs = []int64{9} }},
+		{"what a host may report, without its name", true, func(d delta) {
+			d.HostIDs, d.Hosts = []int64{9}, []ledger.HostRow{{ID: 9, Kind: ledger.HostClass, Name: "VCPU", Amount: 1}}
+		}},
 		{"a consumer of no project", true, func(d delta) { d.Consumers = []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -24,6 +24,7 @@ type rows struct {
 	aggregates  map[ledger.LinkRow]bool
 	consumers   map[int64]ledger.ConsumerRow
 	allocations map[holding]ledger.AllocationRow
+	hosts       map[about]ledger.HostRow
 	orphans     map[string]bool   // consumers that had allocations and no record to begin with
 	commits     [][]ledger.Change // of version 1, 2, …
 	loads       int
@@ -31,6 +32,15 @@ type rows struct {
 }
 
 type cell struct{ provider, class int64 }
+
+// about is what a row of a host is about.
+type about struct {
+	id   int64
+	kind ledger.HostKind
+	name string
+}
+
+func aboutOf(r ledger.HostRow) about { return about{r.ID, r.Kind, r.Name} }
 
 type holding struct {
 	cell
@@ -40,7 +50,9 @@ type holding struct {
 // newRows returns a database with the rows of a state, which has version 0.
 func newRows(state ledger.State) *rows {
 	r := &rows{named: map[ledger.Table]map[int64]ledger.NamedRow{}, providers: map[int64]ledger.ProviderRow{}, inventories: map[cell]ledger.InventoryRow{},
-		traits: map[ledger.LinkRow]bool{}, aggregates: map[ledger.LinkRow]bool{}, consumers: map[int64]ledger.ConsumerRow{}, allocations: map[holding]ledger.AllocationRow{}, orphans: map[string]bool{}}
+		traits: map[ledger.LinkRow]bool{}, aggregates: map[ledger.LinkRow]bool{}, consumers: map[int64]ledger.ConsumerRow{},
+		allocations: map[holding]ledger.AllocationRow{}, orphans: map[string]bool{},
+		hosts: map[about]ledger.HostRow{}}
 	for table, list := range tables(&state) {
 		r.named[table] = map[int64]ledger.NamedRow{}
 		for _, row := range *list {
@@ -61,6 +73,9 @@ func newRows(state ledger.State) *rows {
 	}
 	for _, row := range state.Consumers {
 		r.consumers[row.ID] = row
+	}
+	for _, row := range state.Hosts {
+		r.hosts[aboutOf(row)] = row
 	}
 	for _, row := range state.Allocations {
 		r.allocations[holding{cell{row.Provider, row.Class}, row.Consumer}] = row
@@ -112,6 +127,11 @@ func (r *rows) state(only *affected) ledger.State {
 	for link := range r.aggregates {
 		if provider(link.Provider) {
 			s.ProviderAggregates = append(s.ProviderAggregates, link)
+		}
+	}
+	for at, row := range r.hosts {
+		if only == nil || only.hosts[at.id] {
+			s.Hosts = append(s.Hosts, row)
 		}
 	}
 	uuids := map[string]bool{}
@@ -174,6 +194,7 @@ func (r *rows) Commit(_ context.Context, base int64, changes []ledger.Change) er
 type affected struct {
 	named                map[ledger.Table]map[int64]bool
 	providers, consumers map[int64]bool
+	hosts                map[int64]bool
 	orphans              map[string]bool
 }
 
@@ -181,7 +202,7 @@ type affected struct {
 func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := &affected{named: map[ledger.Table]map[int64]bool{}, providers: map[int64]bool{}, consumers: map[int64]bool{}, orphans: map[string]bool{}}
+	a := &affected{named: map[ledger.Table]map[int64]bool{}, providers: map[int64]bool{}, consumers: map[int64]bool{}, hosts: map[int64]bool{}, orphans: map[string]bool{}}
 	for table := range r.named {
 		a.named[table] = map[int64]bool{}
 	}
@@ -201,7 +222,7 @@ func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 		return list
 	}
 	return &ledger.Delta{State: r.state(a), ProviderIDs: ids(a.providers), ConsumerIDs: ids(a.consumers),
-		ClassIDs: ids(a.named[ledger.Classes]), TraitIDs: ids(a.named[ledger.Traits]), ConsumerUUIDs: slices.Collect(maps.Keys(a.orphans))}, nil
+		ClassIDs: ids(a.named[ledger.Classes]), TraitIDs: ids(a.named[ledger.Traits]), HostIDs: ids(a.hosts), ConsumerUUIDs: slices.Collect(maps.Keys(a.orphans))}, nil
 }
 
 func (a *affected) add(change ledger.Change) {
@@ -248,6 +269,12 @@ func (a *affected) add(change ledger.Change) {
 		} else {
 			a.consumers[c.ID] = true
 		}
+	case ledger.InsertHostRow:
+		a.hosts[c.Row.ID] = true
+	case ledger.UpdateHostRow:
+		a.hosts[c.Row.ID] = true
+	case ledger.DeleteHostRow:
+		a.hosts[c.Row.ID] = true
 	}
 }
 
@@ -340,6 +367,12 @@ func (r *rows) apply(change ledger.Change) error {
 		return nil
 	case ledger.InsertAllocation:
 		return insert(r.allocations, holding{cell{c.Row.Provider, c.Row.Class}, c.Row.Consumer}, c.Row)
+	case ledger.InsertHostRow:
+		return insert(r.hosts, aboutOf(c.Row), c.Row)
+	case ledger.UpdateHostRow:
+		return update(r.hosts, aboutOf(c.Row), func(row *ledger.HostRow) { row.Amount = c.Row.Amount })
+	case ledger.DeleteHostRow:
+		return remove(r.hosts, aboutOf(c.Row))
 	}
 	return errors.New("an unknown change")
 }

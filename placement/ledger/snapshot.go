@@ -42,6 +42,9 @@ type Snapshot struct {
 	consumersOn intMap[idSet]        // consumer IDs by provider ID
 	owned       intMap[idSet]        // consumer IDs by project ID
 
+	hosts   intMap[*Host]    // by ID
+	hostIDs stringMap[int64] // by name
+
 	next nextIDs
 }
 
@@ -68,6 +71,7 @@ func (n *names) id(name string) (int64, bool) {
 type nextIDs struct {
 	provider, class, trait, consumer int64
 	aggregate, project, user, typ    int64
+	host                             int64
 }
 
 // slotList is a list of free tree numbers.

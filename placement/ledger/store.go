@@ -96,6 +96,24 @@ type (
 		Used                 int64
 		CreatedAt, UpdatedAt time.Time
 	}
+	// HostRow is a row of ledger_hosts. Those with one ID are a Host: its name and the second since
+	// which it reports, amounts of resource classes, and kinds of traits, whose amounts are 0.
+	HostRow struct {
+		ID     int64
+		Kind   HostKind
+		Name   string
+		Amount int64
+	}
+)
+
+// HostKind is what a HostRow is about. It is stored: never change the meaning of one.
+type HostKind uint8
+
+// The kinds of rows of hosts.
+const (
+	HostItself HostKind = iota
+	HostClass
+	HostTraits
 )
 
 // State is the rows of all tables at one version. The order of the rows is of
@@ -115,17 +133,19 @@ type State struct {
 	ProviderAggregates             []LinkRow
 	Consumers                      []ConsumerRow
 	Allocations                    []AllocationRow
+	Hosts                          []HostRow
 }
 
 // Delta is what changed between two versions: the present rows of everything
 // named, and the names themselves, since what is named and has no row is gone.
 type Delta struct {
 	// State holds the named providers with their inventories and links, the
-	// named consumers with their allocations, and named rows of the rest.
+	// named consumers with their allocations, all rows of the named hosts, and
+	// named rows of the rest.
 	State
-	// ProviderIDs, ConsumerIDs, ClassIDs and TraitIDs are named as changed.
+	// ProviderIDs, ConsumerIDs, ClassIDs, TraitIDs and HostIDs are named as changed.
 	// Aggregates, projects, users and consumer types are only ever added.
-	ProviderIDs, ConsumerIDs, ClassIDs, TraitIDs []int64
+	ProviderIDs, ConsumerIDs, ClassIDs, TraitIDs, HostIDs []int64
 	// ConsumerUUIDs are consumers that have allocations but no record, named
 	// by uuid since they have no number.
 	ConsumerUUIDs []string
@@ -224,6 +244,12 @@ type (
 	}
 	// InsertAllocation adds an allocation.
 	InsertAllocation struct{ Row AllocationRow }
+	// InsertHostRow adds a row about a host.
+	InsertHostRow struct{ Row HostRow }
+	// UpdateHostRow changes the amount of one.
+	UpdateHostRow struct{ Row HostRow }
+	// DeleteHostRow removes one.
+	DeleteHostRow struct{ Row HostRow }
 )
 
 func (InsertNamed) change()        {}
@@ -247,3 +273,6 @@ func (BumpConsumer) change()       {}
 func (DeleteConsumer) change()     {}
 func (DeleteAllocations) change()  {}
 func (InsertAllocation) change()   {}
+func (InsertHostRow) change()      {}
+func (UpdateHostRow) change()      {}
+func (DeleteHostRow) change()      {}

@@ -24,6 +24,7 @@ type Touched struct {
 	Consumers []Edit[Consumer] // in order of their uuids
 	Classes   []Edit[ResourceClass]
 	Traits    []Edit[Trait]
+	Hosts     []Edit[Host]
 }
 
 // Base is the state on which the transaction runs: that before its first write. Writes that are
@@ -33,7 +34,7 @@ func (tx *Tx) Base() *Snapshot { return tx.base }
 
 // Touched returns what the transaction changed until now. Cost: what it changed.
 func (tx *Tx) Touched() Touched {
-	providers, classes, traits := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
+	providers, classes, traits, hosts := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
 	consumers := map[string]bool{}
 	consumer := func(id int64) {
 		if c, ok := tx.base.consumers.Get(id); ok {
@@ -94,6 +95,12 @@ func (tx *Tx) Touched() Touched {
 			consumers[c.Consumer] = true
 		case InsertAllocation:
 			consumers[c.Row.Consumer] = true
+		case InsertHostRow:
+			hosts[c.Row.ID] = true
+		case UpdateHostRow:
+			hosts[c.Row.ID] = true
+		case DeleteHostRow:
+			hosts[c.Row.ID] = true
 		}
 	}
 	return Touched{
@@ -101,6 +108,7 @@ func (tx *Tx) Touched() Touched {
 		Consumers: edits(consumers, tx.base.consumer, tx.consumer),
 		Classes:   edits(classes, tx.base.classByID.Get, tx.classByID.Get),
 		Traits:    edits(traits, tx.base.traitByID.Get, tx.traitByID.Get),
+		Hosts:     edits(hosts, tx.base.hosts.Get, tx.hosts.Get),
 	}
 }
 

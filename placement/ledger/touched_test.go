@@ -25,10 +25,11 @@ type replica struct {
 	providers       map[string]*ledger.Provider
 	consumers       map[string]*ledger.Consumer
 	classes, traits map[string]bool
+	hosts           map[string]*ledger.Host
 }
 
 func newReplica() replica {
-	return replica{map[string]*ledger.Provider{}, map[string]*ledger.Consumer{}, map[string]bool{}, map[string]bool{}}
+	return replica{map[string]*ledger.Provider{}, map[string]*ledger.Consumer{}, map[string]bool{}, map[string]bool{}, map[string]*ledger.Host{}}
 }
 
 func (r replica) apply(t ledger.Touched) {
@@ -46,6 +47,9 @@ func (r replica) apply(t ledger.Touched) {
 		} else {
 			r.consumers[e.After.UUID] = e.After
 		}
+	}
+	for _, e := range t.Hosts {
+		r.hosts[e.After.Name] = e.After
 	}
 	for _, e := range t.Traits {
 		if e.Before != nil {
@@ -94,7 +98,11 @@ func (r replica) rename(was, is string) {
 
 // dump shows the replica as far as a Dump has it.
 func (r replica) dump() placementtest.Dump {
-	d := placementtest.Dump{Providers: map[string]placementtest.ProviderDump{}, Consumers: map[string]placementtest.ConsumerDump{}}
+	d := placementtest.Dump{Providers: map[string]placementtest.ProviderDump{}, Consumers: map[string]placementtest.ConsumerDump{},
+		Hosts: map[string]placementtest.HostDump{}}
+	for name, h := range r.hosts {
+		d.Hosts[name] = placementtest.HostDump{Since: h.Since, Classes: h.Classes, Traits: h.Traits}
+	}
 	for uuid, p := range r.providers {
 		shown := placementtest.ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates,
 			Inventories: map[string]placementtest.InventoryDump{}}

@@ -20,6 +20,14 @@ type Dump struct {
 	// Members, Traited and Offering are provider uuids, by aggregate, trait and class.
 	Members, Traited, Offering map[string][]string
 	Classes, Traits            []string // the custom ones, sorted
+	Hosts                      map[string]HostDump
+}
+
+// HostDump is what a host may report in a Dump.
+type HostDump struct {
+	Since   time.Time
+	Classes map[string]int64
+	Traits  []string
 }
 
 // ProviderDump is a resource provider in a Dump.
@@ -55,6 +63,7 @@ func DumpOf(s *ledger.Snapshot) (Dump, error) {
 		Members:   map[string][]string{},
 		Traited:   map[string][]string{},
 		Offering:  map[string][]string{},
+		Hosts:     map[string]HostDump{},
 	}
 	last := int64(0)
 	for p := range s.Providers() {
@@ -81,6 +90,12 @@ func DumpOf(s *ledger.Snapshot) (Dump, error) {
 			dumped.Allocations[a.Provider][a.Class] = a.Used
 		}
 		dump.Consumers[c.UUID] = dumped
+	}
+	for h := range s.Hosts() {
+		if again, ok := s.Host(h.Name); !ok || again != h {
+			return dump, fmt.Errorf("host %s is not found by its name", h.Name)
+		}
+		dump.Hosts[h.Name] = HostDump{h.Since, h.Classes, h.Traits}
 	}
 	if err := checkOwners(s); err != nil {
 		return dump, err
@@ -244,6 +259,9 @@ func Rows(s *ledger.Snapshot) []string {
 	}
 	for _, t := range s.Traits() {
 		out = append(out, fmt.Sprintf("trait %d %s %s %s", t.ID, t.Name, at(t.CreatedAt), at(t.UpdatedAt)))
+	}
+	for h := range s.Hosts() {
+		out = append(out, fmt.Sprintf("host %d %s", h.ID, h.Name))
 	}
 	return append(out, fmt.Sprintf("consumer types %q", s.ConsumerTypes()))
 }

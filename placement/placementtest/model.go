@@ -19,17 +19,18 @@ type Model struct {
 	Consumers map[string]ConsumerDump
 	Classes   map[string]bool
 	Traits    map[string]bool
+	Hosts     map[string]HostDump
 }
 
 // NewModel returns the model of an empty Placement.
 func NewModel() *Model {
-	return &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: map[string]bool{}, Traits: map[string]bool{}}
+	return &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: map[string]bool{}, Traits: map[string]bool{}, Hosts: map[string]HostDump{}}
 }
 
 // Dump draws the model.
 func (m *Model) Dump() Dump {
 	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: m.Consumers, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{},
-		Classes: sortedKeys(m.Classes), Traits: sortedKeys(m.Traits)}
+		Classes: sortedKeys(m.Classes), Traits: sortedKeys(m.Traits), Hosts: m.Hosts}
 	for _, uuid := range sortedKeys(m.Providers) {
 		p := m.Providers[uuid]
 		p.Root = m.root(uuid)
@@ -86,7 +87,10 @@ func (m *Model) hasTrait(name string) bool {
 }
 
 func (m *Model) clone() *Model {
-	c := &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: maps.Clone(m.Classes), Traits: maps.Clone(m.Traits)}
+	c := &Model{
+		Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{},
+		Classes: maps.Clone(m.Classes), Traits: maps.Clone(m.Traits), Hosts: maps.Clone(m.Hosts),
+	}
 	for uuid, p := range m.Providers {
 		p.Inventories = maps.Clone(p.Inventories)
 		c.Providers[uuid] = p
@@ -134,6 +138,9 @@ func (m *Model) apply(op Op) ledger.Kind {
 		return 0
 	case "Reshape":
 		return m.reshape(op.Reshape)
+	case "SetHost":
+		m.Hosts[op.Host.Name] = HostDump{op.Host.Since, op.Host.Classes, op.Host.Traits}
+		return 0
 	}
 	p, ok := m.Providers[op.UUID]
 	if !ok {

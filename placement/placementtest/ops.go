@@ -5,6 +5,7 @@ package placementtest
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -24,6 +25,7 @@ type Op struct {
 	Names            []string
 	Allocations      []ledger.ConsumerAllocations
 	Reshape          ledger.Reshape
+	Host             ledger.Host
 }
 
 // Run does the write in a transaction.
@@ -72,6 +74,8 @@ func (op Op) Run(tx *ledger.Tx) error {
 		err = tx.DeleteAllocations(op.UUID)
 	case "Reshape":
 		err = tx.Reshape(op.Reshape)
+	case "SetHost":
+		tx.SetHost(op.Host)
 	default:
 		panic("placementtest: unknown write: " + op.Name)
 	}
@@ -88,7 +92,7 @@ var (
 	opNames         = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
 		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventory", "DeleteInventory", "DeleteInventories",
 		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass", "CreateTrait", "DeleteTrait",
-		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape"}
+		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape", "SetHost"}
 )
 
 // SetupOps are the writes that most interesting states need first: custom names, and
@@ -139,6 +143,8 @@ func DrawOp(t *rapid.T, m *Model) Op {
 		op.Names = drawSome(t, opAggregates, "aggregates")
 	case "CreateTrait", "DeleteTrait":
 		op.Class = rapid.SampledFrom(opTraits).Draw(t, "trait")
+	case "SetHost":
+		op.Host = drawHost(t)
 	case "ReplaceAllocations":
 		op.Allocations = drawAllocations(t, m, 1)
 	case "Reshape":
@@ -153,6 +159,21 @@ func DrawOp(t *rapid.T, m *Model) Op {
 		op.Generation = &gen
 	}
 	return op
+}
+
+func drawHost(t *rapid.T) ledger.Host {
+	h := ledger.Host{
+		Name: rapid.SampledFrom([]string{"h0", "h1"}).Draw(t, "host"), Classes: map[string]int64{},
+		Traits: drawSome(t, []string{"CUSTOM_T", "HW_CPU", "HW_GPU"}, "kinds"),
+	}
+	slices.Sort(h.Traits)
+	for _, class := range drawSome(t, opClasses, "classes") {
+		h.Classes[class] = rapid.Int64Range(0, 3).Draw(t, "amount")
+	}
+	if rapid.Bool().Draw(t, "noted") {
+		h.Since = time.Unix(rapid.Int64Range(1, 2).Draw(t, "since"), 0).UTC()
+	}
+	return h
 }
 
 // someProvider draws a provider that mostly exists.

@@ -102,7 +102,7 @@ var theirTables = []string{
 
 // ourTables in the order in which they are removed: no commit succeeds without the
 // first, and the last one shows that something is left to remove.
-var ourTables = []string{"ledger_version", "ledger_changes", "ledger_servers", "ledger_migrations"}
+var ourTables = []string{"ledger_version", "ledger_changes", "ledger_hosts", "ledger_servers", "ledger_migrations"}
 
 // numbered are the tables whose rows PostgreSQL numbers from a sequence.
 var numberedTables = []string{

@@ -25,6 +25,7 @@ type rowKey struct {
 	table string
 	a, b  int64
 	uuid  string
+	name  string
 }
 
 // keyOf is the row of a change that can be moved before others; false for one that cannot.
@@ -50,8 +51,18 @@ func keyOf(c ledger.Change) (rowKey, bool) {
 		return rowKey{table: "allocations", uuid: c.Row.Consumer}, true
 	case ledger.DeleteAllocations:
 		return rowKey{table: "allocations", uuid: c.Consumer}, true
+	case ledger.InsertHostRow:
+		return hostKey(c.Row), true
+	case ledger.UpdateHostRow:
+		return hostKey(c.Row), true
+	case ledger.DeleteHostRow:
+		return hostKey(c.Row), true
 	}
 	return rowKey{}, false
+}
+
+func hostKey(r ledger.HostRow) rowKey {
+	return rowKey{table: "ledger_hosts", a: r.ID, b: int64(r.Kind), name: r.Name}
 }
 
 // group is changes of one kind that are written together.

@@ -34,6 +34,8 @@ const (
 	kindSchema = 10
 	// kindProviderUUID is a provider whose uuid changed. All programs load everything then.
 	kindProviderUUID = 11
+	// kindHost is a row about what a host may report.
+	kindHost = 12
 )
 
 const (
@@ -112,6 +114,12 @@ func objects(changes []ledger.Change) []object {
 			}
 		case ledger.InsertAllocation:
 			// Its consumer is inserted or updated in the same commit.
+		case ledger.InsertHostRow:
+			add(kindHost, c.Row.ID, "")
+		case ledger.UpdateHostRow:
+			add(kindHost, c.Row.ID, "")
+		case ledger.DeleteHostRow:
+			add(kindHost, c.Row.ID, "")
 		default:
 			panic(fmt.Sprintf("store: no such change %T", c))
 		}
@@ -181,7 +189,7 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 		case kindCommit:
 		case kindOrphan:
 			named[t.kind] = append(named[t.kind], t.uuid)
-		case kindProvider, kindConsumer, kindClass, kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType:
+		case kindProvider, kindConsumer, kindClass, kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType, kindHost:
 			named[t.kind] = append(named[t.kind], t.id)
 		default: // kindSchema, kindProviderUUID, or one of a newer program
 			return fmt.Errorf("changes of kind %d: %w", t.kind, ledger.ErrReload)
@@ -204,6 +212,11 @@ func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
 	delta.ClassIDs, delta.TraitIDs = numbers(named[kindClass]), numbers(named[kindTrait])
 	if len(delta.ProviderIDs) > 0 {
 		if err := r.providers(&delta.State, named[kindProvider]); err != nil {
+			return err
+		}
+	}
+	if delta.HostIDs = numbers(named[kindHost]); len(delta.HostIDs) > 0 {
+		if err := r.hosts(&delta.State, named[kindHost]); err != nil {
 			return err
 		}
 	}

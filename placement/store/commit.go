@@ -298,6 +298,7 @@ var (
 	providerTraits     = table{"resource_provider_traits", "created_at, trait_id, resource_provider_id", []columnType{moment, number, number}}
 	providerAggregates = table{"resource_provider_aggregates", "created_at, aggregate_id, resource_provider_id", []columnType{moment, number, number}}
 	ledgerChanges      = table{"ledger_changes", "shard, version, seq, kind, id, uuid", []columnType{number, number, number, number, number, text}}
+	ledgerHosts        = table{"ledger_hosts", "id, kind, name, amount", []columnType{number, number, text, number}}
 )
 
 // run returns the number of changes at the start that are of one kind.
@@ -344,6 +345,12 @@ func (w *writer) apply(changes []ledger.Change) error {
 			func(i int, args []any) []any {
 				c := changes[i].(ledger.AddAggregate)
 				return append(args, at(c.CreatedAt), c.Link.Target, c.Link.Provider)
+			})
+	case ledger.InsertHostRow:
+		return w.insert(ledgerHosts, len(changes),
+			func(i int, args []any) []any {
+				r := changes[i].(ledger.InsertHostRow).Row
+				return append(args, r.ID, r.Kind, r.Name, r.Amount)
 			})
 	case ledger.DeleteAllocations:
 		return w.many("DELETE FROM allocations WHERE consumer_id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteAllocations).Consumer })
@@ -424,6 +431,12 @@ func (w *writer) one(change ledger.Change) error {
 			r.Project, r.User, r.Generation, null(r.Type), at(r.UpdatedAt), r.ID)
 	case ledger.BumpConsumer:
 		return w.must("UPDATE consumers SET generation = ?, updated_at = ? WHERE id = ?", c.To, at(c.UpdatedAt), c.ID)
+	case ledger.UpdateHostRow:
+		r := c.Row
+		return w.must("UPDATE ledger_hosts SET amount = ? WHERE id = ? AND kind = ? AND name = ?", r.Amount, r.ID, r.Kind, r.Name)
+	case ledger.DeleteHostRow:
+		r := c.Row
+		return w.must("DELETE FROM ledger_hosts WHERE id = ? AND kind = ? AND name = ?", r.ID, r.Kind, r.Name)
 	}
 	panic(fmt.Sprintf("store: no such change %T", change))
 }

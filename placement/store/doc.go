@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store keeps a ledger in an SQL database, in the schema of OpenStack
-// Placement itself and three tables more:
+// Placement itself and four tables more:
 //
 //	ledger_version     how many commits there were: the compare-and-swap that
 //	                   lets several servers share one database
 //	ledger_changes     what each of the last commits changed, so that the other
 //	                   servers can follow without reading everything
+//	ledger_hosts       what each host may report of itself
 //	ledger_migrations  which steps of this program's schema were run
 //
 // A commit is one transaction. Its first statement moves ledger_version from

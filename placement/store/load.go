@@ -37,6 +37,9 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 		if err := r.providers(state, nil); err != nil {
 			return err
 		}
+		if err := r.hosts(state, nil); err != nil {
+			return err
+		}
 		return r.consumers(state, nil)
 	})
 	if err != nil {
@@ -202,6 +205,16 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 			to.Allocations = append(to.Allocations, a)
 			return err
 		})
+}
+
+// hosts reads what hosts may report.
+func (r reader) hosts(to *ledger.State, ids []any) error {
+	return r.rows("id, kind, name, amount", "ledger_hosts", "id", ids, func(rows *sql.Rows) error {
+		var h ledger.HostRow
+		err := rows.Scan(&h.ID, &h.Kind, &h.Name, &h.Amount)
+		to.Hosts = append(to.Hosts, h)
+		return err
+	})
 }
 
 // columns joins columns; those with an @ are times.
