@@ -50,10 +50,12 @@ func TestMetricsCountRequests(t *testing.T) {
 		m.Answered(osapi.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
 	}
 	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 403, Code: "placement.hosts.not_admitted"})
 	m.Answered(osapi.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
 	m.HostLimited()
 	want := []string{
 		`placement_conflicts_total{code="placement.concurrent_update"} 1`,
+		`placement_host_over_capacity_total 1`,
 		`placement_host_writes_limited_total 1`,
 		`placement_http_received_bytes_total 30`,
 		`placement_http_request_duration_seconds_sum{method="GET",route="/resource_providers/{uuid}/inventories"} 0.5`,
@@ -61,9 +63,10 @@ func TestMetricsCountRequests(t *testing.T) {
 		`placement_http_request_duration_seconds_sum{method="GET",route="unmatched"} 0`,
 		`placement_http_request_duration_seconds_count{method="GET",route="unmatched"} 1`,
 		`placement_http_request_duration_seconds_sum{method="PUT",route="/resource_providers/{uuid}/inventories"} 1`,
-		`placement_http_request_duration_seconds_count{method="PUT",route="/resource_providers/{uuid}/inventories"} 1`,
+		`placement_http_request_duration_seconds_count{method="PUT",route="/resource_providers/{uuid}/inventories"} 2`,
 		`placement_http_requests_total{method="GET",route="/resource_providers/{uuid}/inventories",status="200"} 2`,
 		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 1`,
+		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="403"} 1`,
 		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
 		`placement_http_sent_bytes_total 207`,
 	}

@@ -179,6 +179,10 @@ func explainRefusal(failed *RequestError) error {
 	case http.StatusUnauthorized:
 		advice = "check the agent's credentials"
 	case http.StatusForbidden:
+		if errors.Is(failed.Kind, ErrNotAdmitted) {
+			advice = "Placement does not admit to this host what the reshape reports: its message names the command that does, on the machine of the compute API"
+			break
+		}
 		if errors.Is(failed.Kind, ErrHostRefused) {
 			advice = "Placement knows this agent as a host, and its message names the rule: a reshape moves what consumers have within the trees of the host"
 			break

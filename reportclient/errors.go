@@ -22,6 +22,7 @@ var (
 	ErrNotFound             = placementclient.ErrNotFound
 	ErrRefused              = placementclient.ErrRefused
 	ErrHostRefused          = placementclient.ErrHostRefused
+	ErrNotAdmitted          = placementclient.ErrNotAdmitted
 	ErrInvalid              = placementclient.ErrInvalid
 	ErrUnavailable          = placementclient.ErrUnavailable
 	ErrUnexpected           = placementclient.ErrUnexpected

@@ -35,14 +35,46 @@ func ofHost(t *testing.T, url, name string) *reportclient.Client {
 	return client
 }
 
+// knowsHosts is a strategy with tokens of an administrator and of two hosts.
+func knowsHosts(t *testing.T) placement.Auth {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	sum := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
+	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+sum("of cn2")+" host cn2\n"), 0o600))
+	return placement.Auth{Strategy: placement.Token, TokenFile: tokens}
+}
+
+// TestMoreThanIsAdmitted: what Placement does not admit to the host is an error of its own, and all
+// else of the plan is written.
+func TestMoreThanIsAdmitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 2 })
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8}}`)
+	client := ofHost(t, url, "cn1")
+	err := apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 16}), traits(cn1, "COMPUTE_NODE"), child(cn1, gpu0, "cn1_gpu"),
+		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST", "COMPUTE_NET_VIF_MODEL_E1000"))
+	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
+	testproc.ErrorIs(t, err, reportclient.ErrHostRefused, "%v")
+	for _, part := range []string{"admit-host cn1 --class CUSTOM_GPU=4", "admit-host cn1 --trait CUSTOM_FAST"} {
+		testproc.Contains(t, err.Error(), part, "%v does not say %q: %s", "the error", part)
+	}
+	client.Recheck()
+	tree := testproc.Try(client.TreeOf(t.Context(), id(cn1))).Or(t)
+	if vcpus, has := tree.Inventory(id(cn1), "VCPU"); !has || vcpus.Total != 16 || !tree.HasTraits(id(cn1), "COMPUTE_NODE") {
+		t.Errorf("what is admitted was not written: %+v", vcpus)
+	}
+	if _, has := tree.Inventory(id(gpu0), "CUSTOM_GPU"); has {
+		t.Error("what is not admitted was written")
+	}
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_GPU": 4}, "traits": ["CUSTOM_FAST"]}`)
+	ok(t, apply(t, client, inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST")))
+}
+
 // TestAsHost: with the token of a host, which has no other role, an agent does all that it does for
 // its own tree. Of what is elsewhere it learns that it is elsewhere.
 func TestAsHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	sum := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
-	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+sum("of cn2")+" host cn2\n"), 0o600))
-	url := bundled(t, placement.Auth{Strategy: placement.Token, TokenFile: tokens})
+	url := bundled(t, knowsHosts(t))
 	client := ofHost(t, url, "cn1")
 	ctx := t.Context()
 
@@ -84,7 +116,9 @@ func TestAsHost(t *testing.T) {
 	healed := reportclient.Consumer{UUID: id(38), ConsumerAllocations: providertree.ConsumerAllocations{
 		ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 1}}.byUUID(),
 	}}
-	ok(t, client.CreateAllocations(ctx, healed))
+	if err := client.CreateAllocations(ctx, healed); !errors.Is(err, reportclient.ErrHostRefused) {
+		t.Errorf("a host allocates for a consumer that has nothing: %v", err)
+	}
 	healed.UUID, healed.Resources = id(39), resources{elsewhere: {"VCPU": 1}}.byUUID()
 	if err := client.CreateAllocations(ctx, healed); !errors.Is(err, reportclient.ErrHostRefused) {
 		t.Errorf("allocations on another host: %v", err)

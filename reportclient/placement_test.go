@@ -75,9 +75,13 @@ func onOpenStack(t *testing.T, test func(t *testing.T, url string)) {
 }
 
 // bundled starts the bundled Placement and returns its URL.
-func bundled(t *testing.T, auth placement.Auth) string {
+func bundled(t *testing.T, auth placement.Auth, change ...func(*placement.Config)) string {
 	t.Helper()
-	server, err := placement.New(t.Context(), placement.Config{StateDir: t.TempDir(), Auth: auth, Logger: zerolog.Nop()})
+	cfg := placement.Config{StateDir: t.TempDir(), Auth: auth, Logger: zerolog.Nop()}
+	for _, c := range change {
+		c(&cfg)
+	}
+	server, err := placement.New(t.Context(), cfg)
 	ok(t, err)
 	web := httptest.NewServer(server.Handler())
 	t.Cleanup(func() { web.Close(); ok(t, server.Close()) })

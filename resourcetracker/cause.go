@@ -22,6 +22,8 @@ const (
 	CauseCredentials Cause = "credentials-refused"
 	// CauseHost: Placement knows the agent as a host, and does not allow that host what it does.
 	CauseHost Cause = "host-refused"
+	// CauseNotAdmitted: the host reports more than Placement admits to it.
+	CauseNotAdmitted Cause = "not-admitted"
 	// CauseIdentity: Placement has this name or uuid for another node.
 	CauseIdentity Cause = "identity-refused"
 	// CauseTooOld: Placement does not know the microversion that the agent needs.
@@ -66,6 +68,8 @@ func kindOf(err error) Cause {
 		return CauseIdentity
 	case errors.Is(err, reportclient.ErrRefused):
 		return CauseCredentials
+	case errors.Is(err, reportclient.ErrNotAdmitted):
+		return CauseNotAdmitted
 	case errors.Is(err, reportclient.ErrHostRefused):
 		return CauseHost
 	case errors.Is(err, reportclient.ErrTooOld):

@@ -18,7 +18,7 @@ import (
 func TestKindOf(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for want, err := range map[Cause]error{
-		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseHost: reportclient.ErrHostRefused, CauseIdentity: reportclient.ErrIdentity,
+		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseHost: reportclient.ErrHostRefused, CauseNotAdmitted: reportclient.ErrNotAdmitted, CauseIdentity: reportclient.ErrIdentity,
 		CauseTooOld: reportclient.ErrTooOld, CauseUnexpected: reportclient.ErrUnexpected, CauseConflict: reportclient.ErrConflict,
 		CauseInUse: reportclient.ErrInventoryInUse, CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
 		CauseReshapeRefused: &ReshapeError{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),

@@ -467,6 +467,9 @@ func hint(err error) string {
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
 		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement requires the role service or admin, or a host's certificate or token; `compute-agent doctor` tests them"
+	case errors.Is(err, reportclient.ErrNotAdmitted):
+		return "if this machine has what the driver reports, a person admits it, on the machine of the compute API: Placement's message names the command " +
+			"(compute-agent cells manage admit-host); see docs/identity.md"
 	case errors.Is(err, reportclient.ErrHostRefused):
 		return "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md"
 	case errors.Is(err, reportclient.ErrTooOld):

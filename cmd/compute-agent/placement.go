@@ -185,6 +185,9 @@ func placementConfig(cfg *config.Config, flags placementFlags, connections *osap
 			Randomize:           cfg.Placement.RandomizeAllocationCandidates,
 			Extensions:          cfg.Placement.Extensions,
 			Endpoint:            cfg.Placement.Endpoint,
+			HostCapacityFactor:  cfg.Placement.HostCapacityFactor,
+			HostAdmissionWindow: cfg.Placement.HostAdmissionWindow,
+			HostClassRenames:    cfg.Placement.HostClassRenames,
 		},
 		Logger: log,
 	}

@@ -94,20 +94,26 @@ func cleanQuery(text string) (string, error) {
 	return strings.Join(parts, "&"), nil
 }
 
+// askingPlacement is a client of Placement for a command, for which a user is waiting.
+func askingPlacement(c config.PlacementClient) (client *placementclient.Client, closeIdle func(), err error) {
+	a, err := access.New(c, nil, zerolog.Nop())
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Retries = 0
+	client, err = placementclient.New(a.Config)
+	return client, a.CloseIdle, err
+}
+
 // askForExplanation sends the query to Placement, with all extensions, and returns the answer.
 func askForExplanation(ctx context.Context, c config.PlacementClient, query, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	a, err := access.New(c, nil, zerolog.Nop())
+	client, closeIdle, err := askingPlacement(c)
 	if err != nil {
 		return nil, err
 	}
-	defer a.CloseIdle()
-	a.Retries = 0 // a user is waiting
-	client, err := placementclient.New(a.Config)
-	if err != nil {
-		return nil, err
-	}
+	defer closeIdle()
 	var answer json.RawMessage
 	call := &placementclient.Call{
 		Method: http.MethodGet, Path: "/allocation_candidates/explain?" + query, Out: &answer,

@@ -23,6 +23,7 @@ const (
 	KindConsumer   = "consumer"
 	KindClass      = "resource_class"
 	KindTrait      = "trait"
+	KindAdmission  = "admission" // what a host may report
 
 	KindServer      = "server"
 	KindMigration   = "migration"

@@ -262,6 +262,9 @@ type Placement struct {
 	Extensions                             []string      // Of placement/api, for all clients.
 	StaleReads                             time.Duration // 0: no stale answers.
 	Endpoint                               string        // What URLs begin with; empty is what the request says.
+	HostCapacityFactor                     int           // 0: no bound.
+	HostAdmissionWindow                    time.Duration // 0: hosts report what an operator has stated.
+	HostClassRenames                       []string      // OLD=NEW each.
 }
 
 // Values of Placement.AllocationCandidatesGenerationStrategy.

@@ -307,6 +307,27 @@ var agentSections = []section{
 					check: placementExtension,
 				},
 			},
+			{
+				"host_capacity_factor",
+				restart,
+				"How many times as much of each resource class a host may report, with its own credential, as it reported when it came or as\nan operator has stated (cells manage admit-host); 0: any amount of any class, and any traits. See docs/identity.md.",
+				number[Config]{at: func(c *Config) *int { return &c.Placement.HostCapacityFactor }, def: 2, min: 0, max: 1000},
+			},
+			{
+				"host_admission_window",
+				restart,
+				"How long after its first report all that a host reports is admitted.",
+				duration[Config]{
+					at: func(c *Config) *time.Duration { return &c.Placement.HostAdmissionWindow }, def: time.Hour, min: time.Minute, max: 30 * 24 * time.Hour,
+					zero: "a host reports what an operator has stated",
+				},
+			},
+			{
+				"host_class_renames",
+				restart,
+				"Resource classes of hosts that have another name now, as \"VCPU=PCPU\": with its own credential, a host may give allocations the\nother name in a reshape, in either direction, and amounts of both count as those of one. See docs/identity.md.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Placement.HostClassRenames }, words: classRenameWords, check: classRename},
+			},
 		},
 	},
 	{

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Checks of single values. The empty string passes where a key says what it
@@ -192,6 +194,16 @@ func headerName(s string) *fault {
 func placementExtension(s string) *fault {
 	if !slices.Contains(wire.Extensions[:], s) {
 		return faultf("write "+listed(wire.Extensions[:], "or"), "%s is not an extension", shown(s))
+	}
+	return nil
+}
+
+const classRenameWords = "an array of pairs of resource classes, as \"OLD=NEW\""
+
+func classRename(s string) *fault {
+	former, present, _ := strings.Cut(s, "=")
+	if err := errors.Join(providertree.ValidateClass(former), providertree.ValidateClass(present)); err != nil || former == present {
+		return faultf("write two names of resource classes, such as \"VCPU=PCPU\"", "%s is not OLD=NEW", shown(s))
 	}
 	return nil
 }

@@ -65,6 +65,7 @@ const (
 	PlacementTooOld      Code = "placement-too-old"
 	CredentialsRefused   Code = "credentials-refused"
 	HostRefused          Code = "placement-refuses-host"
+	CapacityNotAdmitted  Code = "capacity-not-admitted"
 	IdentityRefused      Code = "identity-refused"
 	ReshapeRefused       Code = "reshape-refused"
 	ReshapeHeld          Code = "reshape-held"
@@ -313,6 +314,11 @@ var definitions = []Definition{
 		Code: HostRefused, Severity: Critical, Title: "Placement knows this host, and does not allow what the agent writes or reads",
 		Meaning: stale,
 		Hint:    "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md",
+	},
+	{
+		Code: CapacityNotAdmitted, Severity: Warning, Title: "the driver reports more than Placement admits to this host",
+		Meaning: "Placement keeps the inventories and traits of these providers as they were; everything else on the node is updated. Guests keep running.",
+		Hint:    "if the machine has it, run `compute-agent cells manage admit-host` on the machine of the compute API, as Placement's message says; see docs/identity.md",
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",

@@ -331,7 +331,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 // codes maps causes of failures to conditions.
 var codes = map[resourcetracker.Cause]Code{
 	resourcetracker.CauseUnavailable: PlacementUnreachable, resourcetracker.CauseCredentials: CredentialsRefused,
-	resourcetracker.CauseHost:   HostRefused,
+	resourcetracker.CauseHost: HostRefused, resourcetracker.CauseNotAdmitted: CapacityNotAdmitted,
 	resourcetracker.CauseTooOld: PlacementTooOld, resourcetracker.CauseUnexpected: PlacementUnexpected,
 	resourcetracker.CauseIdentity: IdentityRefused, resourcetracker.CauseConflict: WriteConflict,
 	resourcetracker.CauseInUse: InventoryInUse, resourcetracker.CauseNotReady: DriverNotReady,

@@ -172,8 +172,8 @@ func TestFindings(t *testing.T) {
 		resourcetracker.CauseConflict: "node cn1 write-conflict", resourcetracker.CauseInUse: "node cn1 inventory-in-use", resourcetracker.CauseNotReady: "node cn1 driver-not-ready",
 		resourcetracker.CauseReshapeLate: "node cn1 reshape-needs-restart", resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused", resourcetracker.CauseOther: "node cn1 pass-fails",
 		resourcetracker.CauseReshapeAgain: "node cn1 reshape-asked-again", resourcetracker.CauseDriverOlder: "node cn1 driver-older-than-tree",
-		resourcetracker.CauseHost: "node cn1 placement-refuses-host",
-		"of a later version":      "node cn1 pass-fails",
+		resourcetracker.CauseHost: "node cn1 placement-refuses-host", resourcetracker.CauseNotAdmitted: "node cn1 capacity-not-admitted",
+		"of a later version": "node cn1 pass-fails",
 	} {
 		cases["a pass fails: "+string(cause)] = struct {
 			change change

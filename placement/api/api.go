@@ -67,6 +67,15 @@ type Options struct {
 	// are those of the header Placement-Extensions, see wire.Extensions. Unknown names have no
 	// effect.
 	Extensions []string
+	// HostCapacityFactor bounds how much of each resource class a host reports: that many times
+	// what it reported within HostAdmissionWindow after it came, or what an operator has stated.
+	// Below 1, nothing does.
+	HostCapacityFactor  int
+	HostAdmissionWindow time.Duration
+	// HostClassRenames are resource classes of hosts that have another name now, each as "OLD=NEW":
+	// a reshape of a host may give what a consumer has of one the other name, and the amounts of
+	// both count as those of one. Others have no effect.
+	HostClassRenames []string
 	// Randomize returns candidates in random order, and selects them at random if there are more
 	// than requested (randomize_allocation_candidates).
 	Randomize bool
@@ -93,6 +102,7 @@ type API struct {
 	stale    staleness
 	bounds   hostBounds
 	nodes    reservedNodes
+	renamed  classGroups // by an operator
 }
 
 // New makes an API. It panics without a ledger or an authenticator.
@@ -131,6 +141,7 @@ func New(cfg Config) *API {
 	a.nodes = reservedNodes{now: a.service.Now, nodes: map[string]reservation{}}
 	a.rotated.seed = maphash.MakeSeed()
 	a.granted = readExtensions(a.options.Extensions)
+	a.renamed = newClassGroups(a.options.HostClassRenames)
 	return a
 }
 

@@ -5,8 +5,10 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -77,6 +79,10 @@ func changesOf(t ledger.Touched, before, after *ledger.Snapshot) []auditlog.Chan
 	for _, e := range t.Providers {
 		list.provider(e.Before, e.After)
 	}
+	for _, e := range t.Hosts {
+		c := auditlog.Change{Kind: auditlog.KindAdmission, ID: e.After.Name, Host: e.After.Name}
+		list.add(c, admissionValueOf(e.Before), admissionValueOf(e.After))
+	}
 	for _, e := range t.Consumers {
 		list.consumer(e.Before, e.After, func(uuid string) string {
 			for _, s := range []*ledger.Snapshot{after, before} {
@@ -144,7 +150,24 @@ type (
 		User    string `json:"user"`
 		Type    string `json:"type,omitempty"`
 	}
+	admissionValue struct {
+		Classes []string  `json:"classes,omitempty"` // CLASS=AMOUNT
+		Traits  []string  `json:"traits,omitempty"`
+		Since   time.Time `json:"since,omitzero"`
+	}
 )
+
+// admissionValueOf is what a host may report; nil for nothing.
+func admissionValueOf(h *ledger.Host) any {
+	if h == nil {
+		return nil
+	}
+	value := admissionValue{Traits: h.Traits, Since: h.Since}
+	for _, class := range slices.Sorted(maps.Keys(h.Classes)) {
+		value.Classes = append(value.Classes, fmt.Sprintf("%s=%d", class, h.Classes[class]))
+	}
+	return value
+}
 
 func (l *changes) provider(before, after *ledger.Provider) {
 	var was, is any

@@ -39,6 +39,8 @@ const (
 	// maxHostParts is in how many parts, by provider and class, a consumer holds what it has of a
 	// host.
 	maxHostParts = 500
+	// maxHostKinds is how many classes and kinds of traits a host has reported.
+	maxHostKinds = 2000
 )
 
 func perHour(every time.Duration) int { return int(time.Hour / every) }

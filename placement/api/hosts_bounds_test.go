@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -200,10 +198,8 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 // shrink.
 func TestSizeOfATree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	testproc.Check(t, os.WriteFile(file, []byte("\"placement:hosts:aggregates\": \"role:host\"\n"), 0o600))
-	policy := testproc.Try(api.OpenPolicy(api.Legacy, file, zerolog.Nop())).Or(t)
-	h, l := hostsWorld(t, func(c *api.Config) { c.Policy = policy })
+	rules := mayHeal + "\"placement:hosts:aggregates\": \"role:host\"\n"
+	h, l := hostsWorld(t, func(c *api.Config) { c.Policy = policyOf(t, api.Legacy, rules) })
 	for n := range 1100 {
 		call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", n), version: "1.39", status: 201}.do(t, h)
 	}

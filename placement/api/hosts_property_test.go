@@ -138,18 +138,13 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 	}
 	beside := map[string]bool{} // what consumers of the host hold elsewhere
 	for uuid := range before.Consumers {
-		if err := consumerFromHost1(uuid, before, after, own, sharing, beside, reshaped); err != nil {
+		if err := consumerFromHost1(uuid, before, after, own, sharing, beside); err != nil {
 			return err
 		}
 	}
 	for uuid, c := range after.Consumers {
-		if _, was := before.Consumers[uuid]; was {
-			continue
-		}
-		for p := range c.Allocations {
-			if !own(after, p) {
-				return fmt.Errorf("the new consumer %s holds something of %s", uuid, p)
-			}
+		if _, was := before.Consumers[uuid]; !was {
+			return fmt.Errorf("the consumer %s is new: %+v", uuid, c)
 		}
 	}
 	for uuid, was := range before.Providers {
@@ -185,6 +180,14 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 			return fmt.Errorf("provider %s has the name %s", uuid, is.Name)
 		}
 	}
+	if h := after.Hosts["h1"]; h.Since.Unix() == 1 { // it is admitted what it had at its first write
+		had, has := offered(before, own), offered(after, own)
+		for class, amount := range has {
+			if amount > had[class] && amount > 2*float64(h.Classes[class]) {
+				return fmt.Errorf("the host has %v %s, and had %v; it is admitted %d", amount, class, had[class], h.Classes[class])
+			}
+		}
+	}
 	for _, lists := range [][2][]string{{before.Classes, after.Classes}, {before.Traits, after.Traits}} {
 		for _, name := range lists[0] {
 			if !slices.Contains(lists[1], name) {
@@ -209,7 +212,7 @@ func freed(before, after placementtest.Dump) placementtest.Dump {
 }
 
 // consumerFromHost1 is the part of fromHost1 about a consumer that was there.
-func consumerFromHost1(uuid string, before, after placementtest.Dump, own func(placementtest.Dump, string) bool, sharing func(string) bool, beside map[string]bool, reshaped bool) error {
+func consumerFromHost1(uuid string, before, after placementtest.Dump, own func(placementtest.Dump, string) bool, sharing func(string) bool, beside map[string]bool) error {
 	was, is := before.Consumers[uuid], after.Consumers[uuid]
 	if cmp.Equal(was, is) {
 		return nil
@@ -249,23 +252,28 @@ func consumerFromHost1(uuid string, before, after placementtest.Dump, own func(p
 			}
 		}
 	}
-	total := int64(0)
 	for class, n := range ownIs {
-		if n > ownWas[class] && !reshaped {
+		if n > ownWas[class] {
 			return fmt.Errorf("consumer %s has more %s than before", uuid, class)
 		}
-		total += n
-	}
-	for _, n := range ownWas {
-		total -= n
-	}
-	if total > 0 {
-		return fmt.Errorf("consumer %s has more than before", uuid)
 	}
 	if len(is.Allocations) > 0 && (is.Project != was.Project || is.User != was.User || is.Type != was.Type) {
 		return fmt.Errorf("consumer %s has another owner", uuid)
 	}
 	return nil
+}
+
+// offered is what the host's providers have, by class.
+func offered(d placementtest.Dump, own func(placementtest.Dump, string) bool) map[string]float64 {
+	all := map[string]float64{}
+	for uuid, p := range d.Providers {
+		for class, i := range p.Inventories {
+			if own(d, uuid) {
+				all[class] += float64(i.Total) * i.Ratio
+			}
+		}
+	}
+	return all
 }
 
 func add(to map[string]int64, amounts providertree.Resources) {

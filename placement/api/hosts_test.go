@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,8 @@ func (k knowsHosts) Authenticate(r *http.Request) (osapi.Principal, error) {
 func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Ledger) {
 	t.Helper()
 	l := openLedger(t)
-	h := newAPI(t, append(change, func(c *api.Config) { c.Authenticator, c.Ledger = knowsHosts{}, l })...)
+	bounded := func(c *api.Config) { c.Options.HostCapacityFactor, c.Options.HostAdmissionWindow = 2, time.Hour }
+	h := newAPI(t, slices.Concat([]func(*api.Config){bounded}, change, []func(*api.Config){func(c *api.Config) { c.Authenticator, c.Ledger = knowsHosts{}, l }})...)
 	inventory := func(classes ...string) string {
 		parts := make([]string, len(classes))
 		for i, class := range classes {
@@ -178,6 +180,8 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 		"GET /allocation_candidates":                            {own: 403, other: 403},
 		"GET /allocation_candidates/explain":                    {own: 403, other: 403},
 		"GET /usages":                                           {own: 403, other: 403},
+		"GET /hosts/{host}/admission":                           {own: 403, other: 403},
+		"POST /hosts/{host}/admission":                          {`{"window":true}`, 403, 403},
 		"POST /reshaper":                                        {`{"inventories":{"` + root1 + `":` + inventories + `},"allocations":{}}`, 204, 403},
 	}
 	described := map[string]bool{}
@@ -189,7 +193,7 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 			continue
 		}
 		described[name] = true
-		name = strings.NewReplacer("{uuid}", root1, "{class}", "VCPU", "{consumer}", onHost1).Replace(c.Path)
+		name = strings.NewReplacer("{uuid}", root1, "{class}", "VCPU", "{consumer}", onHost1, "{host}", "h1").Replace(c.Path)
 		if strings.HasPrefix(name, "/traits") || strings.HasPrefix(name, "/resource_classes") {
 			name = strings.ReplaceAll(name, "{name}", "CUSTOM_THERE")
 		}
@@ -207,6 +211,7 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 			dbservers.Case(t, fmt.Sprintf("%s %s as %s", c.Method, name, who), func(t *testing.T) {
 				h, l := hostsWorld(t)
 				calls(t, h,
+					call{method: "POST", path: "/hosts/h1/admission", version: "1.39", body: `{"classes":{"DISK_GB":9}}`, status: 200},
 					call{method: "PUT", path: "/traits/CUSTOM_THERE", version: "1.39", status: 201},
 					call{method: "PUT", path: "/resource_classes/CUSTOM_THERE", version: "1.39", status: 201})
 				if c.Path == "/" {
@@ -372,7 +377,7 @@ func TestWhatAHostWrites(t *testing.T) {
 		put("the same aggregates of a provider of another host", root2, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg2+`"]}`, 403),
 		put("a provider of another host, with a generation of long ago", root2, "/inventories", `{"resource_provider_generation":0,"inventories":{}}`, 403),
 
-		allocate("healing", onNone, allocated(root1, "VCPU", 1), "null", 204),
+		allocate("healing", onNone, allocated(root1, "VCPU", 1), "null", 403), // unless a rule allows it
 		allocate("healing on a sharing provider, too", onNone, allocated(root1, "VCPU", 1, share1, "DISK_GB", 1), "null", 403),
 		allocate("healing on another host", onNone, allocated(root2, "VCPU", 1), "null", 403),
 		allocate("a move in its tree", onHost1, allocated(numa1, "VCPU", 2, "numa", "MEMORY_MB", 1), "1", 400),
@@ -398,7 +403,10 @@ func TestWhatAHostWrites(t *testing.T) {
 		{"of two consumers one of another host", "POST", "/allocations", `{` + consumer(onHost1, allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1") + `,` + consumer(onHost2, `{}`, "1") + `}`, 403},
 
 		reshape("a reshape", inv(root1, "5", "VCPU")+","+inv(numa1, "2", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 204),
-		reshape("a reshape into another class", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 2, share1, "DISK_GB", 10), "1"), 204),
+		reshape("a reshape into another class", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that exchanges amounts of classes", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(root1, "VCPU", 64, numa1, "MEMORY_MB", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that loses a class", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that releases a consumer", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, `{}`, "1"), 403),
 		reshape("a reshape into more", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 3, share1, "DISK_GB", 10), "1"), 403),
 		reshape("the same inventory of another host", inv(root2, "5", "VCPU", "MEMORY_MB"), "", 403),
 		reshape("that, with a consumer on both", inv(root2, "5", "VCPU", "MEMORY_MB"), consumer(onBoth, allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1"), 403),
@@ -446,7 +454,8 @@ func TestRulesForHosts(t *testing.T) {
 		"aggregates of another host": {"\"placement:hosts:aggregates\": \"user_id:h2\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 403},
 		"aggregates of this host":    {"\"placement:hosts:aggregates\": \"user_id:h1\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
 		"sharing":                    {"\"placement:hosts:sharing\": \"role:host\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/traits", body: `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`}, "h1", 200},
-		"no healing":                 {"\"placement:hosts:heal\": \"!\"\n", heal, "h1", 403},
+		"healing":                    {mayHeal, heal, "h1", 204},
+		"healing by another host":    {"\"placement:hosts:heal\": \"user_id:h2\"\n", heal, "h1", 403},
 		"no allocations":             {"\"placement:hosts:allocations\": \"!\"\n", call{method: "GET", path: "/allocations/" + onHost1}, "h1", 403},
 		"no names":                   {"\"placement:hosts:names\": \"!\"\n", call{method: "PUT", path: "/traits/CUSTOM_A"}, "h1", 403},
 		"no hosts":                   {"\"placement:hosts:own_tree\": \"!\"\n", call{method: "GET", path: "/resource_providers/" + root1}, "h1", 403},
@@ -455,9 +464,7 @@ func TestRulesForHosts(t *testing.T) {
 		"such a user, by that rule":  {all, call{method: "GET", path: "/resource_providers", headers: []string{"X-Roles: host"}}, "user", 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "policy.yaml")
-			testproc.Check(t, os.WriteFile(file, []byte(c.file), 0o600))
-			policy := testproc.Try(api.OpenPolicy(api.Secure, file, zerolog.Nop())).Or(t)
+			policy := policyOf(t, api.Secure, c.file)
 			_, l := hostsWorld(t)
 			h := newAPI(t, func(cfg *api.Config) { cfg.Authenticator, cfg.Ledger, cfg.Policy = knowsHosts{}, l, policy })
 			c.call.status = c.want
@@ -465,6 +472,17 @@ func TestRulesForHosts(t *testing.T) {
 		})
 	}
 }
+
+// policyOf is a policy with a file of these rules.
+func policyOf(t testing.TB, defaults api.Defaults, rules string) api.Policy {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	testproc.Check(t, os.WriteFile(file, []byte(rules), 0o600))
+	return testproc.Try(api.OpenPolicy(defaults, file, zerolog.Nop())).Or(t)
+}
+
+// mayHeal lets hosts give consumers without allocations some.
+const mayHeal = "\"placement:hosts:heal\": \"role:host\"\n"
 
 // TestBoundsOfAHost: a host cannot fill Placement. What it has used up comes back with time, and is
 // its own: another host is not affected.
@@ -507,7 +525,7 @@ func TestBoundsOfAHost(t *testing.T) {
 // TestHealingIsBounded: so is the number of consumers that a host gives allocations.
 func TestHealingIsBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h, _ := hostsWorld(t)
+	h, _ := hostsWorld(t, func(c *api.Config) { c.Policy = policyOf(t, api.Legacy, mayHeal) })
 	batch := func(from, n int) string {
 		parts := make([]string, n)
 		for i := range parts {
@@ -516,7 +534,7 @@ func TestHealingIsBounded(t *testing.T) {
 		return "{" + strings.Join(parts, ",") + "}"
 	}
 	calls(t, h,
-		call{method: "PUT", path: "/resource_providers/" + root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`, status: 200}.as("h1"),
+		call{method: "PUT", path: "/resource_providers/" + root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`, version: "1.39", status: 200},
 		call{method: "POST", path: "/allocations", body: batch(0, 5000), status: 204}.as("h1"),
 		call{method: "POST", path: "/allocations", body: batch(5000, 1), status: 403}.as("h1"),
 		call{method: "POST", path: "/allocations", body: batch(5000, 1), version: "1.39", status: 204},

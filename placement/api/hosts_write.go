@@ -17,7 +17,7 @@ import (
 func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
 		w := hostWrite{
-			hostRequest: h, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{},
+			hostRequest: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{},
 			reclaims: map[int64]bool{},
 		}
 		if h.x.Route == providersPath {
@@ -85,6 +85,7 @@ func (h *hostRequest) mayName(s *ledger.Snapshot, inventories map[string]ledger.
 // hostWrite judges one transaction of a host. It trusts nothing but the state before and after.
 type hostWrite struct {
 	*hostRequest
+	tx            *ledger.Tx
 	before, after *ledger.Snapshot
 	// roots are the answers about roots before: whose they are.
 	roots map[string]bool
@@ -154,7 +155,7 @@ func (w *hostWrite) check(t ledger.Touched) error {
 		return w.refuse(HostAllocations, "it has given allocations to very many consumers, or changed those of very many that hold something elsewhere; it can do %d more an hour",
 			perHour(healsEvery))
 	}
-	return nil
+	return w.admitted(t.Providers)
 }
 
 // provider judges the change of a provider.
@@ -317,7 +318,8 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 		case len(is.others) > 0:
 			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only", shortened(uuid))
 		case !w.may(HostHeal):
-			return w.refuse(HostHeal, "consumer %s has no allocations, and this server's policy does not let the host give it any; ask its operator", shortened(uuid))
+			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives none to others than its guests have already; "+
+				"an administrator allocates for it, or allows it to the host by this rule for a while", shortened(uuid))
 		}
 		w.elsewhere++
 		return nil
@@ -328,15 +330,11 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 	if err := w.others(uuid, was, is); err != nil {
 		return err
 	}
-	if !w.shrinks(was.own, is.own) {
-		return w.refuse(
-			HostAllocations,
-			"consumer %s would have more in the trees of this host than before; a host moves allocations in its trees, or removes them",
-			shortened(uuid),
-		)
+	if err := w.amounts(uuid, was.own, is.own); err != nil {
+		return err
 	}
-	if b, a := e.Before, e.After; a != nil && b.ID != 0 && (a.Project != b.Project || a.User != b.User || a.Type != b.Type) {
-		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+	if err := w.owner(uuid, e.Before, e.After); err != nil {
+		return err
 	}
 	if len(was.others) > 0 && e.After != nil {
 		w.elsewhere++
@@ -386,15 +384,68 @@ func (w *hostWrite) others(uuid string, was, is held) error {
 	return nil
 }
 
-// shrinks reports whether a consumer has no more in the trees of the host than before, of each
-// class. In a reshape a class may take the place of another.
-func (w *hostWrite) shrinks(was, is map[string]int64) bool {
-	var more, less int64
-	for class, amount := range is {
-		more += max(amount-was[class], 0)
+// amounts judges what a consumer has in the trees of the host, of each class: no more than before,
+// and in a reshape, which may give a class another name if an operator has declared that, the same.
+func (w *hostWrite) amounts(uuid string, was, is map[string]int64) error {
+	reshaped, groups := w.x.Route == reshaperPath, w.x.api.renamed
+	before, after := map[string]int64{}, map[string]int64{}
+	group := func(class string) string {
+		if reshaped {
+			return groups.of(class)
+		}
+		return class
 	}
 	for class, amount := range was {
-		less += max(amount-is[class], 0)
+		before[group(class)] += amount
 	}
-	return more == 0 || w.x.Route == reshaperPath && more <= less
+	for class, amount := range is {
+		after[group(class)] += amount
+	}
+	for _, class := range slices.Sorted(maps.Keys(is)) {
+		had, has := before[group(class)], after[group(class)]
+		switch {
+		case has <= had:
+		case reshaped && had == 0:
+			return w.refuse(
+				HostAllocations,
+				"consumer %s would have %d %s and had none; if a class of this host has another name now, "+
+					"add it as \"OLD=%[3]s\" to [placement] host_class_renames of this server",
+				shortened(uuid), has, shortened(class),
+			)
+		default:
+			return w.refuse(
+				HostAllocations,
+				"consumer %s would have %d %s in the trees of this host, more than the %d before; "+
+					"a host moves allocations in its trees, or removes them",
+				shortened(uuid), has, shortened(class), had,
+			)
+		}
+	}
+	if reshaped && !maps.Equal(before, after) {
+		return w.refuse(
+			HostAllocations,
+			"consumer %s would have less in the trees of this host than before; a reshape only moves it",
+			shortened(uuid),
+		)
+	}
+	return nil
+}
+
+// owner judges project, user and type of a consumer that has something in the trees of the host:
+// they stay. Those of one without a record, as an old Placement has left it, are unknown.
+func (w *hostWrite) owner(uuid string, was, is *ledger.Consumer) error {
+	switch {
+	case is == nil:
+		return nil
+	case was.ID == 0:
+		return w.refuse(
+			HostAllocations,
+			"consumer %s has no record, so that its project is not known, and a host does not choose it; "+
+				"run `compute-agent placement db online-data-migrations` for this server",
+			shortened(uuid),
+		)
+	case is.Project != was.Project || is.User != was.User || is.Type != was.Type:
+		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+	}
+	return nil
 }

@@ -54,6 +54,12 @@ const (
 	ReshapeProviders         Action = "placement:reshaper:reshape"
 )
 
+// The actions of users about hosts. OpenStack's Placement has none of them.
+const (
+	ShowAdmission   Action = "placement:host_admissions:show"
+	UpdateAdmission Action = "placement:host_admissions:update"
+)
+
 // The actions of hosts. OpenStack's Placement has none of them.
 const (
 	// HostTree: have trees whose roots are named as the host is, and read what shares with them.
@@ -113,11 +119,12 @@ var actions = []Action{
 	ListTraits, ShowTrait, UpdateTrait, DeleteTrait,
 	ManageAllocations, ListAllocations, UpdateAllocations, DeleteAllocations,
 	ListCandidates, ShowUsages, ReshapeProviders,
+	ShowAdmission, UpdateAdmission,
 }
 
 // hostRules are the rules for hosts, in all sets.
 var hostRules = map[Action]string{
-	HostTree: "role:host", HostAllocations: "role:host", HostHeal: "role:host", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
+	HostTree: "role:host", HostAllocations: "role:host", HostHeal: "!", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
 }
 
 // HostRules are the rules for hosts, for documentation.

@@ -30,8 +30,8 @@ type about struct {
 }
 
 // aboutAPI is the beginning of the reference.
-const aboutAPI = `The calls of the bundled Placement. They are those of OpenStack's Placement, at all of its microversions, and
-` + "`GET /allocation_candidates/explain`" + `; [placement-extensions.md](placement-extensions.md) has what else it can do beyond OpenStack's.
+const aboutAPI = `The calls of the bundled Placement. They are those of OpenStack's Placement, at all of its microversions,
+` + "`GET /allocation_candidates/explain`" + `, and those below ` + "`/hosts`" + `; [placement-extensions.md](placement-extensions.md) has what else it can do beyond OpenStack's.
 [openapi/placement.json](openapi/placement.json) has the same in OpenAPI 3.1. Tests compare both with the server.
 
 Send ` + "`X-Auth-Token`" + `, and ` + "`OpenStack-API-Version: placement 1.39`" + ` or another microversion; without the header it is 1.0, and ` + "`latest`" + `
@@ -53,6 +53,7 @@ var groups = [...]struct{ prefix, name string }{
 	{"/allocations", "Allocations"},
 	{"/allocation_candidates", "Allocation candidates"},
 	{"/usages", "Usages of projects"},
+	{"/hosts", "Hosts"},
 	{reshaperPath, "Reshaper"},
 	{"/", "Versions"},
 }
@@ -63,6 +64,7 @@ var commonFailures = []apidoc.Failure{
 	{Status: http.StatusUnauthorized, Code: string(wire.CodeUndefined), Reason: "The token is missing or unknown."},
 	{Status: http.StatusForbidden, Code: string(wire.CodeUndefined), Reason: "The policy does not allow it."},
 	{Status: http.StatusForbidden, Code: string(wire.CodeHost), Reason: "A host asks for what is not its own."},
+	{Status: http.StatusForbidden, Code: string(wire.CodeHostCapacity), Reason: "A host reports more than it is admitted to."},
 	{Status: http.StatusNotFound, Code: string(wire.CodeUndefined), Reason: "There is no such path, or not at this microversion."},
 	{Status: http.StatusMethodNotAllowed, Code: string(wire.CodeUndefined), Reason: "The path has no such method, or not at this microversion."},
 	{Status: http.StatusNotAcceptable, Code: string(wire.CodeUndefined), Reason: "There is no such microversion, or the client does not accept JSON."},

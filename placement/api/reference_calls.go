@@ -45,8 +45,15 @@ const (
 		"of a search that ends after some seconds of work."
 	noteExplain = "OpenStack's Placement has no such call. It takes the query of `GET /allocation_candidates`; `limit` bounds how many candidates are counted. " +
 		"Unknown traits and classes are explained, not refused."
+	noteAdmission = "OpenStack's Placement has no hosts. A host whose agent has its own credential reports what it had when it came, times " +
+		"`[placement] host_capacity_factor`, or what this call states: see [identity.md](identity.md#how-much-a-host-may-report)."
 	noteEmptyName = "An empty name is refused; OpenStack's Placement takes it."
 )
+
+// unknownHost is the error about a host of which nothing is noted.
+var unknownHost = apidoc.Failure{
+	Status: http.StatusNotFound, Code: string(wire.CodeUndefined), Reason: "No host of that name has reported anything, and nothing is stated of it.",
+}
 
 var (
 	aboutShowVersions = about{summary: "Shows the microversions of the API", answers: ok("The microversions.", always(versionsSchema))}
@@ -185,6 +192,15 @@ var (
 	aboutExplainCandidates = about{
 		summary: "Explains why a request has its candidates, few or none", notes: []string{noteExplain}, query: candidateParameters(),
 		answers: ok("What each condition leaves.", always(explanationSchema)), failures: queryFailures,
+	}
+
+	aboutShowAdmission = about{
+		summary: "Shows what a host may report of itself", notes: []string{noteAdmission},
+		answers: ok("What it may report.", always(admissionSchema)), failures: []apidoc.Failure{unknownHost},
+	}
+	aboutUpdateAdmission = about{
+		summary: "States what a host may report of itself", notes: []string{noteAdmission}, body: always(admissionChange),
+		answers: ok("What it may report now.", always(admissionSchema)),
 	}
 
 	aboutShowUsages = about{checks: ShowUsages, summary: "Sums up what the consumers of a project have", query: usagesQuery(), answers: ok("The usages.", at(usagesSchema))}

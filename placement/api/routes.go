@@ -166,6 +166,10 @@ var routes = []route{
 	{"/allocation_candidates/explain", []endpoint{
 		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: explainCandidates, about: &aboutExplainCandidates},
 	}},
+	{"/hosts/{host}/admission", []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ShowAdmission, handle: showAdmission, about: &aboutShowAdmission},
+		{method: http.MethodPost, needs: sendsJSON, action: UpdateAdmission, handle: updateAdmission, about: &aboutUpdateAdmission},
+	}},
 	{"/usages", []endpoint{
 		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages, about: &aboutShowUsages},
 	}},

@@ -297,6 +297,24 @@ var explanationSchema = func() jsonkit.Schema {
 	), "verdict", "candidates", "more_candidates", "incomplete", "groups", "trees")
 }()
 
+// What hosts may report.
+var (
+	schemaTraitKinds = described(list(schemaSymbol), "The first two words of traits, such as HW_GPU.")
+	admissionSchema  = jsonkit.ClosedObject(members(
+		"host", schemaText,
+		"since", described(orNull("string"), "When it began to report; null if it has not, or if that is not known."),
+		"until", described(orNull("string"), "Until when all that it reports is admitted; null if that has ended."),
+		"classes", described(schemaAmounts, "Amounts by resource class: total times allocation_ratio, of all its trees."),
+		"factor", described(schemaCount, "How many times as much it may report; 0: any amount."),
+		"traits", schemaTraitKinds,
+	), "host", "since", "until", "classes", "factor", "traits")
+	admissionChange = jsonkit.ClosedObject(members(
+		"classes", described(schemaAmounts, "Amounts that replace those of these classes."),
+		"traits", described(list(schemaSymbol), "Traits that are admitted, with all of their kind."),
+		"window", described(jsonkit.Schema{jsonkit.Type("boolean")}, "Admit all that it reports from now on, as when it came."),
+	))
+)
+
 // before is a body that calls have until a feature came.
 func before(f wire.Feature, s jsonkit.Schema) apidoc.Body {
 	return at(func(v wire.Version) jsonkit.Schema {

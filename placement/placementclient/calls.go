@@ -71,6 +71,21 @@ func allocated(err error) error {
 	return err
 }
 
+// Admission reads what a host may report of itself; [ErrNotFound] if nothing is known of it, or if
+// the server is OpenStack's Placement, which has no hosts. One GET.
+func (c *Client) Admission(ctx context.Context, host string) (a wire.HostAdmission, err error) {
+	err = c.Do(ctx, http.MethodGet, admissionPath(host), nil, &a)
+	return a, err
+}
+
+// Admit states what a host may report of itself, and returns what that is now. One POST.
+func (c *Client) Admit(ctx context.Context, host string, change wire.AdmissionChange) (a wire.HostAdmission, err error) {
+	err = c.Do(ctx, http.MethodPost, admissionPath(host), change, &a)
+	return a, err
+}
+
+func admissionPath(host string) string { return "/hosts/" + url.PathEscape(host) + "/admission" }
+
 // ProvidersInTree lists the providers of the tree in which a provider stands; none if Placement
 // does not know it. One GET.
 func (c *Client) ProvidersInTree(ctx context.Context, uuid string) ([]wire.ResourceProvider, error) {

@@ -40,6 +40,9 @@ var (
 	// ErrHostRefused: 403, because we are a host and what was asked for is not that host's own, or
 	// because the rules for hosts do not allow it. The credentials are good.
 	ErrHostRefused = errors.New("placement does not allow this to the host")
+	// ErrNotAdmitted: 403, because we are a host and report more than that is admitted to; see
+	// [placement] host_capacity_factor. It is an ErrHostRefused, too.
+	ErrNotAdmitted = fmt.Errorf("%w: it reports more than is admitted", ErrHostRefused)
 	// ErrInvalid: 400, or too long (413, 414, 431). What we sent is wrong for this Placement.
 	ErrInvalid = errors.New("placement rejects the request as invalid")
 	// ErrUnavailable: Placement could not be reached, did not answer in time, or answered 5xx, 408
@@ -169,8 +172,11 @@ func (e *Error) refused(content []byte) {
 		e.Kind = ErrInvalid
 	case http.StatusUnauthorized, http.StatusForbidden:
 		e.Kind = ErrRefused
-		if wire.ErrorCode(e.Code) == wire.CodeHost {
+		switch wire.ErrorCode(e.Code) {
+		case wire.CodeHost:
 			e.Kind = ErrHostRefused
+		case wire.CodeHostCapacity:
+			e.Kind = ErrNotAdmitted
 		}
 	case http.StatusNotFound:
 		e.Kind = ErrNotFound

@@ -26,6 +26,9 @@ const (
 // Placement has no hosts.
 const CodeHost ErrorCode = "placement.hosts.not_own"
 
+// CodeHostCapacity is the code of a 403 for a host that reports more than it is admitted to.
+const CodeHostCapacity ErrorCode = "placement.hosts.not_admitted"
+
 // ErrorBody is the body of every answer with a status of 400 and more.
 type ErrorBody struct {
 	Errors []ErrorItem `json:"errors"`

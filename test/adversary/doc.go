@@ -8,6 +8,8 @@
 //	calls       all that the services list (api.Calls, cell.Calls, compute.Calls)
 //	table       what the rules say of each pair; it is compared with what is answered, and after a
 //	            refusal nothing has changed
+//	attacks     what the holder of a host's credential may try beyond these calls
+//	claims      how much such a holder can claim, which docs/identity.md has in numbers
 //
 // It also attacks the deny list of hosts, by its file and by the clock that dates it.
 //

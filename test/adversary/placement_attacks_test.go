@@ -17,6 +17,7 @@ import (
 const (
 	otherNode     = "33333333-3333-4333-8333-333333333333"
 	newGuest      = "aaaaaaaa-3333-4333-8333-333333333333"
+	otherGuest    = "aaaaaaaa-4444-4444-8444-444444444444"
 	ownProvider   = "/resource_providers/" + attackerNode
 	someAggregate = "99999999-9999-4999-8999-999999999999"
 )
@@ -66,18 +67,33 @@ var onPlacement = map[string]asked{
 	"reshape the tree of another host":              reshape(victimNode, 2, object{}, object{victimGuest: freed}),
 	"reshape a guest of another host into its tree": reshape(attackerNode, 2, object{"VCPU": vcpus}, object{victimGuest: holds(attackerNode, 4, 1)}),
 	"let its guest grow in a reshape":               reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: holds(attackerNode, 9, 1)}),
-	"list all hosts":                                get("/resource_providers"),
-	"find a host by its name":                       get("/resource_providers?name=" + victim),
-	"find a host by its uuid":                       get("/resource_providers?uuid=" + victimNode),
-	"find providers with resources":                 get("/resource_providers?resources=VCPU:1"),
-	"find providers with a trait":                   get("/resource_providers?required=!CUSTOM_SEEN"),
-	"find providers of an aggregate":                get("/resource_providers?member_of=" + someAggregate),
-	"read a tree with its own name":                 get("/resource_providers?name=" + attacker + "&in_tree=" + victimNode),
-	"read what a project uses":                      get("/usages?project_id=p&user_id=u"),
-	"read where a guest is":                         get("/allocations/" + victimGuest),
-	"remove a trait that others use":                {method: "DELETE", path: "/traits/CUSTOM_SEEN"},
-	"remove a class that others use":                {method: "DELETE", path: "/resource_classes/CUSTOM_SEEN"},
-	"rename a class":                                {"PUT", "/resource_classes/CUSTOM_SEEN", object{"name": "CUSTOM_MINE"}, "placement 1.2"},
+	"turn CPUs of its guest into another class": reshape(attackerNode, 2, object{"VCPU": vcpus, "PCPU": vcpus}, object{attackerGuest: with(holds(attackerNode, 4, 1),
+		object{"allocations": object{attackerNode: object{"resources": object{"PCPU": 4}}}})}),
+	"fill the quota of a project": put("/allocations/"+newGuest, with(holds(attackerNode, 6, nil), object{"project_id": "rich"})),
+	"fill it with several guests": post("/allocations", object{
+		newGuest: with(holds(attackerNode, 3, nil), object{"project_id": "rich"}), otherGuest: with(holds(attackerNode, 3, nil), object{"project_id": "rich"}),
+	}),
+	"report more CPUs than there are in the cloud": offers(ownProvider, 2, object{"total": 2_000_000_000}),
+	"count its CPUs many times":                    offers(ownProvider, 2, object{"total": 10, "allocation_ratio": 16}),
+	"report a class that it never had":             put(ownProvider+"/inventories", object{"resource_provider_generation": 2, "inventories": object{"VCPU": vcpus, "DISK_GB": vcpus}}),
+	"report it in a reshape":                       reshape(attackerNode, 2, object{"VCPU": object{"total": 2_000_000_000}}, object{}),
+	"claim a trait of a kind that it never had":    put(ownProvider+"/traits", object{"resource_provider_generation": 2, "traits": []string{"HW_GPU_API_VULKAN"}}),
+	"claim a custom trait":                         put(ownProvider+"/traits", object{"resource_provider_generation": 2, "traits": []string{"CUSTOM_SEEN"}}),
+	"state itself what it may report":              post("/hosts/"+attacker+"/admission", object{"classes": object{"VCPU": 2_000_000_000}}),
+	"open the time again in which all is admitted": post("/hosts/"+attacker+"/admission", object{"window": true}),
+	"read what another host may report":            get("/hosts/" + victim + "/admission"),
+	"list all hosts":                               get("/resource_providers"),
+	"find a host by its name":                      get("/resource_providers?name=" + victim),
+	"find a host by its uuid":                      get("/resource_providers?uuid=" + victimNode),
+	"find providers with resources":                get("/resource_providers?resources=VCPU:1"),
+	"find providers with a trait":                  get("/resource_providers?required=!CUSTOM_SEEN"),
+	"find providers of an aggregate":               get("/resource_providers?member_of=" + someAggregate),
+	"read a tree with its own name":                get("/resource_providers?name=" + attacker + "&in_tree=" + victimNode),
+	"read what a project uses":                     get("/usages?project_id=p&user_id=u"),
+	"read where a guest is":                        get("/allocations/" + victimGuest),
+	"remove a trait that others use":               {method: "DELETE", path: "/traits/CUSTOM_SEEN"},
+	"remove a class that others use":               {method: "DELETE", path: "/resource_classes/CUSTOM_SEEN"},
+	"rename a class":                               {"PUT", "/resource_classes/CUSTOM_SEEN", object{"name": "CUSTOM_MINE"}, "placement 1.2"},
 	"write as before consumers had owners": {"PUT", "/allocations/" + newGuest, object{
 		"allocations": []object{{"resource_provider": object{"uuid": victimNode}, "resources": object{"VCPU": 1}}},
 	}, "placement 1.7"},

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -61,6 +62,7 @@ var fixture = []asked{
 	put("/allocations/"+attackerGuest, holds(attackerNode, 4, nil)),
 	put("/traits/CUSTOM_SEEN", nil),
 	put("/resource_classes/CUSTOM_SEEN", nil),
+	post("/hosts/"+victim+"/admission", object{"traits": []string{"CUSTOM_SEEN"}}),
 }
 
 // onVictim are the requests to calls of Placement about what is the victim's, as its agent would
@@ -85,6 +87,7 @@ var onVictim = map[string]asked{
 	"PUT /allocations/{consumer}":                        {body: holds(victimNode, 2, 1)},
 	"GET /allocation_candidates":                         {path: "/allocation_candidates?resources=VCPU:1"},
 	"GET /allocation_candidates/explain":                 {path: "/allocation_candidates/explain?resources=VCPU:1"},
+	"POST /hosts/{host}/admission":                       {body: object{"classes": object{"VCPU": 2_000_000_000}}},
 	"GET /usages":                                        {path: "/usages?project_id=p"},
 	"POST /reshaper": {body: object{
 		"inventories": object{
@@ -95,7 +98,7 @@ var onVictim = map[string]asked{
 	}},
 }
 
-var ofVictim = strings.NewReplacer("{uuid}", victimNode, "{class}", "VCPU", "{name}", "CUSTOM_SEEN", "{consumer}", victimGuest)
+var ofVictim = strings.NewReplacer("{uuid}", victimNode, "{class}", "VCPU", "{name}", "CUSTOM_SEEN", "{consumer}", victimGuest, "{host}", victim)
 
 // Calls of hosts: those about its own tree only, and those about names that
 // all providers share. The agent of a host makes no others.
@@ -158,7 +161,7 @@ func (s *site) servePlacementWith(t testing.TB, denied *pki.DenyFile) *placement
 	t.Helper()
 	certFile, keyFile := s.server("placement")
 	service := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Logger: nopLog, Denied: denied,
+		StateDir: t.TempDir(), Logger: nopLog, Denied: denied, Placement: api.Options{HostCapacityFactor: 2, HostAdmissionWindow: time.Hour},
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
 			"host", victim, "host", attacker, "host", stolen, "service", "nova", "admin", "admin", "member", "alice",
 			"service,admin", "operator")},

@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"placement/api":                       {"placement/ledger", "placement/candidates", "placement/wire", "providertree"},
 	"placement":                           {"internal/keystone", "placement/api", "placement/candidates", "placement/ledger", "placement/store", "placement/wire"},
 	"systemd":                             {},
-	"internal/config":                     {"placement/wire", "systemd"},
+	"internal/config":                     {"placement/wire", "providertree", "systemd"},
 	"internal/agent/control":              {"internal/agent/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
 	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "internal/doctor", "plugins/drivertest", "plugins/host", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
 	"internal/health":                     {"cells/worker", "internal/agent/disabled", "plugins/host", "resourcetracker"},

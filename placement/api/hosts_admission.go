@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// maxAdmitted is the largest amount that differs from larger ones.
+const maxAdmitted = 1 << 53
+
+// kindlessTraits begin the traits that say what software can do and how a provider is used. They
+// come with upgrades and new layouts, so that a host may have them at any time.
+var kindlessTraits = [...]string{"COMPUTE_", "OWNER_", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
+
+// traitKind is the kind of a trait, its first two words: HW_GPU of HW_GPU_API_VULKAN, CUSTOM_GOLD
+// of CUSTOM_GOLD_2. It is "" for kindlessTraits.
+func traitKind(trait string) string {
+	for _, prefix := range kindlessTraits {
+		if strings.HasPrefix(trait, prefix) {
+			return ""
+		}
+	}
+	words := strings.SplitN(trait, "_", 3)
+	return strings.Join(words[:min(2, len(words))], "_")
+}
+
+// offered is how much of a class can be allocated of an inventory: reserved amounts count, because
+// the host chooses them.
+func offered(i *ledger.Inventory) float64 {
+	return max(0, min(float64(i.Total)*i.AllocationRatio, maxAdmitted))
+}
+
+// hostKey is the name by which the ledger has what a host may report. Case does not count.
+func hostKey(name string) string {
+	const longest = 255 // of the column
+	return strings.ToLower(strings.ToValidUTF8(name[:min(len(name), longest)], ""))
+}
+
+// report is what all trees of a host have: amounts by class, and kinds of traits.
+type report struct {
+	classes map[string]float64
+	kinds   map[string]bool
+}
+
+func (r *report) add(p *ledger.Provider) {
+	for i := range p.Inventories {
+		r.classes[p.Inventories[i].Class] += offered(&p.Inventories[i])
+	}
+	for _, trait := range p.Traits {
+		if kind := traitKind(trait); kind != "" {
+			r.kinds[kind] = true
+		}
+	}
+}
+
+// reported is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
+// its certificate does not say which compute nodes it has.
+func (h *hostRequest) reported(s *ledger.Snapshot) report {
+	out := report{classes: map[string]float64{}, kinds: map[string]bool{}}
+	tree := func(root *ledger.Provider) {
+		if root.Parent != "" || !h.ownsRoot(root) {
+			return
+		}
+		for _, p := range s.Tree(root.UUID) {
+			out.add(p)
+		}
+	}
+	if len(h.id.Nodes) == 0 {
+		for t := range s.Trees() {
+			tree(t.Root())
+		}
+		return out
+	}
+	for _, node := range h.id.Nodes {
+		if root, ok := s.Provider(node); ok {
+			tree(root)
+		}
+	}
+	return out
+}
+
+// growth is what a transaction adds to the trees of the host, all of them together: classes of
+// which there is more, and kinds of traits that a provider has and had not.
+type growth struct {
+	classes, kinds []string
+	// some: providers of the host changed.
+	some bool
+}
+
+func (w *hostWrite) growth(edits []ledger.Edit[ledger.Provider]) (g growth) {
+	was := report{classes: map[string]float64{}, kinds: map[string]bool{}}
+	is := report{classes: map[string]float64{}, kinds: map[string]bool{}}
+	for _, e := range edits {
+		had, has := e.Before != nil && w.owns(w.before, e.Before), e.After != nil && w.owns(w.after, e.After)
+		g.some = g.some || had || has
+		if had && has && slices.Equal(e.Before.Inventories, e.After.Inventories) &&
+			slices.Equal(e.Before.Traits, e.After.Traits) {
+			continue // only allocated
+		}
+		if had {
+			was.add(e.Before)
+		}
+		if has {
+			is.add(e.After)
+		}
+	}
+	for class, amount := range is.classes {
+		if more(amount, was.classes[class]) {
+			g.classes = append(g.classes, class)
+		}
+	}
+	for kind := range is.kinds {
+		if !was.kinds[kind] {
+			g.kinds = append(g.kinds, kind)
+		}
+	}
+	slices.Sort(g.classes)
+	slices.Sort(g.kinds)
+	return g
+}
+
+// more reports whether an amount is more than another one, and not by the rounding of sums.
+func more(a, b float64) bool { return a > b*(1+1e-9) }
+
+// admitted judges how much the trees of the host have after the transaction, and which kinds of
+// traits, and notes what it may report. What a user of Placement wrote into its trees is no growth
+// of the host's. It runs after all other checks.
+func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
+	factor := w.x.api.options.HostCapacityFactor
+	if factor < 1 {
+		return nil
+	}
+	g := w.growth(edits)
+	grows := len(g.classes)+len(g.kinds) > 0
+	key := hostKey(w.id.Name)
+	noted, known := w.before.Host(key)
+	if !g.some || known && !noted.Since.IsZero() && !grows {
+		return nil
+	}
+	host := ledger.Host{Name: key, Classes: map[string]int64{}}
+	if known {
+		host = *noted
+		host.Classes = maps.Clone(noted.Classes)
+	}
+	if host.Since.IsZero() { // all that is known, if anything, is what an operator has stated
+		had := w.reported(w.before)
+		switch {
+		case len(had.classes)+len(had.kinds) > 0:
+			host.Since = reportedBefore
+			maps.DeleteFunc(had.classes, func(class string, _ float64) bool { _, stated := host.Classes[class]; return stated })
+			raise(&host, had, slices.Collect(maps.Keys(had.classes)))
+		case !grows:
+			return nil
+		case known:
+			host.Since = reportedBefore
+		default:
+			host.Since = w.x.api.service.Now()
+		}
+	}
+	if grows {
+		after := w.reported(w.after)
+		if !w.x.api.openUntil(&host).IsZero() {
+			raise(&host, after, g.classes)
+			if len(host.Classes)+len(host.Traits) > maxHostKinds {
+				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits", maxHostKinds)
+			}
+		} else if err := w.within(&host, g, w.reported(w.before), after); err != nil {
+			return err
+		}
+	}
+	w.tx.SetHost(host)
+	return nil
+}
+
+// raise admits what a report has of some classes, and its kinds of traits.
+func raise(h *ledger.Host, r report, classes []string) {
+	for _, class := range classes {
+		h.Classes[class] = max(h.Classes[class], int64(math.Ceil(r.classes[class])))
+	}
+	h.Traits = slices.Clone(h.Traits)
+	for kind := range r.kinds {
+		if !slices.Contains(h.Traits, kind) {
+			h.Traits = append(h.Traits, kind)
+		}
+	}
+}
+
+// within is a refusal if the host would report more than it may: more of a class than the factor
+// times what is admitted, of all names of the class together, or a kind of traits that is not. What
+// was there before may stay.
+func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error {
+	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
+	for _, class := range g.classes {
+		group := groups.of(class)
+		var had, has, admitted float64
+		for name, amount := range before.classes {
+			if groups.of(name) == group {
+				had += amount
+			}
+		}
+		for name, amount := range after.classes {
+			if groups.of(name) == group {
+				has += amount
+			}
+		}
+		for name, amount := range h.Classes {
+			if groups.of(name) == group {
+				admitted += float64(amount)
+			}
+		}
+		if most := float64(factor) * admitted; more(has, max(most, had)) {
+			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
+			if admitted == 0 {
+				return w.notAdmitted(flag, "its trees would have %.0f %s (total times allocation_ratio), "+
+					"and it has not reported this class when it came", has, class)
+			}
+			return w.notAdmitted(flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
+				"%d times the %.0f that it reported when it came, or that an operator stated", has, class, most, factor, admitted)
+		}
+	}
+	for _, kind := range g.kinds {
+		if !before.kinds[kind] && !slices.Contains(h.Traits, kind) {
+			return w.notAdmitted("--trait "+kind, "it has reported no trait that begins with %s when it came", kind)
+		}
+	}
+	return nil
+}
+
+// notAdmitted is the answer to a report of more than is admitted. flag is that of the command which
+// admits it.
+func (w *hostWrite) notAdmitted(flag, why string, args ...any) *osapi.Error {
+	name := shortened(w.id.Name)
+	e := fail(http.StatusForbidden, wire.CodeHostCapacity,
+		"The host %s is not admitted to report this: %s. If the machine has it, a person admits it, "+
+			"on the machine of the compute API: compute-agent cells manage admit-host %[1]s %[3]s.",
+		name, fmt.Sprintf(why, args...), flag)
+	e.Hint = "a host reports more than it had when it came: if that was not added to the machine, " +
+		"its credential may be stolen, and belongs on the deny list"
+	return e
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+)
+
+// reportedBefore is Host.Since of a host that had reported before anyone noted when.
+var reportedBefore = time.Unix(1, 0).UTC()
+
+// openUntil is when the time ends in which all that a host reports is admitted; the zero time if
+// there is none. The clocks of servers differ, so that it can be before and after its beginning.
+func (a *API) openUntil(h *ledger.Host) time.Time {
+	window, now := a.options.HostAdmissionWindow, a.service.Now()
+	if h.Since.IsZero() || now.Sub(h.Since).Abs() >= window {
+		return time.Time{}
+	}
+	return h.Since.Add(window)
+}
+
+// showAdmission is GET /hosts/{host}/admission. It is not a call of OpenStack's Placement.
+func showAdmission(x *exchange) error {
+	s, err := x.read()
+	if err != nil {
+		return err
+	}
+	name := x.R.PathValue("host")
+	h, ok := s.Host(hostKey(name))
+	if !ok {
+		return notFound("The host %s has reported nothing, and nothing is stated of it.", shortened(name))
+	}
+	return x.admission(h)
+}
+
+// updateAdmission is POST /hosts/{host}/admission.
+func updateAdmission(x *exchange) error {
+	body, err := x.Body()
+	if err != nil {
+		return err
+	}
+	change, err := wire.DecodeAdmissionChange(body)
+	if err != nil {
+		return err
+	}
+	kinds := make([]string, len(change.Traits))
+	for i, trait := range change.Traits {
+		if kinds[i] = traitKind(trait); kinds[i] == "" {
+			return badRequest("The trait %s needs no admission: a host may have all traits that begin with %q.",
+				shortened(trait), kindlessTraits)
+		}
+	}
+	name := hostKey(x.R.PathValue("host"))
+	var h *ledger.Host
+	err = x.update(func(tx *ledger.Tx) error {
+		now := ledger.Host{Name: name, Classes: map[string]int64{}}
+		if noted, known := tx.Host(name); known {
+			now = *noted
+			now.Classes = maps.Clone(noted.Classes)
+		}
+		maps.Copy(now.Classes, change.Classes)
+		now.Traits = slices.Concat(now.Traits, kinds)
+		if change.Window {
+			now.Since = x.api.service.Now()
+		}
+		h = tx.SetHost(now)
+		return nil
+	})
+	if err != nil {
+		return explain(err, nil, "Unable to state what the host %s may report", shortened(name))
+	}
+	return x.admission(h)
+}
+
+// admission answers with what a host may report.
+func (x *exchange) admission(h *ledger.Host) error {
+	out := wire.HostAdmission{Host: h.Name, Classes: h.Classes, Factor: x.api.options.HostCapacityFactor, Traits: h.Traits}
+	if out.Traits == nil {
+		out.Traits = []string{}
+	}
+	if since := h.Since; since.After(reportedBefore) {
+		out.Since = &since
+	}
+	if until := x.api.openUntil(h); !until.IsZero() {
+		out.Until = &until
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return fmt.Errorf("encode what a host may report: %w", err)
+	}
+	return x.json(http.StatusOK, body, time.Time{})
+}
