@@ -169,7 +169,8 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	}
 	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host)
 	if found.unknown != "" {
-		out.ViolationGroups = append(out.ViolationGroups, "it is not known which servers the cell has on it: "+found.unknown)
+		out.ViolationGroups = append(out.ViolationGroups, "it is not known which servers the cell has on it: "+found.unknown+
+			"; if the cell is gone for good, take [cell_client] out of the configuration")
 	}
 	for _, server := range found.on(node.UUID) {
 		out.ViolationGroups = append(out.ViolationGroups, "the cell has the server "+server+" on it")
