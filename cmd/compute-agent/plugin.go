@@ -35,9 +35,15 @@ func newPlugin() *cobra.Command {
 type examined struct {
 	config, former, run string
 	release             string // path of a former release's executable
+	noSandbox           bool
+}
+
+func (e *examined) addSandbox(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&e.noSandbox, "no-sandbox", false, "start the driver without the sandbox in which the agent starts it")
 }
 
 func (e *examined) addConfig(cmd *cobra.Command) {
+	e.addSandbox(cmd)
 	cmd.Flags().StringVar(&e.config, "config", "", "`FILE` with the driver's own configuration, or for conf.d with a table [drivers.NAME.config]; TOML, or .json")
 }
 
@@ -65,11 +71,13 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 		return opts, err
 	}
 	var named []string // pairs of FILE, NAME of its driver
+	var own authored
 	if e.config != "" {
 		a, err := readAuthored(e.config)
 		if err != nil {
 			return opts, err
 		}
+		own = a
 		opts.Config, opts.Args, opts.Env = a.config, a.args, a.env
 		named = append(named, e.config, a.driver)
 	}
@@ -81,7 +89,27 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 		opts.Former = a.config
 		named = append(named, e.former, a.driver)
 	}
+	if own.restrict(&opts); e.noSandbox {
+		opts.Sandbox, opts.NoSandbox = nil, true
+	}
 	return opts, sameDriver(ctx, opts, named)
+}
+
+// sayConfinement warns of what the driver may do here that the agent would not let it do.
+func (e *examined) sayConfinement(w io.Writer, opts drivertest.Options) {
+	kernel := host.OwnKernel()
+	why := `sandbox = "none"`
+	if e.noSandbox {
+		why = "--no-sandbox"
+	}
+	switch lacks := kernel.Lacks(); {
+	case opts.NoSandbox:
+		_, _ = fmt.Fprintf(w, "WARNING: %s: the driver runs WITHOUT THE SANDBOX in which the agent starts drivers. It can read and change all that you can, "+
+			"and what works here can be refused on a host (docs/drivers.md, The sandbox).\n", why)
+	case len(lacks) > 0:
+		_, _ = fmt.Fprintf(w, "WARNING: the sandbox of drivers is incomplete on this machine (%s): %s. What works here can be refused on a host.\n",
+			kernel, strings.Join(lacks, "; "))
+	}
 }
 
 // sameDriver checks that files are for the driver that the plugin contains.
@@ -109,7 +137,7 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 
 // process returns how to start the plugin.
 func process(o drivertest.Options) host.Spec {
-	return host.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config}
+	return host.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
 }
 
 // pluginLog prints a plugin's log for its author.
@@ -126,10 +154,10 @@ func newPluginRun() *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports", Args: cobra.ExactArgs(1),
-		Long: "Start a driver's plugin as the agent does, make one pass as on a new host, and show the tree. Placement is not involved: the tree\n" +
-			"is in memory. With --watch, keep making passes until Ctrl-C, at intervals and whenever the driver reports a change, and show what\n" +
-			"each one changed. The driver's log goes to standard error. The exit code is 1 if the driver reported no tree (with --watch, in\n" +
-			"the last pass).\n\n" +
+		Long: "Start a driver's plugin as the agent does, in its sandbox, make one pass as on a new host, and show the tree. Placement is not\n" +
+			"involved: the tree is in memory. With --watch, keep making passes until Ctrl-C, at intervals and whenever the driver reports a\n" +
+			"change, and show what each one changed. The driver's log goes to standard error. The exit code is 1 if the driver reported no tree\n" +
+			"(with --watch, in the last pass).\n\n" +
 			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d file with that table.",
 		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run ./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -140,6 +168,7 @@ func newPluginRun() *cobra.Command {
 			if devices {
 				return listDevices(cmd, process(o), true, false)
 			}
+			ex.sayConfinement(cmd.ErrOrStderr(), o)
 			log := zerolog.New(pluginLog{cmd.ErrOrStderr()})
 			n, failed, warned := 0, false, []string(nil)
 			err = host.Rehearse(cmd.Context(), process(o), log, watch, interval, func(pass host.Pass) error {
@@ -173,10 +202,11 @@ func newPluginRun() *cobra.Command {
 // newPluginInfo describes a plugin.
 func newPluginInfo() *cobra.Command {
 	var opts options
+	var ex examined
 	cmd := &cobra.Command{
 		Use: "info PATH", Short: "Show a driver's name, version, capabilities and configuration keys", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := (&examined{}).options(cmd.Context(), args[0])
+			o, err := ex.options(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -202,6 +232,7 @@ func newPluginInfo() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), view)
 		},
 	}
+	ex.addSandbox(cmd)
 	opts.addOutputFlag(cmd)
 	return cmd
 }

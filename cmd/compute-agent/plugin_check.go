@@ -35,7 +35,11 @@ func newPluginTest() *cobra.Command {
 			return cobra.ExactArgs(1)(cmd, args)
 		},
 		Long: "Start a driver's plugin as the agent does and check that it meets the agent's contract. Placement is not involved, and nothing is\n" +
-			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and where to look.\n\n" +
+			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and where to look. Checks that\n" +
+			"are not run say why, and are counted apart: nothing is known of the driver there.\n\n" +
+			"The driver runs in the sandbox in which the agent starts it: it writes only to the directories of guests, to the absolute paths in\n" +
+			"its own configuration, to temporary files and devices (docs/drivers.md, The sandbox); a conf.d file can allow more. What the\n" +
+			"agent's user and unit may do is not part of it.\n\n" +
 			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d file with that table. With this\n" +
 			"configuration the driver must list nodes on this machine.\n\n" +
 			"Reshapes start from the tree of the driver's last release, whose executable --former names, or from the tree that the driver\n" +
@@ -75,6 +79,7 @@ func newPluginTest() *cobra.Command {
 				return &exitError{exitUsage, errors.New("--timeout and --check-timeout must not be negative")}
 			}
 			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
+			ex.sayConfinement(cmd.ErrOrStderr(), o)
 			return tested(cmd, o, checks, junit, opts.json())
 		},
 	}

@@ -15,6 +15,10 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // authored is a driver's configuration in a driver author's file.
@@ -22,9 +26,12 @@ type authored struct {
 	// driver is NAME of the table [drivers.NAME], or "" if the file has only the driver's own keys.
 	driver string
 	config json.RawMessage
-	// args and env are those of [drivers.NAME].
-	args []string
-	env  map[string]string
+	// args and env are those of [drivers.NAME], and what it says about the sandbox.
+	args                  []string
+	env                   map[string]string
+	sandbox               string
+	readPaths, writePaths []string
+	allowChmod            bool
 }
 
 // readAuthored reads a file with the driver's own keys (the content of [drivers.NAME.config]), or a
@@ -104,6 +111,15 @@ func unwrap(table map[string]any) (authored, map[string]any, error) {
 			a.args, ok = stringList(v)
 		case "env":
 			a.env, ok = stringMap(v)
+		case "sandbox":
+			a.sandbox, ok = v.(string)
+			ok = ok && slices.Contains([]string{config.SandboxLandlock, config.SandboxRequired, config.SandboxNone}, a.sandbox)
+		case "read_paths":
+			a.readPaths, ok = stringList(v)
+		case "write_paths":
+			a.writePaths, ok = stringList(v)
+		case "allow_chmod":
+			a.allowChmod, ok = v.(bool)
 		}
 		if !ok {
 			return authored{}, nil, fmt.Errorf("drivers.%s.%s has the wrong type: %s", a.driver, key, kinds[key])
@@ -113,7 +129,21 @@ func unwrap(table map[string]any) (authored, map[string]any, error) {
 }
 
 // kinds describes the types of keys of [drivers.NAME].
-var kinds = map[string]string{"config": "it must be a table", "args": "it must be a list of strings", "env": "it must be a table of strings"}
+var kinds = map[string]string{
+	"config": "it must be a table", "args": "it must be a list of strings", "env": "it must be a table of strings",
+	"sandbox": `it must be "landlock", "required" or "none"`, "read_paths": "it must be a list of absolute paths", "write_paths": "it must be a list of absolute paths",
+	"allow_chmod": "it must be true or false",
+}
+
+// restrict has a driver started in the sandbox that the agent would start it in.
+func (a authored) restrict(opts *drivertest.Options) {
+	if opts.NoSandbox = a.sandbox == config.SandboxNone; opts.NoSandbox {
+		return
+	}
+	opts.Sandbox = host.StandardSandbox(opts.Config, opts.Former)
+	opts.Sandbox.Required, opts.Sandbox.Modes = a.sandbox == config.SandboxRequired, a.allowChmod
+	opts.Sandbox.GrantRead, opts.Sandbox.GrantWrite = a.readPaths, a.writePaths
+}
 
 func stringList(v any) ([]string, bool) {
 	list, ok := v.([]any)

@@ -41,7 +41,7 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 	report := drivertest.Report{Description: host.Description{Name: hostile}, Results: []drivertest.Result{
 		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},
 		{Check: drivertest.Check{ID: "tree/root", Rule: hostile}, Outcome: drivertest.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
-		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.DoesNotApply, Why: hostile},
+		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.NotRun, Why: hostile},
 	}}
 	var b bytes.Buffer
 	testproc.Check(t, report.WriteJUnit(&b))

@@ -24,9 +24,11 @@ type bench struct {
 	scratch string // holds the sockets, and the driver's state directory
 	log     *recorder
 
-	info   *driverv1.InfoResponse
-	common *proc   // configured, or nil
-	own    []*proc // of the check that runs
+	info    *driverv1.InfoResponse
+	sandbox string // what the processes are started in, for people
+	lacks   []string
+	common  *proc   // configured, or nil
+	own     []*proc // of the check that runs
 
 	instances []*made // of the check that runs
 
@@ -55,6 +57,12 @@ func newBench(opts Options) (*bench, error) {
 	}
 	if len(opts.Former) == 0 {
 		opts.Former = nil
+	}
+	switch {
+	case opts.NoSandbox:
+		opts.Sandbox = nil
+	case opts.Sandbox == nil:
+		opts.Sandbox = host.StandardSandbox(opts.Config, opts.Former)
 	}
 	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited
@@ -91,11 +99,12 @@ func (b *bench) start(ctx context.Context) (*proc, error) {
 
 func (b *bench) startWith(ctx context.Context, h *host.Host) (*proc, error) {
 	s, err := h.Open(ctx, host.Spec{
-		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits,
+		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox,
 	})
 	if err != nil {
 		return nil, failf("a start of the plugin, as the agent starts it", "%v", err)
 	}
+	b.sandbox, b.lacks = s.Sandbox()
 	p := &proc{Session: s, limits: b.limits}
 	b.own = append(b.own, p)
 	return p, nil
@@ -126,19 +135,19 @@ func (b *bench) shared(ctx context.Context) (*proc, error) {
 	}
 	p, err := b.start(ctx)
 	if err != nil {
-		return nil, notApplicable("the plugin does not start; see start/handshake")
+		return nil, notRun("the plugin does not start; see start/handshake")
 	}
 	b.own = slices.DeleteFunc(b.own, func(o *proc) bool { return o == p })
 	b.common = p
 	info, err := p.info(ctx)
 	if err != nil {
 		b.discard()
-		return nil, notApplicable("the plugin does not answer Info; see start/info")
+		return nil, notRun("the plugin does not answer Info; see start/info")
 	}
 	b.info = info
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
 		b.discard()
-		return nil, notApplicable("the plugin rejects its configuration; see config/accepted")
+		return nil, notRun("the plugin rejects its configuration; see config/accepted")
 	}
 	return p, nil
 }

@@ -85,10 +85,23 @@ var _ = broken(map[string]brokenPlugin{
 			swapGPUs(r)
 		}
 	})},
-	"forgets consumers":   {check: "reshape/consumers", config: withFault("forget")},
-	"loses a unit":        {check: "reshape/conserves", config: withFault("lose")},
-	"invents a unit":      {check: "reshape/conserves", config: withFault("invent")},
-	"swaps consumers":     {check: "reshape/conserves", config: withFault("swap")},
+	"forgets consumers": {check: "reshape/consumers", config: withFault("forget")},
+	"loses a unit":      {check: "reshape/conserves", config: withFault("lose")},
+	"invents a unit":    {check: "reshape/conserves", config: withFault("invent")},
+	"swaps consumers":   {check: "reshape/conserves", config: withFault("swap")},
+	"moves what stays":  {check: "reshape/reason", only: true, config: slots("vgpu-children"), former: slots("flat"), breakage: moves(moveSlot)},
+	"gives guests each other's cells": {
+		check: "reshape/guests", only: true, config: boundGuests, former: layoutConfig("flat"), breakage: moves(swapGuests),
+	},
+	"cannot move its own guests": {check: "reshape/guests", only: true, config: boundGuests, former: layoutConfig("flat"), breakage: around("UpdateProviderTree",
+		func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+			for id := range req.(updateReq).GetAllocations().GetConsumers() {
+				if id == boundOne || id == boundTwo {
+					return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "unknown", Violations: []protocol.Violation{{Consumer: id, Problem: "has no guest"}}}.Err()
+				}
+			}
+			return next()
+		})},
 	"disowns consumers":   {check: "reshape/owners", breakage: after("UpdateProviderTree", noProjects)},
 	"moves no allocation": {check: "reshape/housed", breakage: moves(func(req updateReq, r updated) { r.Allocations = req.GetAllocations() })},
 	"reports large steps": {check: "reshape/capacity", breakage: moves(func(_ updateReq, r updated) {
@@ -166,6 +179,46 @@ var _ = broken(map[string]brokenPlugin{
 	"calls its node deleted":         {check: "abilities/node-deleted", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
 	"calls unknown nodes deleted":    {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
 })
+
+// slots is a configuration with a class on two children in every shape.
+func slots(shape string) string {
+	return `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 16}, "VGPU": {"total": 8}}, "children": [
+		{"name": "a", "inventories": {"CUSTOM_SLOT": {"total": 16}}}, {"name": "b", "inventories": {"CUSTOM_SLOT": {"total": 16}}}]}], "shape": "` + shape + `"}`
+}
+
+// moveSlot moves one slot of a consumer from one child to the other, although both keep theirs.
+func moveSlot(req updateReq, r updated) {
+	if slices.ContainsFunc(req.GetTree().GetProviders(), called("_gpu_0")) {
+		return // it is reshaped already
+	}
+	for _, p := range r.GetTree().GetProviders() {
+		held := r.GetAllocations().GetConsumers()[consumerName(0)].GetResources()[p.GetUuid()].GetAmounts()
+		switch {
+		case held == nil: // another set of consumers
+		case strings.HasSuffix(p.GetName(), "_a"):
+			held["CUSTOM_SLOT"]++
+		case strings.HasSuffix(p.GetName(), "_b"):
+			held["CUSTOM_SLOT"]--
+		}
+	}
+}
+
+// The guests of boundGuests, each on a cell of its own.
+const (
+	boundOne = "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a11"
+	boundTwo = "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a12"
+
+	boundGuests = `{` + machine + `, "shape": "numa", "guests": {"` + boundOne + `": "numa_0", "` + boundTwo + `": "numa_1"}, "guest_list": [
+		{"uuid": "` + boundOne + `", "resources": {"numa_0": {"VCPU": 1}}}, {"uuid": "` + boundTwo + `", "resources": {"numa_1": {"VCPU": 1}}}]}`
+)
+
+// swapGuests gives two guests what the other one has.
+func swapGuests(_ updateReq, r updated) {
+	all := r.GetAllocations().GetConsumers()
+	if one, two := all[boundOne], all[boundTwo]; one != nil && two != nil {
+		one.Resources, two.Resources = two.Resources, one.Resources
+	}
+}
 
 func capableUnannounced() breakage {
 	b := after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })

@@ -20,7 +20,7 @@ type Check struct {
 	Title string `json:"title"`
 	// Protects says what goes wrong in a cloud without it.
 	Protects string `json:"protects"`
-	// Needs is the capability that a plugin must announce for the check to apply, or "".
+	// Needs is the capability that a plugin must announce for the check to run, or "".
 	Needs string `json:"needs,omitempty"`
 	// Rule is the sentence of the contract that the check verifies.
 	Rule string `json:"rule"`
@@ -35,9 +35,11 @@ type Outcome string
 
 // The outcomes.
 const (
-	Passed       Outcome = "passed"
-	Failed       Outcome = "failed"
-	DoesNotApply Outcome = "does not apply"
+	Passed Outcome = "passed"
+	Failed Outcome = "failed"
+	// NotRun: nothing is known of the driver, for the reason that Result.Why gives. It has not the
+	// capability, there was nothing to try it with, or the suite ended before.
+	NotRun Outcome = "not run"
 )
 
 // Result is the outcome of a check.
@@ -49,7 +51,7 @@ type Result struct {
 	Came string `json:"came,omitempty"`
 	// Output is the end of what the process logged during the check. Set if the check failed.
 	Output []string `json:"output,omitempty"`
-	// Why says why the check does not apply.
+	// Why says why the check was not run.
 	Why string `json:"why,omitempty"`
 	// Took is how long it took.
 	Took time.Duration `json:"took_ns"`
@@ -59,10 +61,8 @@ type Result struct {
 type Report struct {
 	host.Description
 	Results []Result `json:"results"`
-	// Ended says why the suite ended early, or is "". NotRun lists the checks that did not run for
-	// that reason.
-	Ended  string   `json:"ended,omitempty"`
-	NotRun []string `json:"not_run,omitempty"`
+	// Ended says why the suite ended early, or is "". The checks after that are not run.
+	Ended string `json:"ended,omitempty"`
 	// Classes and Traits are the sorted names of the resource classes and traits that the driver
 	// reports for its first node. Whether Placement knows them is for the caller to check.
 	Classes []string `json:"classes,omitempty"`
@@ -103,24 +103,24 @@ func failLines(sent string, lines []string) error {
 	return &violation{sent: sent, came: strings.Join(lines, "\n")}
 }
 
-// inapplicable is the error of a check that does not apply.
-type inapplicable struct{ why string }
+// untried is the error of a check that was not run.
+type untried struct{ why string }
 
-func (e *inapplicable) Error() string { return e.why }
+func (e *untried) Error() string { return e.why }
 
-func notApplicable(format string, args ...any) error {
-	return &inapplicable{fmt.Sprintf(format, args...)}
+func notRun(format string, args ...any) error {
+	return &untried{fmt.Sprintf(format, args...)}
 }
 
 // result converts the error of a check to its result.
 func (c Check) result(err error) Result {
 	r := Result{Check: c, Outcome: Passed}
 	var v *violation
-	var na *inapplicable
+	var not *untried
 	switch {
 	case err == nil:
-	case errors.As(err, &na):
-		r.Outcome, r.Why = DoesNotApply, na.why
+	case errors.As(err, &not):
+		r.Outcome, r.Why = NotRun, not.why
 	case errors.As(err, &v):
 		r.Outcome, r.Sent, r.Came = Failed, v.sent, v.came
 	default:

@@ -64,7 +64,7 @@ func checkLayoutVersion(ctx context.Context, b *bench) error {
 		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
-		return notApplicable("the driver rejects its configuration the second time; see config/repeated")
+		return notRun("the driver rejects its configuration the second time; see config/repeated")
 	}
 	if p.layout != first {
 		return failf("Configure, twice with the same configuration", "shape_version %d, then %d", first, p.layout)
@@ -76,7 +76,7 @@ func checkLayoutVersion(ctx context.Context, b *bench) error {
 func (b *bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
 	base, p, err := b.base(ctx)
 	if err == nil && p.layout == 0 {
-		err = notApplicable("with this configuration the driver's layouts have no versions")
+		err = notRun("with this configuration the driver's layouts have no versions")
 	}
 	return base, p, err
 }
@@ -173,6 +173,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 			return err
 		}
 		wrong := append(totalChanges(given, back, renames), withoutInventory(after, back)...)
+		wrong = append(wrong, leftWithoutReason(tree, after, base.root, given, back)...)
 		for _, id := range sortedKeys(given) {
 			if _, ok := back[id]; !ok {
 				wrong = append(wrong, "consumer "+id+" is missing")
@@ -287,7 +288,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		}
 	}
 	if called == 0 {
-		return notApplicable("the plugin announces all capabilities")
+		return notRun("the plugin announces all capabilities")
 	}
 	return nil
 }
@@ -330,7 +331,7 @@ func checkGuests(ctx context.Context, b *bench) error {
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("the driver cannot list guests now (%s)", describe(err))
+		return notRun("the driver cannot list guests now (%s)", describe(err))
 	case err != nil:
 		return failf(sent, "%s", describe(err))
 	}

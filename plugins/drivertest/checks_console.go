@@ -60,14 +60,14 @@ func checkConsoleLog(ctx context.Context, b *bench) error {
 	}
 	for _, state := range []driverv1.PowerState{running, shutdown} {
 		if state == shutdown && p.mustSetPower(ctx, m, shutdown, true) != nil {
-			return notApplicable("the driver does not stop the instance; see instances/power")
+			return notRun("the driver does not stop the instance; see instances/power")
 		}
 		for _, most := range []int64{protocol.MaxConsoleLog, 1} {
 			log, err := p.consoleLog(ctx, m.node, m.spec.GetUuid(), most)
 			sent := fmt.Sprintf("ConsoleLog of instance %s, which is %s, with max_bytes %d", m.spec.GetUuid(), powerName(state), most)
 			switch {
 			case kind(err) == protocol.KindInstanceFault:
-				return notApplicable("the driver keeps no console log of its instances with this configuration (%s)", describe(err))
+				return notRun("the driver keeps no console log of its instances with this configuration (%s)", describe(err))
 			case err != nil:
 				return failf(sent, "%s", describe(err))
 			case int64(len(log)) > most:
@@ -132,7 +132,7 @@ func checkConsoleOpen(ctx context.Context, b *bench) error {
 		err := p.console(ctx, m.node, m.spec.GetUuid())
 		switch {
 		case kind(err) == protocol.KindInstanceFault && nth == "Console of instance ":
-			return notApplicable("the driver's instances have no serial console with this configuration (%s)", describe(err))
+			return notRun("the driver's instances have no serial console with this configuration (%s)", describe(err))
 		case err != nil:
 			return failf(nth+m.spec.GetUuid(), "%s", describe(err))
 		}
@@ -149,7 +149,7 @@ func checkConsoleRefused(ctx context.Context, b *bench) error {
 		return failf("Console of an unknown uuid", "%s", verdict(err))
 	}
 	if p.mustSetPower(ctx, m, shutdown, true) != nil {
-		return notApplicable("the driver does not stop the instance; see instances/power")
+		return notRun("the driver does not stop the instance; see instances/power")
 	}
 	if err := p.console(ctx, m.node, m.spec.GetUuid()); kind(err) != protocol.KindInstanceFault {
 		return failf("Console of instance "+m.spec.GetUuid()+", which is shut down", "%s", verdict(err))

@@ -60,7 +60,7 @@ var shutdownChecks = []Check{
 func checkShutdown(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin rejects its configuration; see config/accepted")
+		return notRun("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
 		return failf(fmt.Sprintf("Shutdown with a grace period of %v", b.limits.Stop), "%s", describe(err))
@@ -71,7 +71,7 @@ func checkShutdown(ctx context.Context, b *bench) error {
 func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not start; see start/handshake")
+		return notRun("the plugin does not start; see start/handshake")
 	}
 	if err := p.shutdown(ctx); err != nil {
 		return failf("Shutdown before Configure", "%s", describe(err))
@@ -82,10 +82,10 @@ func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
 func checkShutdownRefuses(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin rejects its configuration; see config/accepted")
+		return notRun("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
-		return notApplicable("the plugin does not shut down; see shutdown/answers")
+		return notRun("the plugin does not shut down; see shutdown/answers")
 	}
 	if _, err := p.nodes(ctx); err == nil {
 		return failf("Shutdown, then AvailableNodes", "a list of nodes")
@@ -129,7 +129,7 @@ func checkDrains(ctx context.Context, b *bench) error {
 	err = p.shutdown(ctx)
 	calls.Wait()
 	if err != nil {
-		return notApplicable("the plugin does not shut down; see shutdown/answers")
+		return notRun("the plugin does not shut down; see shutdown/answers")
 	}
 	if lost != nil {
 		return failf("Shutdown during an UpdateProviderTree", "the call was not answered: %s", describe(lost))
@@ -140,10 +140,10 @@ func checkDrains(ctx context.Context, b *bench) error {
 func checkExits(ctx context.Context, b *bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
-		return notApplicable("the plugin rejects its configuration; see config/accepted")
+		return notRun("the plugin rejects its configuration; see config/accepted")
 	}
 	if err := p.shutdown(ctx); err != nil {
-		return notApplicable("the plugin does not shut down; see shutdown/answers")
+		return notRun("the plugin does not shut down; see shutdown/answers")
 	}
 	if err := p.End(); err != nil {
 		return failf("Shutdown, then the end of the connection", "%v", err)
@@ -274,11 +274,11 @@ func secrets(config any, key string) []string {
 func checkSecrets(ctx context.Context, b *bench) error {
 	var config any
 	if json.Unmarshal(b.opts.Config, &config) != nil {
-		return notApplicable("the given configuration is not JSON")
+		return notRun("the given configuration is not JSON")
 	}
 	hidden := secrets(config, "")
 	if len(hidden) == 0 {
-		return notApplicable("the given configuration has no key such as password, token or secret")
+		return notRun("the given configuration has no key such as password, token or secret")
 	}
 	p, err := b.shared(ctx)
 	if err != nil {

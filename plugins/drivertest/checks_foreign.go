@@ -98,7 +98,7 @@ func externalCheck(which func(*baseline, external) []string) func(context.Contex
 		var wrong []string
 		for _, id := range which(base, s) {
 			if id == "" {
-				return notApplicable("the driver's tree has no provider below the root")
+				return notRun("the driver's tree has no provider below the root")
 			}
 			was, _ := s.tree.Provider(id)
 			is, ok := after.Provider(id)
@@ -226,7 +226,7 @@ func repairCheck(how string, damage func(*baseline, *providertree.Tree) (bool, e
 		case err != nil:
 			return fmt.Errorf("preparing a tree: %w", err)
 		case !done:
-			return notApplicable("the driver's tree has nothing of that kind")
+			return notRun("the driver's tree has nothing of that kind")
 		}
 		after, err := p.tree(ctx, tree, base.node)
 		if err != nil {

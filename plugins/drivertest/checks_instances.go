@@ -149,7 +149,7 @@ func checkList(ctx context.Context, b *bench) error {
 	list, err := p.list(ctx, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("with this configuration the driver manages no instances now (%s)", describe(err))
+		return notRun("with this configuration the driver manages no instances now (%s)", describe(err))
 	case err != nil:
 		return failf(sent, "%s", describe(err))
 	}
@@ -189,7 +189,7 @@ func checkSpawn(ctx context.Context, b *bench) error {
 func (b *bench) existing(ctx context.Context) (*baseline, *proc, *made, error) {
 	base, p, m, err := b.newInstance(ctx)
 	if err == nil && p.mustSpawn(ctx, m) != nil {
-		err = notApplicable("the driver creates no instance; see instances/spawn")
+		err = notRun("the driver creates no instance; see instances/spawn")
 	}
 	return base, p, m, err
 }
@@ -211,7 +211,7 @@ func checkSpawnStopped(ctx context.Context, b *bench) error {
 		return err
 	}
 	if err := p.mustSetPower(ctx, m, shutdown, true); err != nil {
-		return notApplicable("the driver does not stop the instance; see instances/power")
+		return notRun("the driver does not stop the instance; see instances/power")
 	}
 	if _, err := p.spawn(ctx, m); err != nil {
 		return failf(m.sent()+", which was created and stopped", "%s", describe(err))
@@ -226,7 +226,7 @@ func checkInstanceRestart(ctx context.Context, b *bench) error {
 	}
 	off := b.instance(base)
 	if p.mustSpawn(ctx, off) != nil || p.mustSetPower(ctx, off, shutdown, true) != nil {
-		return notApplicable("the driver does not stop an instance; see instances/power")
+		return notRun("the driver does not stop an instance; see instances/power")
 	}
 	b.discard() // the process is killed
 	if p, err = b.shared(ctx); err != nil {
@@ -271,7 +271,7 @@ func checkRemake(ctx context.Context, b *bench) error {
 		return err
 	}
 	if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
-		return notApplicable("the driver does not remove the instance; see instances/destroy")
+		return notRun("the driver does not remove the instance; see instances/destroy")
 	}
 	if err := p.mustSpawn(ctx, m); err != nil {
 		return err

@@ -50,7 +50,7 @@ func checkCheckSpawn(ctx context.Context, b *bench) error {
 		return failf("CheckSpawn of an instance with allocations of a resource provider that is not in the tree", "%s", verdict(err))
 	}
 	if p.mustSpawn(ctx, m) != nil || p.mustSetPower(ctx, m, shutdown, true) != nil {
-		return notApplicable("the driver does not create and stop the instance; see instances/spawn and instances/power")
+		return notRun("the driver does not create and stop the instance; see instances/spawn and instances/power")
 	}
 	sent += ", which exists and is off"
 	if err := p.checkSpawn(ctx, m); err != nil {
@@ -265,7 +265,7 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 	guests, err := p.guests(ctx, base.stored, base.node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
-		return notApplicable("the driver cannot list guests now (%s)", describe(err))
+		return notRun("the driver cannot list guests now (%s)", describe(err))
 	case err != nil:
 		return failf(sent, "%s", describe(err))
 	}
@@ -297,10 +297,10 @@ func checkOtherGuests(ctx context.Context, b *bench) error {
 	}
 	before, err := p.guests(ctx, base.stored, base.node)
 	if err != nil {
-		return notApplicable("the driver cannot list guests now (%s)", describe(err))
+		return notRun("the driver cannot list guests now (%s)", describe(err))
 	}
 	if p.mustSpawn(ctx, m) != nil || p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
-		return notApplicable("the driver does not create or remove an instance; see instances/spawn and instances/destroy")
+		return notRun("the driver does not create or remove an instance; see instances/spawn and instances/destroy")
 	}
 	sent := m.sent() + ", Destroy, then Guests"
 	after, err := p.guests(ctx, base.stored, base.node)
@@ -360,7 +360,7 @@ func checkInstanceEvents(ctx context.Context, b *bench) error {
 			return failf("Watch of instances with heartbeat_ms 200, before "+step.what, "%s", describe(ended()))
 		}
 		if step.do() != nil {
-			return notApplicable("the driver does not change the instance; see instances/spawn, instances/power and instances/destroy")
+			return notRun("the driver does not change the instance; see instances/spawn, instances/power and instances/destroy")
 		}
 		for received := false; !received; {
 			event, ok := <-events

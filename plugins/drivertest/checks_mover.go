@@ -141,13 +141,13 @@ func checkArriveAgain(ctx context.Context, b *bench) error {
 		return err
 	}
 	if _, err := p.evacuate(ctx, m); err != nil {
-		return notApplicable("the driver creates no instance that arrives; see migrate/arrive")
+		return notRun("the driver creates no instance that arrives; see migrate/arrive")
 	}
 	if err := p.mustEvacuate(ctx, m, shutdown); err != nil {
 		return err
 	}
 	if p.mustSetPower(ctx, m, running, false) != nil {
-		return notApplicable("the driver does not start an instance that arrived; see migrate/arrive")
+		return notRun("the driver does not start an instance that arrived; see migrate/arrive")
 	}
 	return p.mustEvacuate(ctx, m, running)
 }

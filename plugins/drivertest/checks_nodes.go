@@ -54,7 +54,7 @@ func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
 	}
 	nodes, err := p.nodes(ctx)
 	if err != nil || len(nodes) == 0 {
-		return nil, nil, notApplicable("the driver lists no node; see nodes/some")
+		return nil, nil, notRun("the driver lists no node; see nodes/some")
 	}
 	return nodes, p, nil
 }

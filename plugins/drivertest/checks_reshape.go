@@ -80,6 +80,21 @@ var resultChecks = []Check{
 		run: resultCheck(func(_ *baseline, r *reshaped) []string { return totalChanges(r.given, r.allocations, r.renames) }),
 	},
 	{
+		ID: "reshape/reason", Title: "moves only what loses its inventory",
+		Protects: "capacity that would be given out twice: what leaves a provider is free there, and the guest still uses it",
+		Rule: "An allocation leaves a provider only where the reshape removes or shrinks the inventory of its class, or changes its units so that the " +
+			"allocation does not fit.",
+		See: "docs/drivers.md, What a reshape may do", run: resultCheck(func(base *baseline, r *reshaped) []string {
+			return leftWithoutReason(r.before, r.after, base.root, r.given, r.allocations)
+		}),
+	},
+	{
+		ID: "reshape/guests", Title: "moves its guests' allocations to where it lists the guests", Needs: protocol.CapabilityGuests,
+		Protects: "guests that would get each other's devices",
+		Rule:     "What a reshape moves of a guest is where Guests lists the guest's resources on the new tree. The driver knows where these guests are, so it can move them.",
+		See:      "docs/drivers.md, What a reshape may do; plugins.GuestLister", run: checkReshapeGuests,
+	},
+	{
 		ID: "reshape/owners", Title: "keeps generation, project, user and type of consumers",
 		Protects: "quotas, and concurrent writes to the same consumers",
 		Rule:     "A consumer's generation, project, user and type are returned unchanged.", See: "proto: ConsumerAllocations",
@@ -177,7 +192,7 @@ func checkNeededAgain(ctx context.Context, b *bench) error {
 		return err
 	}
 	if kind(r.withoutError) != protocol.KindReshapeNeeded {
-		return notApplicable("the driver does not return ReshapeNeeded; see reshape/needed")
+		return notRun("the driver does not return ReshapeNeeded; see reshape/needed")
 	}
 	if strings.TrimSpace(protocol.FailureOf(r.withoutError).Words) == "" {
 		return failf(r.sent(base, nil), "ReshapeNeeded without a reason")
@@ -202,7 +217,7 @@ func checkReshapeDone(ctx context.Context, b *bench) error {
 	case r.replyError == nil:
 		return nil
 	case f.Kind == protocol.KindReshapeFailed && len(f.Violations) > 0:
-		return nil
+		return r.unmoved()
 	case f.Kind == protocol.KindReshapeFailed:
 		return failf(sent, "%s, without a violation", describe(r.replyError))
 	default:
@@ -246,7 +261,7 @@ func checkTooFull(ctx context.Context, b *bench) error {
 		}
 	}
 	if moved == 0 {
-		return notApplicable("the reshape moves nothing that a consumer has")
+		return notRun("the reshape moves nothing that a consumer has")
 	}
 	sent := r.sent(base, full) + "; one consumer has 2147483647 of what must move"
 	reply, answer := p.update(ctx, r.before, base.node, full)

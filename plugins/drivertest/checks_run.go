@@ -73,7 +73,7 @@ func (p *proc) watch(ctx context.Context, n int, between func() error) error {
 func checkHealth(ctx context.Context, b *bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not start; see start/handshake")
+		return notRun("the plugin does not start; see start/handshake")
 	}
 	if _, err := p.health(ctx); err != nil {
 		return failf("Health before Configure", "%s (limit %v)", describe(err), b.limits.Health)

@@ -55,7 +55,7 @@ var startChecks = []Check{
 func checkInfo(ctx context.Context, b *bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not start; see start/handshake")
+		return notRun("the plugin does not start; see start/handshake")
 	}
 	info, err := p.info(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ var configChecks = []Check{
 		See:      seeConfig,
 		run: func(ctx context.Context, b *bench) error {
 			if _, err := b.start(ctx); err != nil {
-				return notApplicable("the plugin does not start; see start/handshake")
+				return notRun("the plugin does not start; see start/handshake")
 			}
 			b.endOwn()
 			_, err := b.configured(ctx)
@@ -210,7 +210,7 @@ var configChecks = []Check{
 func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
-		return nil, notApplicable("the plugin does not start; see start/handshake")
+		return nil, notRun("the plugin does not start; see start/handshake")
 	}
 	var raw []byte
 	for i := range 2 {
@@ -246,17 +246,17 @@ func checkSchema(ctx context.Context, b *bench) error {
 func checkSchemaStrict(ctx context.Context, b *bench) error {
 	schema, err := b.readSchema(ctx)
 	if v := (*violation)(nil); errors.As(err, &v) {
-		return notApplicable("the driver has no schema; see config/schema")
+		return notRun("the driver has no schema; see config/schema")
 	}
 	if err != nil {
 		return err
 	}
 	var config map[string]any
 	if json.Unmarshal(b.opts.Config, &config) != nil {
-		return notApplicable("the given configuration is not an object")
+		return notRun("the given configuration is not an object")
 	}
 	if schema == nil && len(config) == 0 {
-		return notApplicable("the driver takes no configuration")
+		return notRun("the driver takes no configuration")
 	}
 	var wrong []string
 	if schema["additionalProperties"] != false && schema["unevaluatedProperties"] != false {
@@ -304,7 +304,7 @@ func (p *proc) unchanged(ctx context.Context, base *baseline, after string) erro
 func checkConfigEmpty(ctx context.Context, b *bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
-		return notApplicable("the plugin does not start; see start/handshake")
+		return notRun("the plugin does not start; see start/handshake")
 	}
 	empty, object := p.configure(ctx, nil, b.stateDir()), p.configure(ctx, []byte("{}"), b.stateDir())
 	if (empty == nil) != (object == nil) {
@@ -329,7 +329,7 @@ const (
 func (b *bench) withKey(key string, value any) ([]byte, error) {
 	config := map[string]any{}
 	if err := json.Unmarshal(b.opts.Config, &config); err != nil {
-		return nil, notApplicable("the given configuration is not an object")
+		return nil, notRun("the given configuration is not an object")
 	}
 	config[key] = value
 	return json.Marshal(config)
@@ -372,7 +372,7 @@ func checkNamesKey(ctx context.Context, b *bench) error {
 		return err
 	}
 	if kind(answer) != protocol.KindConfigError {
-		return notApplicable("the driver returns no ConfigError; see config/unknown-key")
+		return notRun("the driver returns no ConfigError; see config/unknown-key")
 	}
 	f := protocol.FailureOf(answer)
 	if !strings.Contains(f.Key, unknownKey) || strings.TrimSpace(f.Words) == "" {
@@ -406,7 +406,7 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 func checkWrongType(ctx context.Context, b *bench) error {
 	schema, err := b.readSchema(ctx)
 	if err != nil {
-		return notApplicable("the driver has no schema; see config/schema")
+		return notRun("the driver has no schema; see config/schema")
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	wrong := map[any]any{"string": 17, "integer": "seventeen", "number": "seventeen", "boolean": "yes", "array": 17, "object": 17}
@@ -435,7 +435,7 @@ func checkWrongType(ctx context.Context, b *bench) error {
 		}
 		return nil
 	}
-	return notApplicable("no key has a type in the schema")
+	return notRun("no key has a type in the schema")
 }
 
 func checkKeepsFormer(ctx context.Context, b *bench) error {
@@ -448,7 +448,7 @@ func checkKeepsFormer(ctx context.Context, b *bench) error {
 		return err
 	}
 	if answer == nil {
-		return notApplicable("the driver rejects no key; see config/unknown-key")
+		return notRun("the driver rejects no key; see config/unknown-key")
 	}
 	p, err := b.shared(ctx)
 	if err != nil {

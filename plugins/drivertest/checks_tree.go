@@ -137,7 +137,7 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 	for _, n := range nodes[:min(len(nodes), 10)] {
 		tree, err := host.BareTree(rootOf(n), n.Name)
 		if err != nil {
-			return notApplicable("the node %q is invalid: %v; see nodes/names and nodes/uuids", n.Name, err)
+			return notRun("the node %q is invalid: %v; see nodes/names and nodes/uuids", n.Name, err)
 		}
 		if _, err := p.update(ctx, tree, n.Name, nil); err != nil {
 			return failf(sentUpdate(tree, n.Name, nil), "%s", describe(err))
@@ -333,7 +333,7 @@ func checkAdopts(ctx context.Context, b *bench) error {
 		return err
 	}
 	if base.own.Len() < 2 {
-		return notApplicable("the driver's tree has no provider below the root")
+		return notRun("the driver's tree has no provider below the root")
 	}
 	tree, err := base.adopted()
 	if err != nil {

@@ -7,13 +7,13 @@
 //		drivertest.Run(t, drivertest.Options{Path: "./compute-driver-mine", Config: json.RawMessage(`{"uri": "test:///default"}`)})
 //	}
 //
-// The process is started as the agent starts it (handshake, mutual TLS, a minimal environment), and
-// the suite uses the protocol only, so the driver can be written in any language. `compute-agent
-// plugin test PATH` runs the same suite from the command line.
+// The process is started as the agent starts it (in its sandbox, with handshake, mutual TLS and a
+// minimal environment), and the suite uses the protocol only, so the driver can be written in any
+// language. `compute-agent plugin test PATH` runs the same suite from the command line.
 //
 //	Options ─▶ Execute ─▶ a process ──▶ check ──▶ Result: passed
 //	                        ▲    │                        failed: sent, came, rule, see
-//	                        └────┘ a new process where    does not apply: why
+//	                        └────┘ a new process where    not run: why
 //	                               a check needs it
 //
 // Placement takes no part: trees and allocations are made up. A reshape is tried from the tree that

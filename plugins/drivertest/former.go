@@ -68,7 +68,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
-	s, err := h.Open(ctx, host.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits})
+	s, err := h.Open(ctx, host.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox})
 	if err != nil {
 		return fail("does not start: %v", err)
 	}

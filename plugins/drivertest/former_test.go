@@ -42,7 +42,10 @@ func outcomes(t *testing.T, opts Options, run string) map[string]Result {
 // makes.
 func TestReshapeFromFormerRelease(t *testing.T) {
 	t.Parallel()
-	opts := Options{Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), Former: json.RawMessage(layoutConfig("flat")), FormerPath: formerRelease(t)}
+	opts := Options{
+		Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), Former: json.RawMessage(layoutConfig("flat")), FormerPath: formerRelease(t),
+		Instances: &InstanceTemplate{},
+	}
 	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
 		if r.Outcome == Failed || strings.HasPrefix(id, "reshape/") && r.Outcome != Passed {
 			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
@@ -63,7 +66,7 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 	if r := got["reshape/complete"]; r.Outcome != Passed {
 		t.Errorf("complete: %s\n%s", r.Outcome, r.Explain())
 	}
-	if r := got["reshape/needed"]; r.Outcome != DoesNotApply || !strings.Contains(r.Why, "needs no reshape") {
+	if r := got["reshape/needed"]; r.Outcome != NotRun || !strings.Contains(r.Why, "needs no reshape") {
 		t.Errorf("needed: %s %s", r.Outcome, r.Why)
 	}
 	opts.Former = json.RawMessage(strings.Replace(layoutConfig("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
@@ -173,6 +176,7 @@ func neverOnTheRoot(classes ...string) breakage {
 // alone are plugins that have a test of their own.
 var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
+	changesModes:                       {breakage: chmods},
 	"starts a daemon with an environment of its own": {breakage: starts((*exec.Cmd).Run, &exec.Cmd{
 		// The substitution ends once the daemon has a session of its own: before that it would be
 		// killed with the group.

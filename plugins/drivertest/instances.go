@@ -100,12 +100,12 @@ func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error
 	}
 	switch {
 	case !b.announces(protocol.CapabilityInstances):
-		return nil, nil, nil, notApplicable("the plugin does not announce the capability %q", protocol.CapabilityInstances)
+		return nil, nil, nil, notRun("the plugin does not announce the capability %q", protocol.CapabilityInstances)
 	case b.opts.Instances == nil:
-		return nil, nil, nil, notApplicable("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
+		return nil, nil, nil, notRun("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
 	}
 	if _, err := p.list(ctx, base.node); kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady {
-		return nil, nil, nil, notApplicable("with this configuration the driver manages no instances now (%s)", describe(err))
+		return nil, nil, nil, notRun("with this configuration the driver manages no instances now (%s)", describe(err))
 	}
 	return base, p, b.instance(base), nil
 }

@@ -44,7 +44,7 @@ func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error
 	}
 	if b.reshaped == nil {
 		if b.reshaped, err = b.tryReshape(ctx, base, p); err != nil { // reported once
-			b.reshaped = &reshaped{why: notApplicable("there is no tree to reshape from; see reshape/needed")}
+			b.reshaped = &reshaped{why: notRun("there is no tree to reshape from; see reshape/needed")}
 			return nil, nil, nil, err
 		}
 	}
@@ -57,11 +57,17 @@ func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	switch {
 	case err != nil:
 	case kind(r.replyError) == protocol.KindReshapeFailed:
-		err = notApplicable("the driver returns %s: it cannot move consumers that it does not know", describe(r.replyError))
+		err = r.unmoved()
 	case r.replyError != nil || r.after == nil:
-		err = notApplicable("the driver makes no reshape; see reshape/done")
+		err = notRun("the driver makes no reshape; see reshape/done")
 	}
 	return base, p, r, err
+}
+
+// unmoved says that the driver moved no consumer that the suite made up. It may be right: it may
+// move only guests whose place it knows, and those are for reshape/guests.
+func (r *reshaped) unmoved() error {
+	return notRun("the driver moves no consumers that the suite made up (reshape/guests tries guests that it lists): %s", describe(r.replyError))
 }
 
 func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
@@ -71,7 +77,7 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		return nil, err
 	}
 	if r.before == nil {
-		r.why = notApplicable("the driver's tree is flat, and no former release is given: there is nothing to reshape from")
+		r.why = notRun("the driver's tree is flat, and no former release is given: there is nothing to reshape from")
 		return r, nil
 	}
 	r.given = allocate(r.before, base.own, base.root)
@@ -81,17 +87,17 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 	r.without, r.withoutError = p.update(ctx, r.before, base.node, nil)
 	if b.former != nil {
 		if r.upgraded = r.upgrade(base.root); r.upgraded != nil {
-			r.why = notApplicable("%s needs no reshape", r.source)
+			r.why = notRun("%s needs no reshape", r.source)
 			return r, nil
 		}
 	}
 	if !r.real && kind(r.withoutError) != protocol.KindReshapeNeeded && !r.movedSilently(base.root) {
-		r.why = notApplicable("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the last release", r.source)
+		r.why = notRun("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the last release", r.source)
 		return r, nil
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
 	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Violations) == 0 {
-		r.why = notApplicable("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, describe(r.replyError))
+		r.why = notRun("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, describe(r.replyError))
 	}
 	if r.replyError != nil {
 		return r, nil //nolint:nilerr // the error is the result

@@ -28,8 +28,8 @@ func Run[T TestingT[T]](t T, opts Options) {
 			switch r.Outcome {
 			case Failed:
 				t.Errorf("%s", r.Explain())
-			case DoesNotApply:
-				t.Skipf("does not apply: %s", r.Why)
+			case NotRun:
+				t.Skipf("not run: %s", r.Why)
 			case Passed:
 			}
 		})

@@ -125,7 +125,7 @@ func testVariants(t *testing.T, of map[string]variant, each func(Result)) {
 					t.Errorf("%s\n%s", r.ID, r.Explain())
 				}
 			}
-			t.Logf("%d passed, %d do not apply", report.Count(Passed), report.Count(DoesNotApply))
+			t.Logf("%d passed, %d not run", report.Count(Passed), report.Count(NotRun))
 		})
 	}
 }

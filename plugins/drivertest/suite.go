@@ -33,14 +33,19 @@ type Options struct {
 	// and checks only what the driver moved.
 	Former json.RawMessage
 	// Instances lets the suite create, stop and remove instances on the machine that it runs on. If
-	// it is nil, checks that need an instance do not apply.
+	// it is nil, checks that need an instance are not run.
 	Instances *InstanceTemplate
+	// Sandbox is what the plugin's processes are started in. Nil: what the agent starts a driver in
+	// whose configuration says nothing about it ([host.StandardSandbox]). NoSandbox starts them
+	// without one: then the suite does not find what the agent's sandbox keeps the driver from.
+	Sandbox   *host.Sandbox
+	NoSandbox bool
 	// Select selects checks by their ID; nil: all.
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
 	Limits host.Timeouts
 	// Timeout bounds the whole suite; 0: no bound. The check that runs when it expires fails, and
-	// those after it do not run.
+	// those after it are not run.
 	Timeout time.Duration
 	// CheckTimeout bounds each check; 0: five minutes.
 	CheckTimeout time.Duration
@@ -48,7 +53,7 @@ type Options struct {
 	FailFast bool
 	// Started, if set, is called once before the first check, with a report without results.
 	Started func(Report)
-	// Each, if set, is called with every result as it comes.
+	// Each, if set, is called with every result as it comes, until the suite ends.
 	Each func(Result)
 	// Log, if set, is called with every line that the plugin's processes write, as the JSON of an
 	// agent's log, one at a time. It must not block, nor keep the line.
@@ -86,6 +91,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)
 	}
+	report.Sandbox, report.SandboxLacks = b.sandbox, b.lacks
 	if opts.Started != nil {
 		opts.Started(report)
 	}
@@ -126,7 +132,7 @@ func (b *bench) runAll(parent context.Context, report *Report) error {
 			continue
 		}
 		if report.Ended != "" {
-			report.NotRun = append(report.NotRun, c.ID)
+			report.Results = append(report.Results, c.result(notRun("%s", report.Ended)))
 			continue
 		}
 		r := b.examine(ctx, c)
@@ -211,7 +217,7 @@ func (b *bench) needs(ctx context.Context, c Check) error {
 		return err
 	}
 	if !b.announces(c.Needs) {
-		return notApplicable("the plugin does not announce the capability %q", c.Needs)
+		return notRun("the plugin does not announce the capability %q", c.Needs)
 	}
 	return nil
 }

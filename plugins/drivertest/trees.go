@@ -46,17 +46,17 @@ func (b *bench) base(ctx context.Context) (*baseline, *proc, error) {
 func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 	nodes, err := p.nodes(ctx)
 	if err != nil || len(nodes) == 0 || nodes[0].Name == "" {
-		return nil, notApplicable("the driver lists no node; see nodes/some")
+		return nil, notRun("the driver lists no node; see nodes/some")
 	}
 	base := &baseline{nodes: nodes, node: nodes[0].Name, root: rootOf(nodes[0])}
 	if base.bare, err = host.BareTree(base.root, base.node); err != nil {
-		return nil, notApplicable("the driver's first node is invalid: %v; see nodes/names and nodes/uuids", err)
+		return nil, notRun("the driver's first node is invalid: %v; see nodes/names and nodes/uuids", err)
 	}
 	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
-		return nil, notApplicable("the driver makes no tree for a new node; see tree/answers")
+		return nil, notRun("the driver makes no tree for a new node; see tree/answers")
 	}
 	if base.own, err = protocol.ToTree(base.reply.GetTree()); err != nil {
-		return base, notApplicable("the driver's tree is invalid; see tree/well-formed")
+		return base, notRun("the driver's tree is invalid; see tree/well-formed")
 	}
 	base.stored = host.Stored(base.own)
 	return base, nil

@@ -47,10 +47,18 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 
 // open opens the executable if it is trusted, and if the sandbox that it needs can be made.
 func (h *Host) open(spec Spec) (*executable, error) {
-	if spec.Sandbox != nil && spec.Sandbox.Required && (h.kernel.Landlock == 0 || !h.kernel.Seccomp) {
-		return nil, &UnconfinedError{Driver: spec.Name, Kernel: h.kernel}
+	if err := h.confinable(spec); err != nil {
+		return nil, err
 	}
 	return openSpec(spec, h.uid)
+}
+
+// confinable returns an [*UnconfinedError] if a sandbox is required that cannot be made.
+func (h *Host) confinable(spec Spec) error {
+	if spec.Sandbox != nil && spec.Sandbox.Required && (h.kernel.Landlock == 0 || !h.kernel.Seccomp) {
+		return &UnconfinedError{Driver: spec.Name, Kernel: h.kernel}
+	}
+	return nil
 }
 
 // openSpec is openTrusted, whose errors name the driver.

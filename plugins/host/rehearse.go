@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -37,7 +38,15 @@ type Description struct {
 	Version      string   `json:"version"`
 	SDK          string   `json:"sdk"`
 	Capabilities []string `json:"capabilities"`
+	// Sandbox is what the process was started in, such as "landlock 6, seccomp"; SandboxLacks what
+	// it can do in it on this machine that it cannot in a complete one. Empty if it was not
+	// started.
+	Sandbox      string   `json:"sandbox,omitempty"`
+	SandboxLacks []string `json:"sandbox_lacks,omitempty"`
 }
+
+// Unconfined reports whether the process ran without any sandbox.
+func (d Description) Unconfined() bool { return strings.HasPrefix(d.Sandbox, "none") }
 
 // Pass is one pass over all nodes of a driver, with a tree in memory instead of Placement's.
 type Pass struct {
@@ -102,6 +111,7 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 	id := r.Identity()
 	return Description{
 		Path: spec.Path, Name: id.Name, Version: id.Version, SDK: id.SDK, Capabilities: append([]string{}, id.Capabilities...),
+		Sandbox: id.Sandbox, SandboxLacks: id.SandboxLacks,
 	}, reply.GetJsonSchema(), nil
 }
 

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -51,6 +52,52 @@ func (s *Sandbox) Equal(o *Sandbox) bool {
 	}
 	return s.Required == o.Required && s.Modes == o.Modes && slices.Equal(s.Secrets, o.Secrets) && slices.Equal(s.Protected, o.Protected) &&
 		slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) && slices.Equal(s.GrantWrite, o.GrantWrite)
+}
+
+// instanceDirs are the directories of guests' disks that a driver uses without naming them in its
+// configuration: the package's, Nova's, and libvirt's default storage pool.
+var instanceDirs = []string{"/var/lib/compute-agent-instances", "/var/lib/libvirt/images", "/var/lib/nova/instances"}
+
+// WritePaths are the directories of guests' disks and the paths in a driver's own configuration,
+// which it may write to: sorted, for [Sandbox.Write].
+func WritePaths(config any) []string {
+	paths := append(slices.Clone(instanceDirs), absolutePaths(config)...)
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// absolutePaths are the paths in a driver's own configuration, whatever their keys are called. The
+// root is what much is relative to, not what a driver writes to.
+func absolutePaths(value any) (paths []string) {
+	switch value := value.(type) {
+	case string:
+		if filepath.IsAbs(value) && filepath.Clean(value) != "/" {
+			paths = append(paths, filepath.Clean(value))
+		}
+	case []any:
+		for _, one := range value {
+			paths = append(paths, absolutePaths(one)...)
+		}
+	case map[string]any:
+		for _, one := range value {
+			paths = append(paths, absolutePaths(one)...)
+		}
+	}
+	return paths
+}
+
+// StandardSandbox is what an agent starts a driver in if its configuration has the driver's own
+// keys alone: with the standard directories of the agent, and no secrets elsewhere. It is for
+// drivers that are tried without an agent. Configurations that are not JSON name no paths.
+func StandardSandbox(configs ...json.RawMessage) *Sandbox {
+	var all []any
+	for _, raw := range configs {
+		var config any
+		if json.Unmarshal(raw, &config) == nil {
+			all = append(all, config)
+		}
+	}
+	return &Sandbox{Secrets: []string{"/etc/compute-agent", "/run/compute-agent", "/var/lib/compute-agent"}, Write: WritePaths(all)}
 }
 
 // writable is what plugins may write to, as far as their user may: devices, temporary files, and

@@ -347,6 +347,8 @@ func TestRequiredSandbox(t *testing.T) {
 		if permanentState(err) != Refused || !strings.Contains(err.Error(), k.Lacks()[0]) || !strings.Contains(err.Error(), `drivers.fake.sandbox is "required"`) {
 			t.Errorf("%s: %v", k, err)
 		}
+		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}}) // without a supervisor
+		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
 	}
 	if lacks := (Kernel{Landlock: scopeABI, Seccomp: true}).Lacks(); lacks != nil {
 		t.Errorf("a complete sandbox lacks %q", lacks)

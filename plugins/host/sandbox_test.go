@@ -201,6 +201,19 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	}
 }
 
+// TestStandardSandbox: a driver that is tried without an agent writes where its configurations say,
+// and reads nothing of an agent that is installed here.
+func TestStandardSandbox(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	got := StandardSandbox([]byte(`{"images": "/srv/b/../images", "root": "/", "more": ["relative", {"deep": "/srv/a"}]}`), nil, []byte("no JSON"), []byte(`{"images": "/srv/a"}`))
+	want := append([]string{"/srv/a", "/srv/images"}, instanceDirs...)
+	slices.Sort(want)
+	testproc.EqualList(t, got.Write, want, "writes to %q")
+	if !slices.Contains(got.Secrets, "/etc/compute-agent") || !slices.Contains(got.Secrets, "/var/lib/compute-agent") || got.Modes || got.Required {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestRefusalOfTheSandboxSaysSo: the kernel says "permission denied" for a file that the driver's
 // user owns, too; the error names what opens it.
 func TestRefusalOfTheSandboxSaysSo(t *testing.T) {

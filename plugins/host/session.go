@@ -28,9 +28,12 @@ type Session struct {
 // Unlike the supervisor, it accepts an executable that other users could have changed: it may have
 // just been built.
 //
-// Errors: an invalid spec; a [*StartError]; those of the file system.
+// Errors: an invalid spec; an [*UnconfinedError]; a [*StartError]; those of the file system.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	spec, err := spec.complete(h.opts.Dir)
+	if err == nil {
+		err = h.confinable(spec)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +104,10 @@ func (s *Session) Instances() driverv1.InstancesClient { return s.p.instances }
 
 // PID returns the id of the process, which is also that of its process group.
 func (s *Session) PID() int { return s.p.runner.pid() }
+
+// Sandbox says what the process was started in, such as "landlock 6, seccomp" or "none", and what a
+// complete one would keep it from on this machine and this one does not.
+func (s *Session) Sandbox() (is string, lacks []string) { return s.p.sandbox, s.p.lacks }
 
 // Done returns a channel that is closed when the process has ended and its output was read.
 func (s *Session) Done() <-chan struct{} { return s.p.Done() }

@@ -15,6 +15,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
+// outside is what a driver that is tried has not, beside the sandbox.
+const outside = " (but not as the agent's user, and not in its unit)"
+
 func (p *printer) pluginHead(r host.Description) {
 	name := r.Name
 	if name == "" {
@@ -27,6 +30,15 @@ func (p *printer) pluginHead(r host.Description) {
 	}
 	p.line("  SDK  %s", r.SDK)
 	p.line("  can  %s", can)
+	switch {
+	case r.Sandbox == "":
+	case r.Unconfined():
+		p.line("  in   NO SANDBOX, unlike the agent's drivers")
+	case len(r.SandboxLacks) > 0:
+		p.line("  in   an incomplete sandbox: %s%s", r.Sandbox, outside)
+	default:
+		p.line("  in   the agent's sandbox: %s%s", r.Sandbox, outside)
+	}
 }
 
 // untabbed replaces tabs with four spaces.

@@ -12,7 +12,7 @@ import (
 )
 
 // PluginTest prints the report of a conformance run as it progresses: the plugin, a line for each
-// finished check, and a summary. Consecutive checks that do not apply for the same reason share a
+// finished check, and a summary. Consecutive checks that are not run for the same reason share a
 // line.
 type PluginTest struct {
 	p       *printer
@@ -41,7 +41,7 @@ func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r.Description) 
 // Result prints the result of a check.
 func (t *PluginTest) Result(r drivertest.Result) {
 	group := groupOf(r.ID)
-	if len(t.held) > 0 && (group != t.last || r.Outcome != drivertest.DoesNotApply || r.Why != t.held[0].Why) {
+	if len(t.held) > 0 && (group != t.last || r.Outcome != drivertest.NotRun || r.Why != t.held[0].Why) {
 		t.release()
 	}
 	if group != t.last {
@@ -49,7 +49,7 @@ func (t *PluginTest) Result(r drivertest.Result) {
 		t.last = group
 	}
 	t.held = append(t.held, r)
-	if r.Outcome != drivertest.DoesNotApply {
+	if r.Outcome != drivertest.NotRun {
 		t.release()
 	}
 }
@@ -78,18 +78,31 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 	t.p.line("")
 	n := len(r.Results)
 	t.p.line(
-		"%d %s: %d passed, %d failed, %d do not apply.",
+		"%d %s: %d passed, %d failed, %d not run.",
 		n,
 		plural(n, "check", "checks"),
 		r.Count(drivertest.Passed),
 		r.Count(drivertest.Failed),
-		r.Count(drivertest.DoesNotApply),
+		r.Count(drivertest.NotRun),
 	)
-	if n := len(r.NotRun); n > 0 {
-		t.p.line("%d %s did not run: %s.", n, plural(n, "check", "checks"), r.Ended)
+	if r.Ended != "" {
+		t.p.line("The suite ended early: %s.", r.Ended)
 	}
 	t.p.failed(r, t.width)
+	t.p.confinement(r, t.width)
 	return t.p.err
+}
+
+// confinement says what the sandbox may have to do with the result.
+func (p *printer) confinement(r drivertest.Report, width int) {
+	switch {
+	case r.Sandbox == "":
+	case r.Unconfined():
+		p.hang("", "The driver ran WITHOUT THE AGENT'S SANDBOX: nothing is known of what the agent would refuse it. Run the suite in the sandbox before a release.", width)
+	case r.Count(drivertest.Failed) > 0:
+		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The sandbox, says what a driver may do; "+
+			"--no-sandbox shows whether it is the reason.", width)
+	}
 }
 
 // PluginWarnings prints warnings.
@@ -121,7 +134,7 @@ func groupOf(id string) string {
 	return group
 }
 
-// outcome prints one result, or several that do not apply for the same reason. whole means that
+// outcome prints one result, or several that are not run for the same reason. whole means that
 // they are a complete group.
 func (p *printer) outcome(results []drivertest.Result, whole bool, column, width int) {
 	r, n := results[0], len(results)
@@ -136,7 +149,7 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 			p.hang("          "+row[:label], row[label:], width)
 		}
 	case n == 1:
-		p.hang(fmt.Sprintf("  -     %-*s  ", column, r.ID), "does not apply: "+oneLine(r.Why), width)
+		p.hang(fmt.Sprintf("  -     %-*s  ", column, r.ID), "not run: "+oneLine(r.Why), width)
 	default:
 		id := r.ID + ", " + strings.TrimPrefix(results[n-1].ID, groupOf(r.ID)+"/")
 		if n > 2 {
@@ -145,7 +158,7 @@ func (p *printer) outcome(results []drivertest.Result, whole bool, column, width
 		if whole {
 			id = groupOf(r.ID) + "/*"
 		}
-		p.hang(fmt.Sprintf("  -     %s  ", id), fmt.Sprintf("%d checks do not apply: %s", n, oneLine(r.Why)), width)
+		p.hang(fmt.Sprintf("  -     %s  ", id), fmt.Sprintf("%d checks not run: %s", n, oneLine(r.Why)), width)
 	}
 }
 

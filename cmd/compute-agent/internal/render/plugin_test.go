@@ -5,6 +5,7 @@ package render_test
 import (
 	"bytes"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
@@ -25,7 +26,9 @@ func tested(w io.Writer, r drivertest.Report, width int, warnings ...string) err
 	t := render.NewPluginTest(w, checks, width)
 	t.Begin(r)
 	for _, res := range r.Results {
-		t.Result(res)
+		if r.Ended == "" || res.Why != r.Ended { // those come only with the report
+			t.Result(res)
+		}
 	}
 	return t.End(r, warnings)
 }
@@ -40,7 +43,7 @@ func TestPluginTest(t *testing.T) {
 			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
 			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
 				Came: "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1", Output: []string{"info: reshaped"}},
-			{Check: check("reshape/settled", "is done"), Outcome: drivertest.DoesNotApply, Why: "the driver makes no reshape\nsee reshape/done"},
+			{Check: check("reshape/settled", "is done"), Outcome: drivertest.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
 		},
 	}
 	var b bytes.Buffer
@@ -53,13 +56,13 @@ func TestPluginTest(t *testing.T) {
 }
 
 // TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is
-// shown and not obeyed, and checks that do not apply for one reason are listed once.
+// shown and not obeyed, and checks that are not run for one reason are listed once.
 func TestPluginTestOnATerminal(t *testing.T) {
 	check := func(id string) drivertest.Check {
 		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
 	}
 	na := func(id, why string) drivertest.Result {
-		return drivertest.Result{Check: check(id), Outcome: drivertest.DoesNotApply, Why: why}
+		return drivertest.Result{Check: check(id), Outcome: drivertest.NotRun, Why: why}
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
 	report := drivertest.Report{
@@ -80,15 +83,44 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test-terminal.txt", b.String())
 }
 
-// TestPluginTestThatEndsBeforeItsEnd: the report lists what did not run, and why.
+// TestPluginTestThatEndsBeforeItsEnd: the report counts what was not run, and says why.
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := drivertest.Report{
-		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed", NotRun: []string{"tree/root", "tree/answers"},
+		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
 		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
+	}
+	for _, id := range []string{"tree/root", "tree/answers"} {
+		report.Results = append(report.Results, drivertest.Result{Check: drivertest.Check{ID: id}, Outcome: drivertest.NotRun, Why: report.Ended})
 	}
 	testproc.Check(t, tested(&b, report, 0, "the trait X is not known\x1b"))
 	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
+}
+
+// TestPluginTestSaysWhatTheDriverRanIn, before the first check, and after the last one where it may
+// have to do with the result.
+func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
+	failed := []drivertest.Result{{Check: drivertest.Check{ID: "config/accepted", Title: "takes it"}, Outcome: drivertest.Failed, Came: "permission denied"}}
+	for name, c := range map[string]struct {
+		description host.Description
+		results     []drivertest.Result
+		want, not   string
+	}{
+		"a sandbox":              {host.Description{Sandbox: "landlock 6, seccomp"}, nil, "\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
+		"a sandbox, and fails":   {host.Description{Sandbox: "landlock 6, seccomp"}, failed, "\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
+		"an incomplete sandbox":  {host.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil, "\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
+		"none":                   {host.Description{Sandbox: "none: the configuration says so"}, nil, "\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
+		"none, at the end":       {host.Description{Sandbox: "none"}, failed, "\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
+		"none: it did not start": {host.Description{}, failed, "1 failed", "andbox"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			testproc.Check(t, tested(&b, drivertest.Report{Description: c.description, Results: c.results}, 0))
+			if !strings.Contains(b.String(), c.want) || strings.Contains(b.String(), c.not) {
+				t.Errorf("%q is missing, or %q is there:\n%s", c.want, c.not, &b)
+			}
+		})
+	}
 }
 
 func TestPluginChecks(t *testing.T) {
