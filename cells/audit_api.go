@@ -4,20 +4,24 @@ package cells
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // AuditService is the name of the compute API in records.
 const AuditService = "compute-api"
 
-// AuditedStore is an API database whose changes are noted in a log. With a nil log it is the store
-// itself. What a change was before is read before it, except where the change itself knows it.
+// AuditedStore is an API database whose changes are recorded in a log before and after them. With a
+// nil log it is the store itself. What a change was before is read before it, except where the
+// change itself knows it.
 func AuditedStore(s apidb.Store, log *auditlog.Log) apidb.Store {
 	if log == nil {
 		return s
@@ -30,18 +34,39 @@ type auditedStore struct {
 	log *auditlog.Log
 }
 
-// note notes a change after it is done without an error, unless before and after are equal.
-func (s auditedStore) note(ctx context.Context, err error, c auditlog.Change, before, after any) {
-	if err != nil {
-		return
-	}
-	c, differs := c.Differs(before, after)
-	if !differs {
-		return
-	}
-	// What goes on after the request that asked for it.
+// act has a change recorded before and after it. What goes on after the request that asked for it
+// is the scheduler's.
+func (s auditedStore) act(ctx context.Context, do func(*auditlog.Act) error) error {
 	origin := cellwire.OriginOf(ctx)
-	s.log.Note(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID, Project: origin.ProjectID}, c)
+	err := s.log.Do(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID, Project: origin.ProjectID}, do)
+	if errors.Is(err, auditlog.ErrNotRecorded) {
+		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
+	}
+	return err
+}
+
+// change is act for a change that is known before it, unless before and after are equal.
+func (s auditedStore) change(ctx context.Context, c auditlog.Change, before, after any, do func() error) error {
+	return s.act(ctx, func(a *auditlog.Act) error {
+		if err := intend(ctx, a, c, before, after); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+func intend(ctx context.Context, a *auditlog.Act, c auditlog.Change, before, after any) error {
+	if c, differs := c.Differs(before, after); differs {
+		return a.Intend(ctx, c)
+	}
+	return nil
+}
+
+// did replaces what an act was about to change by what is known after it.
+func did(a *auditlog.Act, c auditlog.Change, before, after any) {
+	if c, differs := c.Differs(before, after); differs {
+		a.Did(c)
+	}
 }
 
 // Values of changes, in JSON.
@@ -106,32 +131,36 @@ func (s auditedStore) cell(ctx context.Context, uuid string) (name string, value
 func cellOf(c apidb.Cell) cellValue { return cellValue{c.Name, c.URL, c.Disabled} }
 
 func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell, error) {
-	made, err := s.Store.CreateCell(ctx, c)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindCell, ID: made.UUID, Name: made.Name}, nil, cellOf(made))
+	var made apidb.Cell
+	err := s.act(ctx, func(a *auditlog.Act) (err error) {
+		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, nil, cellOf(c)); err != nil {
+			return err
+		}
+		if made, err = s.Store.CreateCell(ctx, c); err == nil {
+			did(a, auditlog.Change{Kind: auditlog.KindCell, ID: made.UUID, Name: made.Name}, nil, cellOf(made))
+		}
+		return err
+	})
 	return made, err
 }
 
 func (s auditedStore) UpdateCell(ctx context.Context, c apidb.Cell) error {
 	_, before := s.cell(ctx, c.UUID)
-	err := s.Store.UpdateCell(ctx, c)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, before, cellOf(c))
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, before, cellOf(c), func() error { return s.Store.UpdateCell(ctx, c) })
 }
 
 func (s auditedStore) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	name, before := s.cell(ctx, uuid)
-	err := s.Store.DeleteCell(ctx, uuid, force)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil, func() error { return s.Store.DeleteCell(ctx, uuid, force) })
 }
 
 func (s auditedStore) AcceptCell(ctx context.Context, uuid string, seen apidb.CellMark) error {
 	known, _ := s.CellDatabases(ctx)
 	name, _ := s.cell(ctx, uuid)
-	err := s.Store.AcceptCell(ctx, uuid, seen)
 	mark := func(m apidb.CellMark) any { return map[string]any{"epoch": m.Epoch, "revision": m.Revision} }
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, mark(known[uuid].Known), mark(seen))
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, mark(known[uuid].Known), mark(seen), func() error {
+		return s.Store.AcceptCell(ctx, uuid, seen)
+	})
 }
 
 // nodes are the mapped nodes by uuid; nil if they cannot be read.
@@ -147,7 +176,8 @@ func (s auditedStore) nodes(ctx context.Context) map[string]apidb.Node {
 	return byUUID
 }
 
-func (s auditedStore) noteNode(ctx context.Context, before, after *apidb.Node) {
+// ofNode is the change of a node; false if nothing differs.
+func ofNode(before, after *apidb.Node) (auditlog.Change, bool) {
 	shown := after
 	var was, is any
 	if before != nil {
@@ -156,7 +186,7 @@ func (s auditedStore) noteNode(ctx context.Context, before, after *apidb.Node) {
 	if after != nil {
 		is, shown = nodeValue{after.Name, after.Host, after.CellUUID}, after
 	}
-	s.note(ctx, nil, auditlog.Change{Kind: auditlog.KindNode, ID: shown.UUID, Name: shown.Name, Host: shown.Host}, was, is)
+	return auditlog.Change{Kind: auditlog.KindNode, ID: shown.UUID, Name: shown.Name, Host: shown.Host}.Differs(was, is)
 }
 
 func (s auditedStore) MapNodes(ctx context.Context, nodes []apidb.Node) error {
@@ -167,85 +197,95 @@ func (s auditedStore) RemapNode(ctx context.Context, node apidb.Node, from strin
 	return s.mapped(ctx, []apidb.Node{node}, func() error { return s.Store.RemapNode(ctx, node, from) })
 }
 
-// mapped notes how nodes are mapped by a change.
+// mapped has it recorded how nodes are mapped by a change.
 func (s auditedStore) mapped(ctx context.Context, nodes []apidb.Node, change func() error) error {
 	before := s.nodes(ctx)
-	err := change()
-	if err == nil {
-		for i := range nodes {
-			var was *apidb.Node
-			if n, there := before[nodes[i].UUID]; there {
-				was = &n
-			}
-			s.noteNode(ctx, was, &nodes[i])
+	var changes []auditlog.Change
+	for i := range nodes {
+		var was *apidb.Node
+		if n, there := before[nodes[i].UUID]; there {
+			was = &n
+		}
+		if c, differs := ofNode(was, &nodes[i]); differs {
+			changes = append(changes, c)
 		}
 	}
-	return err
+	return s.act(ctx, func(a *auditlog.Act) error {
+		if err := a.Intend(ctx, changes...); err != nil {
+			return err
+		}
+		return change()
+	})
 }
 
 func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 	before := s.nodes(ctx)
 	hosts, _ := s.Hosts(ctx)
-	err := s.Store.DeleteHost(ctx, host)
-	if err != nil {
-		return err
-	}
-	var was any
+	var changes []auditlog.Change
 	if i := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }); i >= 0 {
-		was = map[string]string{"cell": hosts[i].CellUUID}
+		c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: host, Host: host}.Differs(map[string]string{"cell": hosts[i].CellUUID}, nil)
+		changes = append(changes, c)
 	}
-	s.note(ctx, nil, auditlog.Change{Kind: auditlog.KindHost, ID: host, Host: host}, was, nil)
 	for _, uuid := range slices.Sorted(maps.Keys(before)) {
 		if n := before[uuid]; n.Host == host {
-			s.noteNode(ctx, &n, nil)
+			c, _ := ofNode(&n, nil)
+			changes = append(changes, c)
 		}
 	}
-	return nil
+	return s.act(ctx, func(a *auditlog.Act) error {
+		if err := a.Intend(ctx, changes...); err != nil {
+			return err
+		}
+		return s.Store.DeleteHost(ctx, host)
+	})
 }
 
 func (s auditedStore) CreateServers(ctx context.Context, servers []apidb.RequestSpec, check func(apidb.Counts) error) error {
-	err := s.Store.CreateServers(ctx, servers, check)
+	changes := make([]auditlog.Change, 0, len(servers))
 	for i := range servers {
 		r := &servers[i]
-		s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServer, ID: r.UUID, Name: r.Name}, nil, requestValue{
+		c, _ := auditlog.Change{Kind: auditlog.KindServer, ID: r.UUID, Name: r.Name}.Differs(nil, requestValue{
 			Name: r.Name, Project: r.ProjectID, User: r.UserID, Flavor: r.Flavor.Name, Image: r.ImageRef, Zone: r.Zone,
 			Host: r.ForcedHost, Node: r.ForcedNode, Group: r.Group, KeyName: r.KeyName, UserData: len(r.UserData),
 		})
+		changes = append(changes, c)
 	}
-	return err
+	return s.act(ctx, func(a *auditlog.Act) error {
+		if err := a.Intend(ctx, changes...); err != nil {
+			return err
+		}
+		return s.Store.CreateServers(ctx, servers, check)
+	})
 }
 
 func (s auditedStore) Place(ctx context.Context, uuid, cellUUID string) error {
-	err := s.Store.Place(ctx, uuid, cellUUID)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""}, map[string]string{"cell": cellUUID})
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""}, map[string]string{"cell": cellUUID}, func() error {
+		return s.Store.Place(ctx, uuid, cellUUID)
+	})
 }
 
 func (s auditedStore) AbandonBuild(ctx context.Context, uuid string) error {
-	err := s.Store.AbandonBuild(ctx, uuid)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"state": "building"}, nil)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"state": "building"}, nil, func() error {
+		return s.Store.AbandonBuild(ctx, uuid)
+	})
 }
 
 func (s auditedStore) SetQuotas(ctx context.Context, project string, q apidb.QuotaSet) error {
 	before, _ := s.Quotas(ctx, project)
-	err := s.Store.SetQuotas(ctx, project, q)
 	after := maps.Clone(before)
 	if after == nil {
 		after = apidb.QuotaSet{}
 	}
 	maps.Copy(after, q)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after, func() error { return s.Store.SetQuotas(ctx, project, q) })
 }
 
 func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
 	before, _ := s.Quotas(ctx, project)
-	err := s.Store.DeleteQuotas(ctx, project)
-	if len(before) > 0 {
-		s.note(ctx, err, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil)
+	if len(before) == 0 {
+		return s.Store.DeleteQuotas(ctx, project)
 	}
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil, func() error { return s.Store.DeleteQuotas(ctx, project) })
 }
 
 func flavorOf(f *apidb.Flavor) flavorValue {
@@ -253,60 +293,76 @@ func flavorOf(f *apidb.Flavor) flavorValue {
 }
 
 func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
-	err := s.Store.CreateFlavor(ctx, f)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f))
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f), func() error { return s.Store.CreateFlavor(ctx, f) })
 }
 
 func (s auditedStore) ChangeFlavor(ctx context.Context, id string, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
-	var before apidb.Flavor
-	after, err := s.Store.ChangeFlavor(ctx, id, func(f *apidb.Flavor) error {
-		before = *f
-		before.ExtraSpecs = maps.Clone(f.ExtraSpecs)
-		return change(f)
+	var after apidb.Flavor
+	err := s.act(ctx, func(a *auditlog.Act) (err error) {
+		after, err = s.Store.ChangeFlavor(ctx, id, func(f *apidb.Flavor) error {
+			before := *f
+			before.ExtraSpecs = maps.Clone(f.ExtraSpecs)
+			if err := change(f); err != nil {
+				return err
+			}
+			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: f.Name}, flavorOf(&before), flavorOf(f))
+		})
+		return err
 	})
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: after.Name}, flavorOf(&before), flavorOf(&after))
 	return after, err
 }
 
 func (s auditedStore) DeleteFlavor(ctx context.Context, id string) error {
 	before, _ := s.Flavor(ctx, id)
-	err := s.Store.DeleteFlavor(ctx, id)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil, func() error { return s.Store.DeleteFlavor(ctx, id) })
 }
 
 func aggregateOf(a *apidb.Aggregate) aggregateValue {
 	return aggregateValue{a.Name, a.Hosts, a.Metadata}
 }
 
-func (s auditedStore) noteAggregate(ctx context.Context, err error, id int64, name string, before, after any) {
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindAggregate, ID: strconv.FormatInt(id, 10), Name: name}, before, after)
+func ofAggregate(id int64, name string) auditlog.Change {
+	c := auditlog.Change{Kind: auditlog.KindAggregate, Name: name}
+	if id > 0 {
+		c.ID = strconv.FormatInt(id, 10)
+	}
+	return c
 }
 
 func (s auditedStore) CreateAggregate(ctx context.Context, name string, metadata map[string]string) (apidb.Aggregate, error) {
-	made, err := s.Store.CreateAggregate(ctx, name, metadata)
-	s.noteAggregate(ctx, err, made.ID, name, nil, aggregateOf(&made))
+	var made apidb.Aggregate
+	err := s.act(ctx, func(a *auditlog.Act) (err error) {
+		if err := intend(ctx, a, ofAggregate(0, name), nil, aggregateValue{name, nil, metadata}); err != nil {
+			return err
+		}
+		if made, err = s.Store.CreateAggregate(ctx, name, metadata); err == nil {
+			did(a, ofAggregate(made.ID, name), nil, aggregateOf(&made))
+		}
+		return err
+	})
 	return made, err
 }
 
 func (s auditedStore) ChangeAggregate(
 	ctx context.Context, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error,
 ) (apidb.Aggregate, error) {
-	var before aggregateValue
-	after, err := s.Store.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
-		before = aggregateValue{a.Name, slices.Clone(a.Hosts), maps.Clone(a.Metadata)}
-		return change(a, others)
+	var after apidb.Aggregate
+	err := s.act(ctx, func(act *auditlog.Act) (err error) {
+		after, err = s.Store.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+			before := aggregateValue{a.Name, slices.Clone(a.Hosts), maps.Clone(a.Metadata)}
+			if err := change(a, others); err != nil {
+				return err
+			}
+			return intend(ctx, act, ofAggregate(id, a.Name), before, aggregateOf(a))
+		})
+		return err
 	})
-	s.noteAggregate(ctx, err, id, after.Name, before, aggregateOf(&after))
 	return after, err
 }
 
 func (s auditedStore) DeleteAggregate(ctx context.Context, id int64) error {
 	before, _ := s.Aggregate(ctx, id)
-	err := s.Store.DeleteAggregate(ctx, id)
-	s.noteAggregate(ctx, err, id, before.Name, aggregateOf(&before), nil)
-	return err
+	return s.change(ctx, ofAggregate(id, before.Name), aggregateOf(&before), nil, func() error { return s.Store.DeleteAggregate(ctx, id) })
 }
 
 func groupOf(g *apidb.ServerGroup) groupValue {
@@ -314,31 +370,40 @@ func groupOf(g *apidb.ServerGroup) groupValue {
 }
 
 func (s auditedStore) CreateServerGroup(ctx context.Context, g apidb.ServerGroup, check func(has int64) error) (apidb.ServerGroup, error) {
-	made, err := s.Store.CreateServerGroup(ctx, g, check)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServerGroup, ID: made.UUID, Name: made.Name}, nil, groupOf(&made))
+	var made apidb.ServerGroup
+	err := s.act(ctx, func(a *auditlog.Act) (err error) {
+		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: g.UUID, Name: g.Name}, nil, groupOf(&g)); err != nil {
+			return err
+		}
+		if made, err = s.Store.CreateServerGroup(ctx, g, check); err == nil {
+			did(a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: made.UUID, Name: made.Name}, nil, groupOf(&made))
+		}
+		return err
+	})
 	return made, err
 }
 
 func (s auditedStore) DeleteServerGroup(ctx context.Context, uuid string) error {
 	before, _ := s.ServerGroup(ctx, uuid)
-	err := s.Store.DeleteServerGroup(ctx, uuid)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindServerGroup, ID: uuid, Name: before.Name}, groupOf(&before), nil)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServerGroup, ID: uuid, Name: before.Name}, groupOf(&before), nil, func() error {
+		return s.Store.DeleteServerGroup(ctx, uuid)
+	})
 }
 
 func keyPairOf(k *apidb.KeyPair) keyPairValue { return keyPairValue{k.UserID, k.Type, k.Fingerprint} }
 
 func (s auditedStore) CreateKeyPair(ctx context.Context, k apidb.KeyPair, check func(has int64) error) (apidb.KeyPair, error) {
-	made, err := s.Store.CreateKeyPair(ctx, k, check)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindKeyPair, ID: made.Name}, nil, keyPairOf(&made))
+	var made apidb.KeyPair
+	err := s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: k.Name}, nil, keyPairOf(&k), func() (err error) {
+		made, err = s.Store.CreateKeyPair(ctx, k, check)
+		return err
+	})
 	return made, err
 }
 
 func (s auditedStore) DeleteKeyPair(ctx context.Context, userID, name string) error {
 	before, _ := s.KeyPair(ctx, userID, name)
-	err := s.Store.DeleteKeyPair(ctx, userID, name)
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil)
-	return err
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil, func() error { return s.Store.DeleteKeyPair(ctx, userID, name) })
 }
 
 // enrolmentOf is an enrolment in a record, without token and key.
@@ -364,11 +429,16 @@ func enrolmentOf(e *apidb.Enrolment) any {
 }
 
 func (s auditedStore) ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
-	var before any
-	after, err := s.Store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
-		before = enrolmentOf(e)
-		return change(e)
+	var after apidb.Enrolment
+	err := s.act(ctx, func(a *auditlog.Act) (err error) {
+		after, err = s.Store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+			before := enrolmentOf(e)
+			if err := change(e); err != nil {
+				return err
+			}
+			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before, enrolmentOf(e))
+		})
+		return err
 	})
-	s.note(ctx, err, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before, enrolmentOf(&after))
 	return after, err
 }

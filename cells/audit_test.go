@@ -190,18 +190,28 @@ func TestAuditOfCells(t *testing.T) {
 // refuse changes; reads, and the reports of agents, go on.
 func TestRequiredAuditOfCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := newAuditedWorld(t, true)
-	ctx := t.Context()
-	dir := filepath.Dir(w.file)
-	testproc.Check(t, os.RemoveAll(dir))
-	testproc.Check(t, os.WriteFile(dir, nil, 0o600))
-	_, err := w.cell.Report(ctx, "h1", cellwire.HostReport{Version: "1"}) // finds it out
-	testproc.Check(t, err)
-	w.call(t, "POST", "/flavors", `{"flavor":{"id":"1","name":"m1.small","vcpus":1,"ram":512,"disk":1}}`, 503)
-	w.call(t, "GET", "/flavors", "", 200)
-	testproc.Try(w.cell.Insert(ctx, cellwire.Server{UUID: auditedServer})).ErrorHas(t, "audit log", "an insert: %v")
-	if _, err := w.cell.Servers(ctx, cellwire.ServerQuery{Limit: 1}); err != nil {
-		t.Errorf("a list: %v", err)
+	for _, first := range []string{"flavor", "server"} { // either finds it out, and is refused
+		w := newAuditedWorld(t, true)
+		ctx := t.Context()
+		dir := filepath.Dir(w.file)
+		testproc.Check(t, os.RemoveAll(dir))
+		testproc.Check(t, os.WriteFile(dir, nil, 0o600))
+		insert := func() {
+			t.Helper()
+			testproc.Try(w.cell.Insert(ctx, cellwire.Server{
+				UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1", NodeUUID: auditedNode, VMState: cellwire.VMBuilding,
+				TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+			})).ErrorHas(t, "audit log", "an insert: %v")
+		}
+		if first == "server" {
+			insert()
+		}
+		w.call(t, "POST", "/flavors", `{"flavor":{"id":"1","name":"m1.small","vcpus":1,"ram":512,"disk":1}}`, 503)
+		w.call(t, "GET", "/flavors/1", "", 404)
+		insert()
+		if list, err := w.cell.Servers(ctx, cellwire.ServerQuery{Limit: 1}); err != nil || len(list.Rows) > 0 {
+			t.Errorf("a list: %+v, %v", list, err)
+		}
+		testproc.Try(w.cell.Report(ctx, "h2", cellwire.HostReport{Version: "1"})).Or(t)
 	}
-	testproc.Try(w.cell.Report(ctx, "h2", cellwire.HostReport{Version: "1"})).Or(t)
 }

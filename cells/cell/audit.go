@@ -31,23 +31,41 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 	if one.need == hostAgentOnly {
 		record.Host, record.User, record.Project = x.R.PathValue("host"), "", ""
 	} else {
-		if err := log.Refusal(); err != nil {
-			return nil, &cellwire.Error{
-				Status:  http.StatusServiceUnavailable,
-				Code:    cellwire.CodeUnavailable,
-				Message: "The cell's audit log cannot be written to, so that changes are refused.",
-			}
+		if log.Refusal() != nil {
+			return nil, errUnrecorded
 		}
 		origin := cellwire.OriginOf(x.ctx())
 		record.GlobalRequestID, record.User, record.Project = origin.RequestID, origin.UserID, origin.ProjectID
 	}
 	ctx, trail := log.Begin(x.ctx(), record)
+	watch := changesTo(func(c auditlog.Change) { log.Note(ctx, record, c) })
+	watch.Before = func(tell func(*celldb.Watch)) error {
+		var intended []auditlog.Change
+		tell(changesTo(func(c auditlog.Change) { intended = append(intended, c) }))
+		if err := trail.Intend(ctx, intended...); err != nil && one.need != hostAgentOnly {
+			return errUnrecorded
+		}
+		return nil
+	}
+	x.R = x.R.WithContext(celldb.WithWatch(ctx, watch))
+	return trail, nil
+}
+
+// errUnrecorded is the answer to a change that a required log cannot record.
+var errUnrecorded = &cellwire.Error{
+	Status:  http.StatusServiceUnavailable,
+	Code:    cellwire.CodeUnavailable,
+	Message: "The cell's audit log cannot be written to, so that changes are refused.",
+}
+
+// changesTo is a watch that makes changes of what it gets.
+func changesTo(add func(auditlog.Change)) *celldb.Watch {
 	note := func(c auditlog.Change, before, after any) {
 		if c, differs := c.Differs(before, after); differs {
-			log.Note(ctx, record, c)
+			add(c)
 		}
 	}
-	x.R = x.R.WithContext(celldb.WithWatch(ctx, &celldb.Watch{
+	return &celldb.Watch{
 		Server: func(before, after *cellwire.Server) {
 			shown := after
 			if shown == nil {
@@ -69,8 +87,7 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 			}
 			note(auditlog.Change{Kind: auditlog.KindHostReport, ID: host, Host: host}, nil, state)
 		},
-	}))
-	return trail, nil
+	}
 }
 
 // serverValue is a server in a record: of user_data the size, of metadata digests of the values, of

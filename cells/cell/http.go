@@ -135,6 +135,7 @@ func (x *exchange) Handle() error {
 		return err
 	}
 	answer, err := found.Route.do(x)
+	trail.Failed(err)
 	trail.Write(x.ctx())
 	if err == nil && found.Route.changes() && cellwire.OriginOf(x.ctx()).RequestID != "" {
 		x.logger().Info().Str("method", x.R.Method).Str("path", x.R.URL.Path).Msg("Carried out a change for the compute API.")

@@ -16,6 +16,7 @@ import (
 
 // write runs f in a transaction that is on the disk when it returns nil.
 func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error {
+	watch := watchOf(ctx)
 	var w *writing // of the last try
 	err := s.transaction(ctx, s.kit.Writer, op, func(tx *sql.Tx) error {
 		w = &writing{Tx: tx}
@@ -25,12 +26,16 @@ func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error
 		if err := f(w); err != nil {
 			return err
 		}
-		return w.keep(ctx)
-	})
-	if watch := watchOf(ctx); err == nil && watch != nil {
-		for _, call := range w.calls {
-			call(watch)
+		if err := w.keep(ctx); err != nil {
+			return err
 		}
+		if watch == nil || watch.Before == nil || len(w.calls) == 0 {
+			return nil
+		}
+		return watch.Before(w.tell)
+	})
+	if err == nil && watch != nil {
+		w.tell(watch)
 	}
 	return err
 }

@@ -12,6 +12,10 @@ import (
 
 // Watch receives what writes changed, after they are durable and before they return.
 type Watch struct {
+	// Before, if not nil, is called before a write is committed that changed something: tell calls
+	// the functions of another Watch with what that is. Its error refuses the write. It is called
+	// again when the write is tried again.
+	Before func(tell func(*Watch)) error
 	// Server is called for each transition of a server: before is nil for an inserted row, after
 	// for one that was erased.
 	Server func(before, after *cellwire.Server)
@@ -36,6 +40,13 @@ func watchOf(ctx context.Context) *Watch {
 
 // watched keeps the call of a watch until the transaction is durable; w is nil if none watches.
 func (w *writing) watched(call func(*Watch)) { w.calls = append(w.calls, call) }
+
+// tell calls a watch with all changes.
+func (w *writing) tell(watch *Watch) {
+	for _, call := range w.calls {
+		call(watch)
+	}
+}
 
 // transition keeps that of a server.
 func (w *writing) transition(before, after *cellwire.Server) {

@@ -17,10 +17,14 @@ func (x *exchange) audit() error {
 	if log == nil || !auditlog.Mutating(x.R.Method) || x.Route == "" || x.reads() {
 		return nil
 	}
-	if err := log.Refusal(); err != nil {
+	ctx, trail := log.Begin(x.ctx(), auditlog.Request(&x.Exchange))
+	err := log.Refusal()
+	if change, ok := x.asked(); err == nil && ok && change.ID != "" && log.Required() {
+		err = trail.Intend(ctx, change) // what a cell does is not in the API database
+	}
+	if err != nil {
 		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
 	}
-	ctx, trail := log.Begin(x.ctx(), auditlog.Request(&x.Exchange))
 	x.R = x.R.WithContext(ctx)
 	x.OnAnswer = func(status int) {
 		if status < http.StatusBadRequest && !trail.Changed() {

@@ -48,7 +48,7 @@ func ParseEntry(line []byte, source string) Entry {
 	switch {
 	case text(fields["__REALTIME_TIMESTAMP"]) != "":
 		return fromJournal(fields)
-	case fields["outcome"] != nil && fields["changes"] != nil:
+	case fields["outcome"] != nil && (fields["changes"] != nil || fields["id"] != nil):
 		var r Record
 		if json.Unmarshal(line, &r) == nil && r.Service != "" {
 			return ofRecord(&r)

@@ -25,6 +25,8 @@ type file struct {
 
 	// append writes at the end of the file; nil is os.File.Write. Tests have it fail.
 	append func(f *os.File, lines []byte) (int, error)
+	// flush makes them durable; nil is os.File.Sync. Tests count it.
+	flush func(f *os.File) error
 
 	f *os.File
 	// end is where the file ended after the last write of this process, with a whole line; -1 if
@@ -70,9 +72,11 @@ func (w *file) close() error {
 	return err
 }
 
-// write appends lines in one write. If it fails nothing is appended, or an incomplete line that the
-// next write ends.
-func (w *file) write(lines []byte) error {
+// write appends lines in one write, and syncs them if that is configured and sync says so. If it
+// fails nothing is appended, or an incomplete line that the next write ends.
+//
+// Without lines it finds out whether some could be written.
+func (w *file) write(lines []byte, sync bool) error {
 	size, err := w.lock()
 	if err != nil {
 		return err
@@ -94,13 +98,20 @@ func (w *file) write(lines []byte) error {
 		}
 	}
 	n, err := 0, error(nil)
-	if w.append == nil {
-		n, err = w.f.Write(lines)
-	} else {
+	switch {
+	case w.append != nil:
 		n, err = w.append(w.f, lines)
+	case len(lines) == 0:
+		err = w.reserve(size)
+	default:
+		n, err = w.f.Write(lines)
 	}
-	if err == nil && w.sync {
-		err = w.f.Sync()
+	if err == nil && w.sync && sync {
+		if w.flush == nil {
+			err = w.f.Sync()
+		} else {
+			err = w.flush(w.f)
+		}
 	}
 	if err != nil {
 		w.end = -1
@@ -110,6 +121,16 @@ func (w *file) write(lines []byte) error {
 		return err
 	}
 	w.end = size + int64(n)
+	return nil
+}
+
+// reserve reports whether there is space for a record, without changing the file: it takes the
+// space behind its end. File systems that cannot do that are taken to have some.
+func (w *file) reserve(size int64) error {
+	err := retryEINTR(func() error { return unix.Fallocate(int(w.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, maxLine) })
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("reserve %d bytes: %w", maxLine, err)
+	}
 	return nil
 }
 

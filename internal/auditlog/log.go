@@ -46,8 +46,10 @@ const (
 	maxPending = 4 << 20
 	// retryInterval is how long after a failure writing is tried again.
 	retryInterval = time.Second
-	// waitAtMost is how long a request waits for its record, if the log is not required.
-	waitAtMost = time.Second
+	// waitAtMost is how long a request waits for its record, if the log is not required; also an
+	// act for its intent. For a required log, acts wait for intentAtMost, and are refused then.
+	waitAtMost   = time.Second
+	intentAtMost = 10 * time.Second
 	// defaultMaxSize is Options.MaxSize.
 	defaultMaxSize = 100 << 20
 )
@@ -66,6 +68,7 @@ type writer struct {
 	limiter  *osapi.LogLimiter
 	metrics  *Metrics
 	problem  atomic.Pointer[error] // why the last write failed; nil
+	hung     atomic.Bool           // an act has waited too long for its intent, since the last write
 	queue    chan entry
 	closing  chan struct{}
 	close    sync.Once
@@ -77,9 +80,12 @@ type writer struct {
 	pendingCount int
 }
 
+var errQueueFull = errors.New("the queue is full: the disk or the journal does not answer")
+
 type entry struct {
 	record func() Record
 	done   chan struct{}
+	intent *Intent // if it is the record of one; nil
 }
 
 // Open opens a log and starts its goroutine. It fails if the file cannot be written to and the log
@@ -120,7 +126,7 @@ func (w *writer) check(lazy bool) error {
 	if lazy {
 		return nil
 	}
-	return w.file.write(nil)
+	return w.file.write(nil, true)
 }
 
 // For is the log for the records of a service, such as "placement". Close it once, with any of its
@@ -131,6 +137,9 @@ func (l *Log) For(service string) *Log {
 	}
 	return &Log{opts: l.opts, service: service, writer: l.writer}
 }
+
+// Required reports whether nothing may be changed without a record.
+func (l *Log) Required() bool { return l != nil && l.opts.Required }
 
 // Refusal is why writes are to be refused: the log is required and cannot be written. Otherwise it
 // is nil.
@@ -165,24 +174,12 @@ func (l *Log) Write(ctx context.Context, r Record) {
 // closed then. Records are written in the order of the calls. While the queue is full a required
 // log makes its callers wait, and another one loses the record.
 func (l *Log) Enqueue(record func() Record) <-chan struct{} {
-	e := entry{record, make(chan struct{})}
+	e := entry{done: make(chan struct{})}
 	if l == nil {
 		close(e.done)
 		return e.done
 	}
-	e.record = func() Record {
-		r := record()
-		if r.Service == "" {
-			r.Service = l.service
-		}
-		if r.Time.IsZero() {
-			r.Time = l.opts.Now().UTC().Truncate(time.Microsecond)
-		}
-		if r.Outcome == "" {
-			r.Outcome = Done
-		}
-		return r
-	}
+	e.record = func() Record { return l.complete(record(), Done) }
 	select {
 	case l.queue <- e:
 		return e.done
@@ -195,9 +192,23 @@ func (l *Log) Enqueue(record func() Record) <-chan struct{} {
 		case <-l.closing:
 		}
 	}
-	l.lost("queue", 1, errors.New("the queue is full: the disk or the journal does not answer"))
+	l.lost("queue", 1, errQueueFull)
 	close(e.done)
 	return e.done
+}
+
+// complete adds what a record does not say itself.
+func (l *Log) complete(r Record, outcome string) Record {
+	if r.Service == "" {
+		r.Service = l.service
+	}
+	if r.Time.IsZero() {
+		r.Time = l.opts.Now().UTC().Truncate(time.Microsecond)
+	}
+	if r.Outcome == "" {
+		r.Outcome = outcome
+	}
+	return r
 }
 
 // Wait waits for a record of Enqueue, until the context ends. If the log is not required it waits
@@ -306,22 +317,35 @@ func (l *Log) collect(first entry) []entry {
 // whether records can be written again.
 func (l *Log) put(batch []entry) {
 	var journalErr error
-	count := 0
-	lines := l.pending
+	var lines, kept []byte // of all, and of those that are tried again
+	count, sync := 0, false
 	for _, e := range batch {
-		encoded, records := e.record().lines()
+		r := e.record()
+		if len(r.Changes) == 0 && (r.ID == "" || r.Outcome != NotDone) {
+			if e.intent != nil {
+				e.intent.empty = true
+			}
+			continue // it changes nothing
+		}
+		// The intent is on the disk already, with the same changes.
+		sync = sync || r.ID == "" || e.intent != nil
+		encoded, records := r.lines()
 		for i, line := range encoded {
-			count++
 			if l.file != nil {
 				lines = append(lines, line...)
 			}
-			if l.journal == nil {
+			if e.intent == nil {
+				count++
+				kept = append(kept, line...)
+			}
+			// The file has the intents, unless the journal must be known to answer.
+			if l.journal == nil || e.intent != nil && l.file != nil && !l.opts.Required {
 				continue
 			}
 			if err := l.journal.send(&records[i], line); err != nil {
 				journalErr = err
 				l.lost("journal", 1, err)
-			} else {
+			} else if e.intent == nil {
 				l.metrics.count("journal", true, 1)
 			}
 		}
@@ -331,22 +355,28 @@ func (l *Log) put(batch []entry) {
 	}
 	var fileErr error
 	if l.file != nil {
-		fileErr = l.putFile(lines, count)
+		fileErr = l.putFile(lines, kept, count, sync)
 	}
-	if err := errors.Join(fileErr, journalErr); err != nil {
+	err := errors.Join(fileErr, journalErr)
+	if err != nil {
 		l.problem.Store(&err)
 	} else if l.problem.Swap(nil) != nil {
 		l.opts.Logger.Info().Str("file", l.opts.File).Msg("The audit log can be written to again.")
 	}
+	l.hung.Store(false)
 	for _, e := range batch {
+		if e.intent != nil {
+			e.intent.err, e.intent.written = err, !e.intent.empty && fileErr == nil && (l.file != nil || journalErr == nil)
+		}
 		close(e.done)
 	}
 }
 
-// putFile writes lines, the last of which are of count records; those before are pending.
-func (l *Log) putFile(lines []byte, count int) error {
+// putFile writes what is pending, and lines. If that fails, kept is pending as well, which are the
+// lines of count records.
+func (l *Log) putFile(lines, kept []byte, count int, sync bool) error {
 	total := l.pendingCount + count
-	err := l.file.write(lines)
+	err := l.file.write(append(l.pending, lines...), sync || len(l.pending) > 0)
 	if err == nil {
 		l.pending, l.pendingCount = nil, 0
 		l.metrics.count("file", true, total)
@@ -358,8 +388,8 @@ func (l *Log) putFile(lines []byte, count int) error {
 	}
 	err = fmt.Errorf("write to the audit log %s: %w", l.opts.File, err)
 	l.failed("file", err)
-	if len(lines) <= maxPending {
-		l.pending, l.pendingCount = lines, total
+	if len(l.pending)+len(kept) <= maxPending {
+		l.pending, l.pendingCount = append(l.pending, kept...), total
 	} else {
 		l.lost("file", count, err)
 	}

@@ -231,11 +231,21 @@ func TestHungDisk(t *testing.T) {
 				if took, want := time.Since(began), map[bool]time.Duration{false: waitAtMost, true: time.Minute}[required]; took != want {
 					t.Errorf("the request waited for %v, want %v", took, want)
 				}
+				began = time.Now()
+				err := l.Intend(func() Record { return record(1) }).Wait(t.Context())
+				took, atMost := time.Since(began), map[bool]time.Duration{false: waitAtMost, true: intentAtMost}[required]
+				if took != atMost || errors.Is(err, ErrNotRecorded) != required {
+					t.Errorf("an act waited for %v, want %v: %v", took, atMost, err)
+				}
 				if !required {
+					began = time.Now()
+					if err := l.Intend(func() Record { return record(2) }).Wait(t.Context()); err != nil || time.Since(began) > 0 {
+						t.Errorf("the next act waited for %v: %v", time.Since(began), err)
+					}
 					for i := range queueLength + 5 {
 						l.Enqueue(func() Record { return record(i) })
 					}
-					testproc.Equal(t, counted(t, l, "queue", "lost"), 5, "%v records are lost")
+					testproc.Equal(t, counted(t, l, "queue", "lost"), 7, "%v records are lost")
 				}
 				close(hung)
 				testproc.NoError(t, l.Close())

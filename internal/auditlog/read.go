@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -75,16 +76,54 @@ type Reader struct {
 	Poll time.Duration
 	// Unreadable is how many lines were no records, such as one that a crash left incomplete.
 	Unreadable int
+
+	intended []Record // that have no other record yet
 }
 
-// Read calls do with each record. It returns the error of do, or about a file that cannot be read.
+// maxIntended bounds how many intended changes wait for the record of what became of them.
+const maxIntended = 10_000
+
+// Read calls do with each record of what was done, and at the end with those that were intended and
+// have no other record, as Unknown. It returns the error of do, or about a file that cannot be
+// read.
 func (r *Reader) Read(ctx context.Context, do func(Record) error) error {
 	for i, path := range r.Paths {
 		if err := r.readFile(ctx, path, r.Follow && i == len(r.Paths)-1, do); err != nil {
 			return err
 		}
 	}
+	for len(r.intended) > 0 {
+		if err := r.giveUp(do); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// giveUp calls do with the first record that is intended.
+func (r *Reader) giveUp(do func(Record) error) error {
+	record := r.intended[0]
+	r.intended = r.intended[1:]
+	record.Outcome = Unknown
+	return do(record)
+}
+
+// take calls do with a record of what was done, and keeps one that is intended until that.
+func (r *Reader) take(record Record, do func(Record) error) error {
+	if record.Outcome == Intended {
+		r.intended = append(r.intended, record)
+		if len(r.intended) > maxIntended {
+			return r.giveUp(do)
+		}
+		return nil
+	}
+	if record.ID != "" {
+		r.intended = slices.DeleteFunc(r.intended, func(i Record) bool { return i.ID == record.ID && i.Service == record.Service })
+	}
+	if record.Outcome == NotDone {
+		return nil
+	}
+	return do(record)
 }
 
 func (r *Reader) readFile(ctx context.Context, path string, follow bool, do func(Record) error) error {
@@ -181,7 +220,7 @@ func (r *Reader) line(line []byte, do func(Record) error) error {
 		r.Unreadable++
 		return nil //nolint:nilerr // it is counted
 	}
-	return do(record)
+	return r.take(record, do)
 }
 
 func newLineBuffer(in io.Reader) *bufio.Reader { return bufio.NewReaderSize(in, 64<<10) }

@@ -14,6 +14,9 @@ import (
 // Record is one request or command that changed something.
 type Record struct {
 	Time time.Time `json:"time"`
+	// ID is the same in the records of one act: in those before it, which are Intended, and in the
+	// one after it.
+	ID string `json:"id,omitempty"`
 	// Service is the one that made the change: "placement", "compute-api", "cell NAME".
 	Service string `json:"service"`
 	// RequestID is that of the answer; GlobalRequestID that of the request which the client served
@@ -42,8 +45,13 @@ type Record struct {
 const (
 	// Done is a change that is durable.
 	Done = "done"
-	// Unknown is a change whose commit failed so that it may or may not be durable.
+	// Unknown is a change whose commit failed so that it may or may not be durable. For readers it
+	// is also the outcome of an intended one without another record: the process was killed.
 	Unknown = "unknown"
+	// Intended is a change that is about to be made.
+	Intended = "intended"
+	// NotDone is the outcome of an act that was intended and changed nothing. It has no changes.
+	NotDone = "not_done"
 )
 
 // Change is one thing that was changed.

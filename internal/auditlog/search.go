@@ -83,8 +83,36 @@ func (s *Search) Run(ctx context.Context, read func(ctx context.Context, s *Sear
 			break
 		}
 	}
+	s.settle()
 	slices.SortStableFunc(s.found, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), rank(&a)-rank(&b)) })
 	return s.found, nil
+}
+
+// settle removes what was intended and has a record of what became of it. The outcome of the others
+// is unknown.
+func (s *Search) settle() {
+	ended := map[string]bool{}
+	for i := range s.found {
+		if r := s.found[i].Record; r != nil && r.Outcome != Intended {
+			ended[r.Service+" "+r.ID] = true
+		}
+	}
+	left := s.found[:0]
+	for _, e := range s.found {
+		switch r := e.Record; {
+		case r == nil || r.Outcome != Intended && r.Outcome != NotDone:
+		case r.Outcome == NotDone || ended[r.Service+" "+r.ID]:
+			continue
+		default:
+			unknown := *r
+			unknown.Outcome = Unknown
+			at := e
+			e = ofRecord(&unknown)
+			e.Host, e.cursor = at.Host, at.cursor
+		}
+		left = append(left, e)
+	}
+	s.found = left
 }
 
 // rank puts the record of a request before its line, as they were written.
@@ -102,6 +130,8 @@ func (s *Search) add(e Entry) error {
 	}
 	s.follow(&e)
 	switch {
+	case s.OnFound != nil && e.Record != nil && (e.Record.Outcome == Intended || e.Record.Outcome == NotDone):
+		return nil // the record of what was done follows
 	case s.OnFound != nil:
 		return s.OnFound(e)
 	case len(s.found) >= MaxFound:

@@ -78,8 +78,13 @@ func (r *Record) Summary() string {
 	if more := len(r.Changes) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more changes)", more)
 	}
-	if r.Outcome == Unknown {
+	switch r.Outcome {
+	case Unknown:
 		text += " (outcome unknown)"
+	case Intended:
+		text += " (intended)"
+	case NotDone:
+		text += ": not done"
 	}
 	return textutil.Printable(text)
 }

@@ -3,8 +3,13 @@
 package auditlog
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"sync"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // Trail gathers what a request or command changes, for one record. It is safe for concurrent use.
@@ -13,7 +18,11 @@ type Trail struct {
 
 	mu      sync.Mutex
 	record  Record
+	id      string    // of its intents
+	intents []*Intent // of all acts
+	unknown bool      // some act may have changed something or not
 	written bool
+	goesOn  bool // no client waits for it: it is not refused
 }
 
 type trailKey struct{}
@@ -24,8 +33,23 @@ func (l *Log) Begin(ctx context.Context, r Record) (context.Context, *Trail) {
 	if l == nil {
 		return ctx, nil
 	}
-	t := &Trail{log: l, record: r}
+	t := &Trail{log: l, record: r, goesOn: r.Command != ""}
 	return context.WithValue(ctx, trailKey{}, t), t
+}
+
+// trailOf is the trail of a request that is not answered yet, or else a new one for what goes on
+// after it, with the same sender, or for what no request of the context caused, which is a copy of
+// otherwise.
+func (l *Log) trailOf(ctx context.Context, otherwise Record) (t *Trail, own bool) {
+	if t, ok := ctx.Value(trailKey{}).(*Trail); ok {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !t.written {
+			return t, false
+		}
+		otherwise = t.record
+	}
+	return &Trail{log: l, record: otherwise, goesOn: true}, true
 }
 
 // Note adds changes, which are done, to the record of the context's request. What is done after the
@@ -35,19 +59,93 @@ func (l *Log) Note(ctx context.Context, otherwise Record, changes ...Change) {
 	if l == nil || len(changes) == 0 {
 		return
 	}
-	r := otherwise
-	if t, ok := ctx.Value(trailKey{}).(*Trail); ok {
-		t.mu.Lock()
-		if !t.written {
-			t.record.Changes = append(t.record.Changes, changes...)
-			t.mu.Unlock()
-			return
-		}
-		r = t.record
-		t.mu.Unlock()
+	t, own := l.trailOf(ctx, otherwise)
+	t.note(changes)
+	if own {
+		t.Write(ctx)
 	}
+}
+
+// Act is a change, or several, that is recorded before it is made. A nil Act is not recorded.
+type Act struct {
+	trail   *Trail
+	changes []Change
+}
+
+// Do has an act recorded before and after it: do says with Intend what it is about to change. If do
+// returns nil, that is noted, as [Log.Note] does.
+func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Act) error) error {
+	if l == nil {
+		return do(nil)
+	}
+	t, own := l.trailOf(ctx, otherwise)
+	a := &Act{trail: t}
+	err := do(a)
+	if err == nil {
+		t.note(a.changes)
+	} else {
+		t.Failed(err)
+	}
+	if own {
+		t.Write(ctx)
+	}
+	return err
+}
+
+// Intend records what the act is about to change, and returns when that is written. An act that is
+// tried again calls it again. Errors: [ErrNotRecorded].
+func (a *Act) Intend(ctx context.Context, changes ...Change) error {
+	if a == nil || len(changes) == 0 {
+		return nil
+	}
+	a.changes = changes
+	return a.trail.Intend(ctx, changes...)
+}
+
+// Did replaces the changes of an act by what is known after it.
+func (a *Act) Did(changes ...Change) {
+	if a != nil {
+		a.changes = changes
+	}
+}
+
+// Intend records what a request is about to change, and returns when that is written. Errors:
+// [ErrNotRecorded], for requests of clients alone: commands, and what a service does by itself, are
+// not refused.
+func (t *Trail) Intend(ctx context.Context, changes ...Change) error {
+	if t == nil || len(changes) == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	if t.id == "" {
+		t.id = rand.Text()
+	}
+	r := t.record
 	r.Changes = changes
-	l.Write(ctx, r)
+	i := t.log.intend(t.id, func() Record { return r })
+	t.intents = append(t.intents, i)
+	t.mu.Unlock()
+	if err := i.Wait(ctx); err != nil && !t.goesOn {
+		return err
+	}
+	return nil
+}
+
+// Failed keeps that an act ended with an error: if this does not say whether it changed anything,
+// its intent is not closed.
+func (t *Trail) Failed(err error) {
+	if t == nil || !errors.Is(err, sqldb.ErrOutcomeUnknown) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unknown = true
+}
+
+func (t *Trail) note(changes []Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.record.Changes = append(t.record.Changes, changes...)
 }
 
 // Changed reports whether changes were noted.
@@ -60,14 +158,29 @@ func (t *Trail) Changed() bool {
 	return len(t.record.Changes) > 0
 }
 
-// Write writes the record, if there are changes. It is called once, before the request is answered.
+// Write writes the record, if there are changes, and closes the intents. It is called once, before
+// the request is answered.
 func (t *Trail) Write(ctx context.Context) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
-	r := t.record
-	t.record.Changes, t.written = nil, true
+	r, intents := t.record, t.intents
+	if t.unknown {
+		intents = nil
+	}
+	t.record.Changes, t.intents, t.written = nil, nil, true
 	t.mu.Unlock()
-	t.log.Write(ctx, r)
+	if len(r.Changes) == 0 && len(intents) == 0 {
+		return
+	}
+	t.log.Wait(ctx, t.log.Enqueue(func() Record {
+		for _, i := range intents {
+			r.ID = cmp.Or(r.ID, i.ID())
+		}
+		if len(r.Changes) == 0 {
+			r.Outcome = NotDone
+		}
+		return r
+	}))
 }

@@ -4,10 +4,12 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
@@ -38,7 +40,7 @@ func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*le
 		return x.api.ledger.Update(ctx, fn)
 	}
 	if err := log.Refusal(); err != nil {
-		return nil, osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
+		return nil, unrecorded(err)
 	}
 	record := auditlog.Request(&x.Exchange)
 	var written <-chan struct{} // of the writer's goroutine until it has answered
@@ -47,6 +49,17 @@ func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*le
 			return err
 		}
 		touched, before, after := tx.Touched(), tx.Base(), tx.Snapshot
+		changed := sync.OnceValue(func() []auditlog.Change { return changesOf(touched, before, after) })
+		var intent *auditlog.Intent
+		tx.BeforeCommit(func() ledger.Intent {
+			intended := record
+			intended.Time = x.api.service.Now().UTC()
+			intent = log.Intend(func() auditlog.Record {
+				intended.Changes = changed()
+				return intended
+			})
+			return intent
+		})
 		tx.OnOutcome(func(err error) {
 			done := record
 			if err != nil {
@@ -54,16 +67,24 @@ func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*le
 			}
 			done.Time = x.api.service.Now().UTC()
 			written = log.Enqueue(func() auditlog.Record {
-				done.Changes = changesOf(touched, before, after)
+				done.ID, done.Changes = intent.ID(), changed()
 				return done
 			})
 		})
 		return nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		log.Wait(ctx, written)
+	case errors.Is(err, auditlog.ErrNotRecorded):
+		return nil, unrecorded(err)
 	}
 	return s, err
+}
+
+// unrecorded is the answer to a write that a required log cannot record.
+func unrecorded(err error) error {
+	return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
 }
 
 // changesOf is what a transaction changed, for the audit log. Changes of nothing but generations

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"context"
 	"maps"
 	"slices"
 )
@@ -124,6 +125,21 @@ func edits[K int64 | string, T any](keys map[K]bool, before, after func(K) (*T, 
 	}
 	return out
 }
+
+// Intent is what is announced of a transaction before it is committed.
+type Intent interface {
+	// Wait returns when the commit may begin. Its error refuses the transaction.
+	Wait(ctx context.Context) error
+	// Abandon is called if the transaction was not committed.
+	Abandon()
+}
+
+// BeforeCommit registers fn to announce the transaction before each try to commit it, in the order
+// of the commits. All transactions of a commit are announced before the first is waited for. It is
+// not called if nothing is written.
+//
+// fn and Wait run in the writer's goroutine: all writes wait for them.
+func (tx *Tx) BeforeCommit(fn func() Intent) { tx.intents = append(tx.intents, fn) }
 
 // OnOutcome registers fn to receive the outcome of the transaction's commit: nil if it is durable,
 // or else an error that wraps ErrOutcomeUnknown. It is called once, for the run that was committed,

@@ -284,3 +284,69 @@ func TestOutcomeReachesAbandonedWrites(t *testing.T) {
 		h.store.Before = nil
 	})
 }
+
+// announcement is an intent that notes what is asked of it.
+type announcement struct {
+	note func(string)
+	name string
+	err  error
+}
+
+func (a announcement) Wait(context.Context) error { a.note("wait " + a.name); return a.err }
+func (a announcement) Abandon()                   { a.note("abandon " + a.name) }
+
+// TestBeforeCommit: writes are announced before each try to commit them, all of a commit before the
+// first is waited for, and abandoned if they are not committed. A write that may not be committed
+// takes those of its commit with it, which are on top of it. Reads and refused writes announce
+// nothing.
+func TestBeforeCommit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		h := openHeld(t)
+		var got []string
+		note := func(text string) { got = append(got, text) }
+		update := func(name string, fn func(*ledger.Tx) error, refused error) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				_, err := h.Update(ctx, func(tx *ledger.Tx) error {
+					tx.BeforeCommit(func() ledger.Intent {
+						note("announce " + name)
+						return announcement{note, name, refused}
+					})
+					return fn(tx)
+				})
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := update("a", create("a"), nil)
+		<-h.entered
+		h.let <- ledger.ErrVersionConflict // run again
+		<-h.entered
+		full := errors.New("the log is full")
+		second, third, fourth := update("b", create("b"), full), update("c", create("c"), nil), update("d", create("a"), nil)
+		h.let <- nil
+		a, b, c, d := <-first, <-second, <-third, <-fourth
+		if a != nil || !errors.Is(b, full) || !errors.Is(c, full) || !errors.Is(d, full) {
+			t.Errorf("answers: %v, %v, %v, %v", a, b, c, d)
+		}
+		failed := update("e", create("e"), nil)
+		<-h.entered
+		h.let <- ledger.ErrFull
+		testproc.ErrorIs(t, <-failed, ledger.ErrFull, "%v")
+		h.store.Before = nil
+		want := []string{
+			"announce a", "wait a", "abandon a", "announce a", "wait a",
+			"announce b", "announce c", "wait b", "abandon b", "abandon c",
+			"announce e", "wait e", "abandon e",
+		}
+		testproc.Same(t, cmp.Diff(want, got))
+		s := testproc.Try(h.Snapshot(ctx)).Or(t)
+		for _, name := range []string{"b", "c", "e"} {
+			if _, there := s.Provider(name); there {
+				t.Errorf("%s is there", name)
+			}
+		}
+	})
+}

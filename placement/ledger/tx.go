@@ -20,6 +20,7 @@ type Tx struct {
 	ratio   func(float64) float64 // see Coarse; nil keeps them
 	changes []Change
 	outcome []func(error)        // see OnOutcome
+	intents []func() Intent      // see BeforeCommit
 	left    func(*Provider) bool // see LeaveUnchanged
 	// broken is the error of an operation that stopped midway: the transaction
 	// is not applied, whatever its function returns.

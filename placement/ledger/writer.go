@@ -122,6 +122,10 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			run.answer(base)
 			return batch[run.n:]
 		}
+		if err := run.announce(ctx); err != nil {
+			run.fail(err)
+			return batch[run.n:]
+		}
 		next := *run.top
 		next.version = base.version + 1
 		// No reader refreshes between the commit and its publication.
@@ -141,6 +145,8 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		}
 		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
 			run.settle(err)
+		} else {
+			run.abandon()
 		}
 		switch {
 		case err == nil:
@@ -231,7 +237,9 @@ type ran struct {
 	n       int
 	top     *Snapshot // with all writes that succeeded
 	changes []Change
-	outcome []func(error) // of the writes that succeeded, see Tx.OnOutcome
+	outcome []func(error)   // of the writes that succeeded, see Tx.OnOutcome
+	intents []func() Intent // of these, see Tx.BeforeCommit
+	begun   []Intent        // those that were announced
 }
 
 // runBatch runs the writes, each in a draft on top of the one before.
@@ -255,6 +263,7 @@ func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
 			r.changes = append(r.changes, tx.changes...)
 			if len(tx.changes) > 0 {
 				r.outcome = append(r.outcome, tx.outcome...)
+				r.intents = append(r.intents, tx.intents...)
 			}
 			if len(r.changes) > bigWrite {
 				break
@@ -288,6 +297,28 @@ func (r ran) refused() int {
 		}
 	}
 	return n
+}
+
+// announce announces the writes, and returns when they may be committed. With an error none may:
+// each is on top of those before it.
+func (r *ran) announce(ctx context.Context) error {
+	for _, fn := range r.intents {
+		r.begun = append(r.begun, fn())
+	}
+	for _, i := range r.begun {
+		if err := i.Wait(ctx); err != nil {
+			r.abandon()
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon tells the intents that nothing was committed.
+func (r *ran) abandon() {
+	for _, i := range r.begun {
+		i.Abandon()
+	}
 }
 
 // settle calls what the writes registered for the outcome of their commit.

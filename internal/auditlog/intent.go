@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auditlog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotRecorded is wrapped by errors of acts that are refused, because a required log cannot
+// record that they are intended.
+var ErrNotRecorded = errors.New("the audit log cannot be written to")
+
+// Intent is the record of an act before it, so that what a kill interrupts is recorded. A nil
+// Intent is that of no log.
+type Intent struct {
+	log  *Log
+	id   string
+	done chan struct{} // closed when it is written or that failed
+
+	// After done:
+	empty   bool // it changes nothing, and has no record
+	written bool
+	err     error // why a required log cannot be written
+}
+
+// Intend has it recorded that an act is about to happen. The record is made when it is next, in the
+// order of the calls. Wait before the act, and call Abandon, or write a record with the ID, after
+// it. Intents that are made before the first of them waits share a write, and an fsync.
+func (l *Log) Intend(record func() Record) *Intent {
+	if l == nil {
+		return nil
+	}
+	return l.intend(rand.Text(), record)
+}
+
+func (l *Log) intend(id string, record func() Record) *Intent {
+	i := &Intent{log: l, id: id, done: make(chan struct{})}
+	e := entry{intent: i, done: i.done, record: func() Record {
+		r := l.complete(record(), Intended)
+		r.ID, r.Outcome = i.id, Intended
+		return r
+	}}
+	select {
+	case l.queue <- e:
+		return i
+	default:
+	}
+	if l.opts.Required {
+		timer := time.NewTimer(intentAtMost)
+		defer timer.Stop()
+		select {
+		case l.queue <- e:
+			return i
+		case <-timer.C:
+		case <-l.closing:
+		}
+	}
+	i.err = errQueueFull
+	close(i.done)
+	return i
+}
+
+// Wait waits for the record, at most a second if the log is not required, and not at all after
+// another act has waited for so long and until the log answers. Its error, of a required log alone,
+// wraps [ErrNotRecorded]: the act must not happen.
+func (i *Intent) Wait(ctx context.Context) error {
+	if i == nil {
+		return nil
+	}
+	required, atMost := i.log.opts.Required, waitAtMost
+	if required {
+		atMost = intentAtMost
+	}
+	select {
+	case <-i.done:
+	default:
+		if !required && i.log.hung.Load() {
+			return nil
+		}
+		timer := time.NewTimer(atMost)
+		defer timer.Stop()
+		err := error(nil)
+		select {
+		case <-i.done:
+		case <-timer.C:
+			i.log.hung.Store(true)
+			err = fmt.Errorf("it does not answer within %v", atMost)
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-i.log.writer.done:
+			err = errors.New("it is closed")
+		}
+		if err != nil {
+			if required {
+				return fmt.Errorf("%w: %w", ErrNotRecorded, err)
+			}
+			return nil
+		}
+	}
+	if required && i.err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRecorded, i.err)
+	}
+	return nil
+}
+
+// ID is that of the record after the act; "" if there is none before it. It must be called in the
+// function of the record, which is made after the intent was.
+func (i *Intent) ID() string {
+	if i == nil {
+		return ""
+	}
+	select {
+	case <-i.done:
+		if i.written {
+			return i.id
+		}
+	default:
+	}
+	return ""
+}
+
+// Abandon has it recorded that the act changed nothing.
+func (i *Intent) Abandon() {
+	if i == nil {
+		return
+	}
+	select {
+	case <-i.done:
+		if !i.written {
+			return
+		}
+	default: // it may be written yet
+	}
+	i.log.Enqueue(func() Record { return Record{ID: i.id, Outcome: NotDone} })
+}
