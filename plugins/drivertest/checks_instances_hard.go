@@ -75,11 +75,11 @@ func checkRestore(ctx context.Context, b *bench) error {
 		return err
 	}
 	if p.mustSpawn(ctx, m) != nil {
-		return notApplicable("the driver does not create the instance; see instances/spawn")
+		return notRun("the driver does not create the instance; see instances/spawn")
 	}
 	for _, state := range []driverv1.PowerState{running, shutdown} {
 		if p.mustSetPower(ctx, m, state, true) != nil {
-			return notApplicable("the driver does not start and stop the instance; see instances/power")
+			return notRun("the driver does not start and stop the instance; see instances/power")
 		}
 		exists := fmt.Sprintf("%s, which exists and is in the state %s", sent, powerName(state))
 		is, err := p.restore(ctx, m)
@@ -94,7 +94,7 @@ func checkRestore(ctx context.Context, b *bench) error {
 		}
 	}
 	if p.destroy(ctx, m.node, m.spec.GetUuid()) != nil {
-		return notApplicable("the driver does not remove the instance; see instances/destroy")
+		return notRun("the driver does not remove the instance; see instances/destroy")
 	}
 	return mustFault(sent + ", after Destroy")
 }
