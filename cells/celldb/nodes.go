@@ -439,7 +439,8 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 	for _, n := range c.seized { // the claim of the former host is for its next report
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
 		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
-		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
+		step(
+			"UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
 			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true}, details(n, n.UUID)...)...)
 	}
 	for _, uuid := range slices.Concat(c.dropped, c.claimed) {

@@ -306,9 +306,10 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 		return nil, nil //nolint:nilnil // it may be a migration of a cell that was not asked
 	}
 	return &Finding{
-		Kind: FindingNoConsumer, Consumer: uuid,
-		Text: fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.", uuid, a.where(uuid)),
-		Hint: "It may be another service's (`openstack resource provider allocation show " + uuid + "` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
+		Kind:     FindingNoConsumer,
+		Consumer: uuid,
+		Text:     fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.", uuid, a.where(uuid)),
+		Hint:     "It may be another service's (`openstack resource provider allocation show " + uuid + "` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
 	}, nil
 }
 
@@ -337,9 +338,12 @@ func (a *audit) auditNodes(_ context.Context) error {
 		n := a.mapped[uuid]
 		if _, reported := a.reported[uuid]; !reported && a.checked[n.CellUUID] {
 			a.found(Finding{
-				Kind: FindingNodeMissing, Cell: names[n.CellUUID], Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
-				Hint: "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after.",
+				Kind:     FindingNodeMissing,
+				Cell:     names[n.CellUUID],
+				Host:     n.Host,
+				Provider: uuid,
+				Text:     fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
+				Hint:     "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after.",
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
@@ -36,7 +37,7 @@ func soleOfUser(socket string, uid int, log zerolog.Logger) (release func(), err
 		if !errors.Is(err, unix.EADDRINUSE) {
 			break
 		}
-		var other *unix.Ucred
+		var other unix.Ucred
 		if other, err = peer(address); err != nil {
 			continue
 		}
@@ -70,17 +71,11 @@ func hold(l *net.UnixListener) (release func()) {
 }
 
 // peer returns who listens at an address.
-func peer(address *net.UnixAddr) (who *unix.Ucred, err error) {
+func peer(address *net.UnixAddr) (unix.Ucred, error) {
 	c, err := net.DialUnix(address.Net, nil, address)
 	if err != nil {
-		return nil, err
+		return unix.Ucred{}, err
 	}
 	defer func() { _ = c.Close() }()
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var asked error
-	err = raw.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return who, errors.Join(err, asked)
+	return osapi.PeerOf(c)
 }

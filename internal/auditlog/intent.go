@@ -91,7 +91,7 @@ func (i *Intent) Wait(ctx context.Context) error {
 			err = fmt.Errorf("it does not answer within %v", atMost)
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-i.log.writer.done:
+		case <-i.log.done:
 			err = errors.New("it is closed")
 		}
 		if err != nil {

@@ -161,9 +161,11 @@ var definitions = []Definition{
 		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host, which has no servers any more; if this host was renamed, give it its former name back while it has servers; if the host is not enrolled, enrol it (docs/identity.md)",
 	},
 	{
-		Code: SeveralAgents, Severity: Critical, Title: "another agent reports to the cell as this host",
-		Meaning: "Two machines have the name and the identity of this host: one is a copy of the other. None of them gets new servers. What its servers are asked for is done by both, and their states are those of one or the other.",
-		Hint:    "the text names both agents. Stop the one on the copy, empty its state directory, and give it a host name and certificates of its own",
+		Code:     SeveralAgents,
+		Severity: Critical,
+		Title:    "another agent reports to the cell as this host",
+		Meaning:  "Two machines have the name and the identity of this host: one is a copy of the other. None of them gets new servers. What its servers are asked for is done by both, and their states are those of one or the other.",
+		Hint:     "the text names both agents. Stop the one on the copy, empty its state directory, and give it a host name and certificates of its own",
 	},
 	{
 		Code: ServerStuck, Severity: Warning, Title: "servers are not in their desired state",
@@ -171,14 +173,18 @@ var definitions = []Definition{
 		Hint: "the text names the cause: the driver, Placement, or a guest that needs an operator",
 	},
 	{
-		Code: GuestUnknown, Severity: Warning, Title: "guests that the agent created are unknown to the cell",
-		Meaning: "They keep running, and the agent never deletes them. The resources they use may be missing from Placement.",
-		Hint:    "check that the cell uses the correct, complete database, and that `openstack server show UUID` finds no server; delete a guest that is not needed with the hypervisor's own tools",
+		Code:     GuestUnknown,
+		Severity: Warning,
+		Title:    "guests that the agent created are unknown to the cell",
+		Meaning:  "They keep running, and the agent never deletes them. The resources they use may be missing from Placement.",
+		Hint:     "check that the cell uses the correct, complete database, and that `openstack server show UUID` finds no server; delete a guest that is not needed with the hypervisor's own tools",
 	},
 	{
-		Code: GuestIdle, Severity: Warning, Title: "guests of servers in error are on this host",
-		Meaning: "The cell has these servers here and wants nothing done about them: they are in error, for example after an evacuation that failed. Their guests and disks are left as they are.",
-		Hint:    "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again",
+		Code:     GuestIdle,
+		Severity: Warning,
+		Title:    "guests of servers in error are on this host",
+		Meaning:  "The cell has these servers here and wants nothing done about them: they are in error, for example after an evacuation that failed. Their guests and disks are left as they are.",
+		Hint:     "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again",
 	},
 	{
 		Code: GuestMissing, Severity: Warning, Title: "guests of servers do not exist",
@@ -360,9 +366,11 @@ var definitions = []Definition{
 		Hint:     "report it to the driver's author with the listed items and values: a driver must report the same values for the same machine. What changes by itself (free memory, a clock) is not inventory",
 	},
 	{
-		Code: ItemsOverwritten, Severity: Warning, Title: "another client changes again and again what this agent writes",
-		Meaning: "The agent restores the listed items, and the other client changes them again. The scheduler uses one value or the other.",
-		Hint:    "Placement's log, or its audit log, names the other client: another host with the same provider in its provider.yaml, a script, or a person. Stop it, or take the items from the driver's configuration or provider.yaml here",
+		Code:     ItemsOverwritten,
+		Severity: Warning,
+		Title:    "another client changes again and again what this agent writes",
+		Meaning:  "The agent restores the listed items, and the other client changes them again. The scheduler uses one value or the other.",
+		Hint:     "Placement's log, or its audit log, names the other client: another host with the same provider in its provider.yaml, a script, or a person. Stop it, or take the items from the driver's configuration or provider.yaml here",
 	},
 	{
 		Code:     NodeClaimedTwice,
@@ -429,9 +437,11 @@ var definitions = []Definition{
 		Hint:    "if it was removed permanently: `compute-agent node remove NAME`; otherwise fix the driver's configuration",
 	},
 	{
-		Code: NodeElsewhere, Severity: Warning, Title: "another host reports a node that this agent reported before",
-		Meaning: "The node is the other host's. This agent leaves its providers unchanged, and does not delete them, whatever its driver says.",
-		Hint:    "if the node has moved there: `compute-agent node remove NAME`, which forgets it here and deletes nothing; otherwise fix the configuration of the driver on that host",
+		Code:     NodeElsewhere,
+		Severity: Warning,
+		Title:    "another host reports a node that this agent reported before",
+		Meaning:  "The node is the other host's. This agent leaves its providers unchanged, and does not delete them, whatever its driver says.",
+		Hint:     "if the node has moved there: `compute-agent node remove NAME`, which forgets it here and deletes nothing; otherwise fix the configuration of the driver on that host",
 	},
 }
 

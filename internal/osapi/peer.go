@@ -26,6 +26,12 @@ func Peer(r *http.Request) (unix.Ucred, error) {
 	if !ok {
 		return unix.Ucred{}, ErrNoPeer
 	}
+	return PeerOf(socket)
+}
+
+// PeerOf is the process at the other end of a unix socket, and its user, when the connection was
+// opened or, for the side that opened it, when the other one began to listen (SO_PEERCRED).
+func PeerOf(socket *net.UnixConn) (unix.Ucred, error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return unix.Ucred{}, fmt.Errorf("the user of a connection: %w", err)

@@ -137,7 +137,10 @@ func (g *guard) check(r *http.Request) (pid int, driver string, err error) {
 	case !found:
 		return pid, "", fmt.Errorf("the request has no key: send the content of %s, as the header Authorization: Bearer KEY", KeyPath(g.socket.path))
 	case subtle.ConstantTimeCompare([]byte(key), []byte(g.socket.key)) != 1:
-		return pid, "", fmt.Errorf("the key of the request is not the one in %s: the agent was started again meanwhile, or another agent uses its runtime directory; repeat the command", KeyPath(g.socket.path))
+		return pid, "", fmt.Errorf(
+			"the key of the request is not the one in %s: the agent was started again meanwhile, or another agent uses its runtime directory; repeat the command",
+			KeyPath(g.socket.path),
+		)
 	}
 	return pid, "", nil
 }
