@@ -38,11 +38,11 @@ func withTakenNode(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger
 		{method: "POST", path: "/resource_providers", body: `{"name":"h2_x","uuid":"` + spare1 + `","parent_provider_uuid":"` + root2 + `"}`, status: 200},
 		{method: "POST", path: "/resource_providers", body: `{"name":"h2_y","uuid":"` + below2 + `","parent_provider_uuid":"` + spare1 + `"}`, status: 200},
 		{method: "PUT", path: path + "/inventories", body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, status: 200},
-		{method: "PUT", path: path + "/traits", body: `{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX"]}`, status: 200},
-		{method: "PUT", path: "/allocations/" + onNone, body: holding(allocated(spare1, "VCPU", 3), "null"), status: 204},
+		{method: "PUT", path: path + "/traits", body: `{"resource_provider_generation":1,"traits":["HW_NUMA_ROOT"]}`, status: 200},
 	} {
 		c.as("h2").do(t, h)
 	}
+	call{method: "PUT", path: "/allocations/" + onNone, version: "1.39", body: holding(allocated(spare1, "VCPU", 3), "null"), status: 204}.do(t, h)
 	call{method: "PUT", path: path + "/aggregates", version: "1.39", body: `{"resource_provider_generation":3,"aggregates":["` + agg2 + `"]}`, status: 200}.do(t, h)
 	return h, l
 }
@@ -69,6 +69,7 @@ func renamed(d placementtest.Dump, was, is string) placementtest.Dump {
 	out := placementtest.Dump{
 		Providers: map[string]placementtest.ProviderDump{}, Consumers: map[string]placementtest.ConsumerDump{},
 		Members: swapAll(d.Members), Traited: swapAll(d.Traited), Offering: swapAll(d.Offering), Classes: d.Classes, Traits: d.Traits,
+		Hosts: d.Hosts,
 	}
 	for uuid, p := range d.Providers {
 		if p.Parent == was {
@@ -134,6 +135,7 @@ func TestTheNodeOfAHostIsFreed(t *testing.T) {
 				for _, name := range []string{"h1.new", "h1_z"} {
 					delete(d.Providers, uuidOf(d, name))
 				}
+				delete(d.Hosts, "h1") // and what it reports with them
 				if p, ok := d.Providers[root1]; ok {
 					p.Children = nil
 					d.Providers[root1] = p
