@@ -5,7 +5,9 @@ package resourcetracker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,14 +68,29 @@ func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
 
 // comparison is a [resourcetracker.Config.Compare] that a test sets.
 type comparison struct {
+	mu        sync.Mutex
 	differing []string
 	err       error
 	asked     int
 }
 
 func (c *comparison) compare(context.Context, plugins.Node, []plugins.Guest) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.asked++
 	return c.differing, c.err
+}
+
+func (c *comparison) set(differing []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.differing, c.err = differing, err
+}
+
+func (c *comparison) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
 }
 
 // TestAllocationsAreComparedAfterAReshape: until they agree with the guests, over restarts, and
@@ -82,7 +99,8 @@ func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		c := &comparison{differing: []string{"web: allocated 0 VGPU"}}
+		differ := []string{"web: allocated 0 VGPU"}
+		c := &comparison{differing: differ}
 		with := func(s *scene) {
 			guestsOf(&lister{guests: []plugins.Guest{{UUID: guest1}, {UUID: guest2}}})(s)
 			s.also(func(config *resourcetracker.Config) {
@@ -93,29 +111,30 @@ func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			testproc.Same(t, cmp.Diff(differing, s.tracker.Status().Nodes[0].Differing))
-			testproc.Equal(t, c.asked, asked, "compared %d times")
+			testproc.Equal(t, c.count(), asked, "compared %d times")
 			testproc.Equal(t, s.logged("guests hold other allocations than the driver lists"), logged, "logged %d times")
 		}
 		s := start(t, vgpus, with)
 		<-s.tracker.Ready()
 		s.checkLayout(newShape)
-		check(s, c.differing, 1, 1)
+		check(s, differ, 1, 1)
 		time.Sleep(5*time.Minute + time.Second)
-		check(s, c.differing, 2, 1)
-		c.differing = append(c.differing, "db: allocated 1 VGPU")
+		check(s, differ, 2, 1)
+		differ = append(slices.Clone(differ), "db: allocated 1 VGPU")
+		c.set(differ, nil)
 		time.Sleep(5 * time.Minute)
-		check(s, c.differing, 3, 2)
+		check(s, differ, 3, 2)
 		testproc.NoError(t, s.end())
 
 		again := start(t, vgpus, with, func(next *scene) {
 			next.placement, next.journal = s.placement, s.journal
 		})
 		<-again.tracker.Ready()
-		check(again, c.differing, 4, 1)
-		c.err = errors.New("Placement is down")
+		check(again, differ, 4, 1)
+		c.set(differ, errors.New("Placement is down"))
 		time.Sleep(5*time.Minute + time.Second)
-		check(again, c.differing, 5, 1)
-		c.differing, c.err = nil, nil
+		check(again, differ, 5, 1)
+		c.set(nil, nil)
 		time.Sleep(5 * time.Minute)
 		check(again, nil, 6, 1)
 		time.Sleep(time.Hour)
