@@ -114,7 +114,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestCellRequests is ten simulated minutes of hosts without work: a heartbeat every ten seconds,
-// and a request for work that the cell holds for half a minute; the first one is answered at once.
+// one more with the details of nodes as soon as the cell has said that it takes them, and a request
+// for work that the cell holds for half a minute; the first one is answered at once.
 func TestCellRequests(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.db")
@@ -127,8 +128,8 @@ func TestCellRequests(t *testing.T) {
 		time.Sleep(10*time.Minute - time.Second)
 		synctest.Wait()
 		for _, h := range hosts {
-			if reports, asks := h.reports.Load(), h.asks.Load(); reports != 60 || asks != 21 || !h.worker.Status().Up {
-				t.Errorf("host %d: %d heartbeats and %d requests for work, want 60 and 21; %+v", h.number, reports, asks, h.worker.Status())
+			if reports, asks := h.reports.Load(), h.asks.Load(); reports != 61 || asks != 21 || !h.worker.Status().Up {
+				t.Errorf("host %d: %d heartbeats and %d requests for work, want 61 and 21; %+v", h.number, reports, asks, h.worker.Status())
 			}
 		}
 		stop()
