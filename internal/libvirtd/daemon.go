@@ -153,6 +153,8 @@ func (d *Daemon) release() {
 		if d.namespace != nil {
 			_ = d.namespace.Close()
 		}
+		// Closing alone does it later, if a child that is being started has the file still.
+		_ = syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN)
 		_ = d.lock.Close()
 	})
 }

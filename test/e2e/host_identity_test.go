@@ -83,8 +83,12 @@ func newHostsWorld(t *testing.T) (w *world, a *authority, address string) {
 	a.issue(pki.Identity{Kind: pki.Host, Name: "cn1"})
 	tokens := a.file("tokens")
 	check(t, os.WriteFile(tokens, fmt.Appendf(nil, "%x admin,service scheduler\n", sha256.Sum256([]byte("admin"))), 0o600))
+	// What an operator allows for such hosts: heal, and the rename of some reshapes.
+	rules := a.file("policy.yaml")
+	check(t, os.WriteFile(rules, []byte(`"placement:hosts:heal": "user_id:cn1"`+"\n"), 0o600))
 	listen := testproc.FreeAddress(t)
 	server := spawn(t, []string{
+		"COMPUTE_AGENT_POLICY_FILE=" + rules, "COMPUTE_AGENT_PLACEMENT_HOST_CLASS_RENAMES=CUSTOM_GPU=VGPU",
 		"COMPUTE_AGENT_PLACEMENT_TLS_CERT_FILE=" + a.file("placement.pem"), "COMPUTE_AGENT_PLACEMENT_TLS_KEY_FILE=" + a.file("placement.key"),
 		"COMPUTE_AGENT_PLACEMENT_TLS_HOST_CA_FILE=" + a.file("ca.pem"),
 	}, "compute-agent", "placement", "serve", "--listen", listen, "--state-dir", t.TempDir(), "--runtime-dir", testproc.SocketDir(t), "--auth", "token", "--token-file", tokens)

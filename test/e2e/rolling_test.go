@@ -380,13 +380,13 @@ func roll(t *testing.T, older, newer, database string) {
 		s.process, s.program = serve(newer, s.address), newer
 		s.await(0, "Serving the Placement API.")
 		progress(fmt.Sprintf("server %d is new", i))
-		if out, code := manage(newer, "placement", "db", "version"); code != 0 || !strings.Contains(out, "migration 3\n") || !strings.Contains(out, "this program  migration 4\n") {
+		if out, code := manage(newer, "placement", "db", "version"); code != 0 || !strings.Contains(out, "migration 4\n") || !strings.Contains(out, "this program  migration 5\n") {
 			t.Errorf("the schema: %d\n%s", code, out)
 		}
 		out, code := manage(newer, "placement", "db", "upgrade")
 		t.Logf("placement db upgrade, %d: %s", code, out)
 		if i == len(b.servers)-1 {
-			if code != 0 || !strings.Contains(out, "upgraded from migration 3 to migration 4") {
+			if code != 0 || !strings.Contains(out, "upgraded from migration 4 to migration 5") {
 				t.Errorf("the end of the upgrade: %d\n%s", code, out)
 			}
 			continue
