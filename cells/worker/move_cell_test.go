@@ -206,7 +206,11 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 			if got := r.disk("cn2"); got != made {
 				t.Errorf("its disk is %q, and was %q", got, made)
 			}
-			r.end("cn2") // its host is lost: the worker's last report is that it stops
+			r.end("cn2") // its host is lost; the worker's last report, that it stops, may be as well
+			testproc.Eventually(t, testproc.Patience, "the lost host to be down", testproc.True(func() bool {
+				work, err := r.client.Work(ctx, "cn2", 0, "", 0)
+				return err == nil && !work.Service.Up
+			}))
 			r.move(cellwire.MigrationEvacuation)
 			testproc.Eventually(t, testproc.Patience, "the evacuation", testproc.True(func() bool { s := r.server(); return s.Host == "cn1" && s.TaskState == "" }))
 			r.start("cn2")
