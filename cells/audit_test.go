@@ -3,6 +3,7 @@
 package cells_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -64,7 +66,12 @@ func newAuditedWorld(t *testing.T, required bool) *auditedWorld {
 // call sends a request to the compute API and returns its request id.
 func (w *auditedWorld) call(t *testing.T, method, path, body string, status int) string {
 	t.Helper()
-	r := httptest.NewRequest(method, "/v2.1"+path, strings.NewReader(body))
+	return w.callIn(t.Context(), t, method, path, body, status)
+}
+
+func (w *auditedWorld) callIn(ctx context.Context, t *testing.T, method, path, body string, status int) string {
+	t.Helper()
+	r := httptest.NewRequestWithContext(ctx, method, "/v2.1"+path, strings.NewReader(body))
 	r.Header = http.Header{"X-Auth-Token": {"admin:admin"}, "X-Roles": {"admin"}, "Content-Type": {"application/json"}, "Openstack-Api-Version": {"compute 2.71"}}
 	answer := httptest.NewRecorder()
 	w.api.Handler().ServeHTTP(answer, r)
@@ -213,5 +220,25 @@ func TestRequiredAuditOfCells(t *testing.T) {
 			t.Errorf("a list: %+v, %v", list, err)
 		}
 		testproc.Try(w.cell.Report(ctx, "h2", cellwire.HostReport{Version: "1"})).Or(t)
+	}
+}
+
+// TestRefusedActIsNotUnknown: a required log does not answer before the client of the compute API
+// leaves. The intent of its request is closed, for it may be written later.
+func TestRefusedActIsNotUnknown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newAuditedWorld(t, true)
+	held := testproc.Try(os.Open(w.file)).Or(t)
+	testproc.Check(t, unix.Flock(int(held.Fd()), unix.LOCK_EX)) // as a process that rotates the file
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	w.callIn(ctx, t, "DELETE", "/servers/"+auditedServer, "", 503)
+	testproc.Check(t, held.Close())
+	testproc.Check(t, w.audit.Close())
+	if text := string(testproc.Try(os.ReadFile(w.file)).Or(t)); !strings.Contains(text, `"outcome":"intended"`) {
+		t.Errorf("the intent is not in the log:\n%s", text)
+	}
+	if records := w.records(t); len(records) > 0 {
+		t.Errorf("records of what was refused: %+v", records)
 	}
 }

@@ -23,6 +23,7 @@ func (x *exchange) audit() error {
 		err = trail.Intend(ctx, change) // what a cell does is not in the API database
 	}
 	if err != nil {
+		trail.Write(ctx) // the intent may be recorded yet
 		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
 	}
 	x.R = x.R.WithContext(ctx)

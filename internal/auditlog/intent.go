@@ -3,10 +3,12 @@
 package auditlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -49,13 +51,14 @@ func (l *Log) intend(id string, record func() Record) *Intent {
 		return i
 	default:
 	}
-	if l.opts.Required {
+	if l.opts.Required && !l.hung.Load() {
 		timer := time.NewTimer(intentAtMost)
 		defer timer.Stop()
 		select {
 		case l.queue <- e:
 			return i
 		case <-timer.C:
+			l.hung.Store(true)
 		case <-l.closing:
 		}
 	}
@@ -64,9 +67,9 @@ func (l *Log) intend(id string, record func() Record) *Intent {
 	return i
 }
 
-// Wait waits for the record, at most a second if the log is not required, and not at all after
-// another act has waited for so long and until the log answers. Its error, of a required log alone,
-// wraps [ErrNotRecorded]: the act must not happen.
+// Wait waits for the record, at most ten seconds, or one if the log is not required, and not at all
+// after another act has waited for so long and until the log answers. Its error, of a required log
+// alone, wraps [ErrNotRecorded]: the act must not happen.
 func (i *Intent) Wait(ctx context.Context) error {
 	if i == nil {
 		return nil
@@ -78,7 +81,10 @@ func (i *Intent) Wait(ctx context.Context) error {
 	select {
 	case <-i.done:
 	default:
-		if !required && i.log.hung.Load() {
+		if i.log.hung.Load() {
+			if required {
+				return fmt.Errorf("%w: it does not answer", ErrNotRecorded)
+			}
 			return nil
 		}
 		timer := time.NewTimer(atMost)
@@ -113,27 +119,51 @@ func (i *Intent) ID() string {
 	if i == nil {
 		return ""
 	}
-	select {
-	case <-i.done:
-		if i.written {
-			return i.id
-		}
-	default:
+	if i.unwritten() {
+		return ""
 	}
-	return ""
+	return i.id // it is on the disk, or in the same batch, before the record that is made
 }
 
-// Abandon has it recorded that the act changed nothing.
-func (i *Intent) Abandon() {
-	if i == nil {
-		return
-	}
+// unwritten reports whether it is known that there is no record.
+func (i *Intent) unwritten() bool {
 	select {
 	case <-i.done:
-		if !i.written {
-			return
-		}
-	default: // it may be written yet
+		return !i.written
+	default:
+		return false
 	}
-	i.log.Enqueue(func() Record { return Record{ID: i.id, Outcome: NotDone} })
+}
+
+// Abandon has it recorded that the act changed nothing. It does not block.
+func (i *Intent) Abandon() {
+	if i != nil {
+		i.log.abandon(Record{}, []*Intent{i})
+	}
+}
+
+// abandon has it recorded that acts, whose intents have one ID, changed nothing. It does not block:
+// while the queue is full a goroutine waits, of which there are no more than intents in the queue.
+func (l *Log) abandon(r Record, intents []*Intent) {
+	if !slices.ContainsFunc(intents, func(i *Intent) bool { return !i.unwritten() }) {
+		return
+	}
+	e := entry{done: make(chan struct{}), record: func() Record {
+		for _, i := range intents {
+			r.ID = cmp.Or(r.ID, i.ID())
+		}
+		r.Outcome = NotDone
+		return l.complete(r, NotDone)
+	}}
+	select {
+	case l.queue <- e:
+	default:
+		go func() {
+			select {
+			case l.queue <- e:
+			case <-l.closing:
+				l.lost("queue", 1, errQueueFull)
+			}
+		}()
+	}
 }

@@ -193,3 +193,60 @@ func TestIntentsShareASync(t *testing.T) {
 		t.Errorf("%d writes had %d fsyncs", writes, syncs)
 	}
 }
+
+// TestOutcomeInTheBatchOfItsIntent: acts go on while a log that is not required hangs. Their
+// records close their intents, although both are written at once.
+func TestOutcomeInTheBatchOfItsIntent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit.log")
+		l := open(t, Options{File: path})
+		answer := hang(l)
+		l.Write(t.Context(), record(0))
+		for n := range 3 {
+			testproc.NoError(t, l.Do(t.Context(), Record{}, func(a *Act) error { return a.Intend(t.Context(), record(n+1).Changes...) }))
+		}
+		l.Intend(func() Record { return record(4) }).Abandon()
+		answer()
+		testproc.Check(t, l.Close())
+		testproc.EqualList(t, outcomes(t, path), []string{"CUSTOM_0000 done", "CUSTOM_0001 done", "CUSTOM_0002 done", "CUSTOM_0003 done"}, "records %q")
+	})
+}
+
+// hang has the file of a log not answer until the returned function is called.
+func hang(l *Log) (answer func()) {
+	hung := make(chan struct{})
+	l.file.append = func(f *os.File, lines []byte) (int, error) {
+		<-hung
+		return f.Write(lines)
+	}
+	return func() { close(hung) }
+}
+
+// TestHungRequiredLogRefuses: the first act waits, the next ones are refused at once, however many
+// they are. None of them is unknown when the log answers again.
+func TestHungRequiredLogRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit.log")
+		l := open(t, Options{File: path, Required: true})
+		answer := hang(l)
+		l.Enqueue(func() Record { return record(0) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // what waits without a limit fails
+		defer cancel()
+		began := time.Now()
+		for n := range queueLength {
+			request, trail := l.Begin(ctx, Record{Method: "PUT"})
+			err := l.Do(request, Record{}, func(a *Act) error { return a.Intend(request, record(n+1).Changes...) })
+			testproc.ErrorIs(t, err, ErrNotRecorded, "%v")
+			trail.Write(request)
+			i := l.Intend(func() Record { return record(n + 1) })
+			testproc.ErrorIs(t, i.Wait(ctx), ErrNotRecorded, "%v")
+			i.Abandon()
+		}
+		testproc.Equal(t, time.Since(began), intentAtMost, "they took %v")
+		answer()
+		synctest.Wait()
+		testproc.NoError(t, l.Do(ctx, Record{}, func(a *Act) error { return a.Intend(ctx, record(1).Changes...) }))
+		testproc.Check(t, l.Close())
+		testproc.EqualList(t, outcomes(t, path), []string{"CUSTOM_0000 done", "CUSTOM_0001 done"}, "records %q")
+	})
+}

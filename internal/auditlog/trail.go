@@ -158,8 +158,9 @@ func (t *Trail) Changed() bool {
 	return len(t.record.Changes) > 0
 }
 
-// Write writes the record, if there are changes, and closes the intents. It is called once, before
-// the request is answered.
+// Write writes the record, and returns when that is done, as [Log.Write]. Without changes it has it
+// recorded that the intents are not done, and does not wait. It is called once, before the request
+// is answered.
 func (t *Trail) Write(ctx context.Context) {
 	if t == nil {
 		return
@@ -171,15 +172,13 @@ func (t *Trail) Write(ctx context.Context) {
 	}
 	t.record.Changes, t.intents, t.written = nil, nil, true
 	t.mu.Unlock()
-	if len(r.Changes) == 0 && len(intents) == 0 {
+	if len(r.Changes) == 0 {
+		t.log.abandon(r, intents)
 		return
 	}
 	t.log.Wait(ctx, t.log.Enqueue(func() Record {
 		for _, i := range intents {
 			r.ID = cmp.Or(r.ID, i.ID())
-		}
-		if len(r.Changes) == 0 {
-			r.Outcome = NotDone
 		}
 		return r
 	}))
