@@ -13,10 +13,10 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// details are what people see of a node; nil while its driver was not asked, so that the cell keeps
-// what an earlier process of the agent reported. w.mu is held.
+// details are what people see of a node; nil while its driver was not asked, or its guests were not
+// compared, so that the cell keeps what an earlier process of the agent reported. w.mu is held.
 func (w *Worker) details(n *nodeState) *cellwire.NodeDetails {
-	if n.Hypervisor == nil {
+	if n.Hypervisor == nil || n.unknown == nil {
 		return nil
 	}
 	return &cellwire.NodeDetails{

@@ -66,7 +66,15 @@ func TestDetailsAreReported(t *testing.T) {
 		s.driver.mu.Unlock()
 		s.w.Changed("", "")
 		s.pass(30 * time.Second)
-		expect("a guest of no server", &cellwire.NodeDetails{HostIP: "192.0.2.8", UnknownGuests: 1})
+		unknown := &cellwire.NodeDetails{HostIP: "192.0.2.8", UnknownGuests: 1}
+		expect("a guest of no server", unknown)
+		s.cell.set(func() { s.cell.untold = errLost })
+		s.start()
+		s.pass(time.Minute)
+		expect("guests that were not compared since the start", nil)
+		s.cell.set(func() { s.cell.untold = nil })
+		s.pass(time.Minute)
+		expect("guests that were compared", unknown)
 		identify(plugins.Hypervisor{Type: "QEMU", Version: 8000000})
 
 		beats, asked := len(s.cell.heartbeats()), s.cell.called("report")

@@ -45,6 +45,7 @@ type fakeCell struct {
 	changed  chan struct{} // closed when something is new
 
 	away   error // of every call
+	untold error // of those for work
 	lose   int   // so many answers get lost, after the call was carried out
 	refuse []string
 	// problems are those of nodes, as newer cells say them.
@@ -151,7 +152,7 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
-		if err := c.begin(ctx, "work"); err != nil {
+		if err := cmp.Or(c.begin(ctx, "work"), c.untold); err != nil {
 			c.mu.Unlock()
 			return cellwire.Work{}, err
 		}

@@ -110,3 +110,27 @@ func TestStandingStill(t *testing.T) {
 		}
 	})
 }
+
+// TestServersAreUnknownWhileTheListIsOld: heartbeats that the cell takes do not make the list of
+// servers current.
+func TestServersAreUnknownWhileTheListIsOld(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.cell.boot(1)
+		expect := func(when, why string) {
+			t.Helper()
+			s.pass(time.Minute)
+			servers, unknown := s.w.Servers()
+			if len(servers) != 1 || (unknown == "") != (why == "") || !strings.Contains(unknown, why) || !s.w.Status().Up {
+				s.Errorf("%s: %v, unknown %q, want %q; %+v", when, servers, unknown, why, s.w.Status())
+			}
+		}
+		s.start()
+		expect("the cell answers", "")
+		s.cell.set(func() { s.cell.untold = errLost })
+		expect("it answers heartbeats alone", "last asked for the servers")
+		s.cell.set(func() { s.cell.untold = nil })
+		expect("it answers again", "")
+	})
+}

@@ -138,7 +138,8 @@ type Server struct {
 }
 
 // Servers returns all servers that the cell has sent to this host, by uuid, and why that may not be
-// how they are now: the cell does not answer, or has not sent all. It does not block.
+// how they are now: the cell does not answer, or has not sent all since it last failed to. It does
+// not block.
 func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +153,10 @@ func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 	case !w.contact.up && w.contact.err != "":
 		unknown = "the cell does not answer: " + w.contact.err
 	case !w.contact.up, !w.complete:
-		unknown = "the cell has not answered since the agent started"
+		unknown = "the cell has not told all servers of this host to a running agent: start it (systemctl start compute-agent), " +
+			"and repeat the command when `compute-agent status` shows the cell as up"
+	case w.revision == 0: // heartbeats are answered, and the last poll was not
+		unknown = "the cell did not answer when it was last asked for the servers of this host: repeat the command in a minute; the cell's log says why if that stays"
 	}
 	return servers, unknown
 }
