@@ -11,23 +11,30 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // Variables of a process that sends requests on the control socket as a driver: the socket, where
-// the answers go, and the key that it has stolen.
+// the answers go, the key that it has stolen, and a process of which it is to be no descendant.
 const (
-	attacked, reportTo, stolenKey = "ATTACKED_SOCKET", "ATTACK_REPORT", "ATTACK_KEY"
+	attacked, reportTo, stolenKey, orphanOf = "ATTACKED_SOCKET", "ATTACK_REPORT", "ATTACK_KEY", "ATTACK_ORPHAN"
 )
 
 // This program is also what the driver of TestDriversSendNoRequests starts.
 func init() {
 	if socket := os.Getenv(attacked); socket != "" {
+		ancestor, _ := strconv.Atoi(os.Getenv(orphanOf))
+		for ancestor > 0 && processes.Within(os.Getpid(), ancestor) { // until the processes between have ended
+			runtime.Gosched()
+		}
 		report := attack(socket, os.Getenv(stolenKey))
 		file := os.Getenv(reportTo)
 		if os.WriteFile(file+".new", []byte(report), 0o600) != nil || os.Rename(file+".new", file) != nil {
@@ -94,11 +101,11 @@ func TestDriversSendNoRequests(t *testing.T) {
 	check(t, testproc.WriteExecutable(h.driver, fmt.Appendf(nil, `#!/bin/sh
 export %[1]s=%[4]s
 %[2]s=%[5]s/starting %[7]s </dev/null >/dev/null 2>&1
-(%[2]s=%[5]s/orphan setsid %[7]s </dev/null >/dev/null 2>&1 &)
+(%[9]s=$$ %[2]s=%[5]s/orphan setsid %[7]s </dev/null >/dev/null 2>&1 &)
 (read -r key <%[6]s; %[3]s=$key %[2]s=%[5]s/child exec %[7]s) </dev/null >/dev/null 2>&1 &
 unset %[1]s
 exec %[8]s "$@"
-`, attacked, reportTo, stolenKey, socket, reports, fifo, self, real)))
+`, attacked, reportTo, stolenKey, socket, reports, fifo, self, real, orphanOf)))
 	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("write_paths = [%q]", reports)))
 	h.start()
 	<-h.ready
