@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -63,29 +64,43 @@ func (r *report) add(p *ledger.Provider) {
 	}
 }
 
+// addTrees adds the trees of some roots.
+func (r *report) addTrees(s *ledger.Snapshot, has func(root *ledger.Provider) bool) {
+	for t := range s.Trees() {
+		if has(t.Root()) {
+			r.addTree(s, t.Root())
+		}
+	}
+}
+
+func (r *report) addTree(s *ledger.Snapshot, root *ledger.Provider) {
+	for _, p := range s.Tree(root.UUID) {
+		r.add(p)
+	}
+}
+
+func newReport() report { return report{classes: map[string]float64{}, kinds: map[string]bool{}} }
+
 // reported is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
 // its certificate does not say which compute nodes it has.
 func (h *hostRequest) reported(s *ledger.Snapshot) report {
-	out := report{classes: map[string]float64{}, kinds: map[string]bool{}}
-	tree := func(root *ledger.Provider) {
-		if root.Parent != "" || !h.ownsRoot(root) {
-			return
-		}
-		for _, p := range s.Tree(root.UUID) {
-			out.add(p)
-		}
-	}
+	out := newReport()
 	if len(h.id.Nodes) == 0 {
-		for t := range s.Trees() {
-			tree(t.Root())
-		}
-		return out
+		out.addTrees(s, h.ownsRoot)
 	}
 	for _, node := range h.id.Nodes {
-		if root, ok := s.Provider(node); ok {
-			tree(root)
+		if root, ok := s.Provider(node); ok && root.Parent == "" && h.ownsRoot(root) {
+			out.addTree(s, root)
 		}
 	}
+	return out
+}
+
+// reportedAs is the report of the host of that key, as far as its trees are named as it is, or as
+// that with a domain: only a certificate says more. Cost: a look at all roots, and its providers.
+func reportedAs(key string, s *ledger.Snapshot) report {
+	out, host := newReport(), pki.Identity{Kind: pki.Host, Name: key}
+	out.addTrees(s, func(root *ledger.Provider) bool { return host.HasName(strings.ToLower(root.Name)) })
 	return out
 }
 
@@ -98,8 +113,7 @@ type growth struct {
 }
 
 func (w *hostWrite) growth(edits []ledger.Edit[ledger.Provider]) (g growth) {
-	was := report{classes: map[string]float64{}, kinds: map[string]bool{}}
-	is := report{classes: map[string]float64{}, kinds: map[string]bool{}}
+	was, is := newReport(), newReport()
 	for _, e := range edits {
 		had, has := e.Before != nil && w.owns(w.before, e.Before), e.After != nil && w.owns(w.after, e.After)
 		g.some = g.some || had || has
@@ -157,8 +171,7 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 		switch {
 		case len(had.classes)+len(had.kinds) > 0:
 			host.Since = reportedBefore
-			maps.DeleteFunc(had.classes, func(class string, _ float64) bool { _, stated := host.Classes[class]; return stated })
-			raise(&host, had, slices.Collect(maps.Keys(had.classes)))
+			raise(&host, had.without(host.Classes))
 		case !grows:
 			return nil
 		case known:
@@ -170,7 +183,7 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 	if grows {
 		after := w.reported(w.after)
 		if !w.x.api.openUntil(&host).IsZero() {
-			raise(&host, after, g.classes)
+			raise(&host, after)
 			if len(host.Classes)+len(host.Traits) > maxHostKinds {
 				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits", maxHostKinds)
 			}
@@ -182,10 +195,17 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 	return nil
 }
 
-// raise admits what a report has of some classes, and its kinds of traits.
-func raise(h *ledger.Host, r report, classes []string) {
-	for _, class := range classes {
-		h.Classes[class] = max(h.Classes[class], int64(math.Ceil(r.classes[class])))
+// without is a report without the classes of which an operator has stated something.
+func (r report) without(stated map[string]int64) report {
+	r.classes = maps.Clone(r.classes)
+	maps.DeleteFunc(r.classes, func(class string, _ float64) bool { _, is := stated[class]; return is })
+	return r
+}
+
+// raise admits all that a report has.
+func raise(h *ledger.Host, r report) {
+	for class, amount := range r.classes {
+		h.Classes[class] = max(h.Classes[class], int64(math.Ceil(amount)))
 	}
 	h.Traits = slices.Clone(h.Traits)
 	for kind := range r.kinds {

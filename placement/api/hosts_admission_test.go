@@ -245,6 +245,59 @@ func TestAdmittedByAPerson(t *testing.T) {
 	w.inventories(root3, 200, "VCPU", 1000, 1.0, "DISK_GB", 10, 1.0)
 }
 
+// TestWindowOfAHostThatWasNeverNoted: what is in its trees when an administrator opens the window
+// is admitted, whatever the host adds in that hour, but for what is stated.
+func TestWindowOfAHostThatWasNeverNoted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	prepared := func(t *testing.T, name, body string) arrived {
+		now := clock
+		w := arrived{t: t, now: &now}
+		w.api, w.l = hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
+		calls(t, w.api,
+			call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` + name + `","uuid":"` + root3 + `"}`, status: 200},
+			call{method: "PUT", path: "/resource_providers/" + root3 + "/inventories", version: "1.39", status: 200,
+				body: `{"resource_provider_generation":0,"inventories":` + shown("VCPU", 8, 1.0, "MEMORY_MB", 100, 1.0) + `}`},
+			call{method: "PUT", path: "/resource_providers/" + root3 + "/traits", version: "1.39", status: 200,
+				body: `{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX"]}`})
+		w.state(body)
+		return w
+	}
+	hour := func(w arrived) { *w.now = w.now.Add(time.Hour) }
+
+	w := prepared(t, "h3", `{"window":true}`)
+	w.inventories(root3, 200, "VCPU", 8, 1.0, "MEMORY_MB", 100, 1.0, "VGPU", 1, 1.0)
+	hour(w)
+	w.inventories(root3, 200, "VCPU", 8, 1.0, "MEMORY_MB", 101, 1.0, "VGPU", 2, 1.0)
+	w.inventories(root3, 200, "VCPU", 16, 1.0, "MEMORY_MB", 200, 1.0, "VGPU", 2, 1.0)
+	w.inventories(root3, 403, "VCPU", 16, 1.0, "MEMORY_MB", 201, 1.0, "VGPU", 2, 1.0)
+
+	w = prepared(t, "h3.example.com", `{"window":true}`) // and the host adds nothing
+	hour(w)
+	w.inventories(root3, 200, "VCPU", 8, 1.0, "MEMORY_MB", 101, 1.0)
+	w.inventories(root3, 403, "VCPU", 8, 1.0, "MEMORY_MB", 201, 1.0)
+	w.traits(root3, 200, "COMPUTE_NODE")
+	w.traits(root3, 200, "HW_CPU_X86_AVX2")
+
+	w = prepared(t, "h3", `{"classes":{"VCPU":5},"window":true}`)
+	hour(w)
+	w.inventories(root3, 200, "VCPU", 8, 1.0, "MEMORY_MB", 101, 1.0)
+	w.inventories(root3, 200, "VCPU", 10, 1.0, "MEMORY_MB", 101, 1.0)
+	w.inventories(root3, 403, "VCPU", 11, 1.0, "MEMORY_MB", 101, 1.0)
+}
+
+// TestWindowAdmitsAllThatIsThere: in a window the host is admitted what it has, not only what it
+// adds.
+func TestWindowAdmitsAllThatIsThere(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newArrived(t)
+	w.inventories(root3, 200, "VCPU", 20, 4.0)
+	w.state(`{"window":true}`)
+	w.inventories(root3, 200, "VCPU", 20, 4.0, "VGPU", 1, 1.0)
+	*w.now = w.now.Add(time.Hour)
+	w.inventories(root3, 200, "VCPU", 40, 4.0)
+	w.inventories(root3, 403, "VCPU", 41, 4.0)
+}
+
 // TestStatedBeforeItComes: what an administrator states before a host comes is all that it reports.
 func TestStatedBeforeItComes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

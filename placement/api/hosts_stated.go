@@ -69,6 +69,9 @@ func updateAdmission(x *exchange) error {
 		maps.Copy(now.Classes, change.Classes)
 		now.Traits = slices.Concat(now.Traits, kinds)
 		if change.Window {
+			if now.Since.IsZero() { // what it has is not noted yet
+				raise(&now, reportedAs(name, tx.Snapshot).without(now.Classes))
+			}
 			now.Since = x.api.service.Now()
 		}
 		h = tx.SetHost(now)
