@@ -157,6 +157,9 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 	g := w.growth(edits)
 	grows := len(g.classes)+len(g.kinds) > 0
 	key := hostKey(w.id.Name)
+	if g.some && !ledger.ValidHostName(key) {
+		return w.refuse(HostTree, "%q is no name of a host", shortened(w.id.Name))
+	}
 	noted, known := w.before.Host(key)
 	if !g.some || known && !noted.Since.IsZero() && !grows {
 		return nil
@@ -191,8 +194,8 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 			return err
 		}
 	}
-	w.tx.SetHost(host)
-	return nil
+	_, err := w.tx.SetHost(host)
+	return err
 }
 
 // without is a report without the classes of which an operator has stated something.

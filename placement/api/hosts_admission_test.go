@@ -356,6 +356,24 @@ func TestRenamedClassesCountTogether(t *testing.T) {
 	w.reshape(204, root3, "PCPU", 40, 1.0, "VCPU", 10, 4.0)
 }
 
+// TestNamesThatNoHostHas: nothing is stated of a host of a name that cannot be stored, or that
+// would be read as another one.
+func TestNamesThatNoHostHas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newArrived(t)
+	before := dumpOf(t, w.l)
+	for _, name := range []string{"%FF", "%00", "h3%FF", "h3%00", "h3%0A", "%7F"} {
+		for _, body := range []string{`{"window":true}`, `{`} {
+			answer := call{method: "POST", path: "/hosts/" + name + "/admission", body: body, version: "1.39", status: 400}.do(t, w.api)
+			if e := errorOf(t, answer); !strings.Contains(e.Detail, "is no name of a host") {
+				t.Errorf("%s: %s", name, answer.Body)
+			}
+		}
+		call{method: "GET", path: "/hosts/" + name + "/admission", version: "1.39", status: 400}.do(t, w.api)
+	}
+	testproc.Same(t, cmp.Diff(before, dumpOf(t, w.l)))
+}
+
 // TestNoBoundOfCapacity: without a factor a host reports what it likes, and nothing is noted.
 func TestNoBoundOfCapacity(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

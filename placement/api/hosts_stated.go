@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -27,14 +28,26 @@ func (a *API) openUntil(h *ledger.Host) time.Time {
 	return h.Since.Add(window)
 }
 
+// hostNamed is the key of the host that the path names.
+func (x *exchange) hostNamed() (string, error) {
+	name := x.R.PathValue("host")
+	if !ledger.ValidHostName(name) {
+		return "", badRequest("%s is no name of a host.", shortened(strconv.Quote(name)))
+	}
+	return hostKey(name), nil
+}
+
 // showAdmission is GET /hosts/{host}/admission. It is not a call of OpenStack's Placement.
 func showAdmission(x *exchange) error {
+	name, err := x.hostNamed()
+	if err != nil {
+		return err
+	}
 	s, err := x.read()
 	if err != nil {
 		return err
 	}
-	name := x.R.PathValue("host")
-	h, ok := s.Host(hostKey(name))
+	h, ok := s.Host(name)
 	if !ok {
 		return notFound("The host %s has reported nothing, and nothing is stated of it.", shortened(name))
 	}
@@ -43,6 +56,10 @@ func showAdmission(x *exchange) error {
 
 // updateAdmission is POST /hosts/{host}/admission.
 func updateAdmission(x *exchange) error {
+	name, err := x.hostNamed()
+	if err != nil {
+		return err
+	}
 	body, err := x.Body()
 	if err != nil {
 		return err
@@ -58,7 +75,6 @@ func updateAdmission(x *exchange) error {
 				shortened(trait), kindlessTraits)
 		}
 	}
-	name := hostKey(x.R.PathValue("host"))
 	var h *ledger.Host
 	err = x.update(func(tx *ledger.Tx) error {
 		now := ledger.Host{Name: name, Classes: map[string]int64{}}
@@ -74,8 +90,9 @@ func updateAdmission(x *exchange) error {
 			}
 			now.Since = x.api.service.Now()
 		}
-		h = tx.SetHost(now)
-		return nil
+		var err error
+		h, err = tx.SetHost(now)
+		return err
 	})
 	if err != nil {
 		return explain(err, nil, "Unable to state what the host %s may report", shortened(name))

@@ -55,6 +55,9 @@ var unknownHost = apidoc.Failure{
 	Status: http.StatusNotFound, Code: string(wire.CodeUndefined), Reason: "No host of that name has reported anything, and nothing is stated of it.",
 }
 
+// noHostName is the error about a name that no host can have.
+var noHostName = apidoc.Failure{Status: http.StatusBadRequest, Code: string(wire.CodeUndefined), Reason: "That is no name of a host."}
+
 var (
 	aboutShowVersions = about{summary: "Shows the microversions of the API", answers: ok("The microversions.", always(versionsSchema))}
 
@@ -196,11 +199,11 @@ var (
 
 	aboutShowAdmission = about{
 		summary: "Shows what a host may report of itself", notes: []string{noteAdmission},
-		answers: ok("What it may report.", always(admissionSchema)), failures: []apidoc.Failure{unknownHost},
+		answers: ok("What it may report.", always(admissionSchema)), failures: []apidoc.Failure{noHostName, unknownHost},
 	}
 	aboutUpdateAdmission = about{
 		summary: "States what a host may report of itself", notes: []string{noteAdmission}, body: always(admissionChange),
-		answers: ok("What it may report now.", always(admissionSchema)),
+		answers: ok("What it may report now.", always(admissionSchema)), failures: []apidoc.Failure{noHostName},
 	}
 
 	aboutShowUsages = about{checks: ShowUsages, summary: "Sums up what the consumers of a project have", query: usagesQuery(), answers: ok("The usages.", at(usagesSchema))}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Host is what a host may report of itself: what it has reported when it came, or what an operator
@@ -46,9 +48,17 @@ func (s *Snapshot) Hosts() iter.Seq[*Host] {
 	}
 }
 
+// ValidHostName reports whether a host can have a name, which all databases can store.
+func ValidHostName(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
 // SetHost replaces what the host of that name may report, whatever the ID. Cost: its classes and
-// kinds of traits, and a row for each that differs.
-func (tx *Tx) SetHost(h Host) *Host {
+// kinds of traits, and a row for each that differs. Kinds: InvalidName.
+func (tx *Tx) SetHost(h Host) (*Host, error) {
+	if !ValidHostName(h.Name) {
+		return nil, &Error{Kind: InvalidName, Name: h.Name, Detail: "no host can have this name"}
+	}
 	old, _ := tx.Host(h.Name)
 	now := &h
 	now.Since = h.Since.UTC().Truncate(time.Second)
@@ -73,7 +83,7 @@ func (tx *Tx) SetHost(h Host) *Host {
 		}
 	}
 	tx.putHost(old, now)
-	return now
+	return now, nil
 }
 
 // hostKey is what a row of a host is about.
@@ -125,9 +135,10 @@ func (d draft) putHost(old, now *Host) {
 	d.next.host = max(d.next.host, id+1)
 }
 
-// assembleHosts joins the rows of hosts, by ID.
+// assembleHosts joins the rows of hosts, by ID. What has an empty name is no host's, and keeps
+// its ID.
 func assembleHosts(rows []HostRow) (map[int64]*Host, error) {
-	hosts := map[int64]*Host{}
+	hosts, named := map[int64]*Host{}, map[int64]bool{}
 	for _, r := range rows {
 		h := hosts[r.ID]
 		if h == nil {
@@ -136,7 +147,7 @@ func assembleHosts(rows []HostRow) (map[int64]*Host, error) {
 		}
 		switch r.Kind {
 		case HostItself:
-			h.Name = r.Name
+			h.Name, named[r.ID] = r.Name, true
 			if r.Amount != 0 {
 				h.Since = time.Unix(r.Amount, 0).UTC()
 			}
@@ -147,8 +158,8 @@ func assembleHosts(rows []HostRow) (map[int64]*Host, error) {
 		}
 	}
 	for _, h := range hosts {
-		if h.Name == "" {
-			return nil, badState("what host number %d may report is there, and not its name", h.ID)
+		if !named[h.ID] {
+			return nil, badState("what host number %d may report is there, and not its name; delete all rows of this id from the table ledger_hosts", h.ID)
 		}
 		slices.Sort(h.Traits)
 	}

@@ -323,7 +323,8 @@ func TestBadState(t *testing.T) {
 		"missing project": {Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}}},
 		"missing type": {Projects: []ledger.NamedRow{{ID: 1, Name: "q"}}, Users: []ledger.NamedRow{{ID: 1, Name: "u"}},
 			Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1, Type: 1}}},
-		"lost allocation": {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
+		"host without its name": {Hosts: []ledger.HostRow{{ID: 1, Kind: ledger.HostClass, Name: "VCPU", Amount: 1}}},
+		"lost allocation":       {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ledger.Open(ctx, &placementtest.MemoryStore{State: state}, ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
@@ -331,4 +332,32 @@ func TestBadState(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNamesOfHosts: a name that a database cannot store, or that is empty, is refused; what an
+// earlier version stored without a name does not keep the ledger from opening, nor from writing.
+func TestNamesOfHosts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	store := &placementtest.MemoryStore{State: ledger.State{Hosts: []ledger.HostRow{
+		{ID: 1, Kind: ledger.HostItself}, {ID: 1, Kind: ledger.HostClass, Name: "VCPU", Amount: 1},
+		{ID: 2, Kind: ledger.HostItself, Name: "a\x01"},
+	}}}
+	l := testproc.Try(ledger.Open(ctx, store, ledger.Options{})).Or(t)
+	defer func() { testproc.NoError(t, l.Close()) }()
+	for _, name := range []string{"", "a\xff", "a\x00", "a\n", "\x7f"} {
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+			_, err := tx.SetHost(ledger.Host{Name: name})
+			return err
+		})
+		if refused := new(ledger.Error); !errors.As(err, &refused) || refused.Kind != ledger.InvalidName {
+			t.Errorf("%q: got %v, want InvalidName", name, err)
+		}
+	}
+	must(t, l, func(tx *ledger.Tx) error {
+		h, err := tx.SetHost(ledger.Host{Name: "h"})
+		if err == nil && h.ID != 3 {
+			t.Errorf("the host has the ID %d, want 3", h.ID)
+		}
+		return err
+	})
 }

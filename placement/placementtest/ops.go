@@ -75,7 +75,7 @@ func (op Op) Run(tx *ledger.Tx) error {
 	case "Reshape":
 		err = tx.Reshape(op.Reshape)
 	case "SetHost":
-		tx.SetHost(op.Host)
+		_, err = tx.SetHost(op.Host)
 	default:
 		panic("placementtest: unknown write: " + op.Name)
 	}
