@@ -16,8 +16,12 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// maxAdmitted is the largest amount that differs from larger ones.
-const maxAdmitted = 1 << 53
+const (
+	// maxAdmitted is the largest amount that differs from larger ones.
+	maxAdmitted = 1 << 53
+	// maxRefusals bounds what an answer says is not admitted.
+	maxRefusals = 20
+)
 
 // kindlessTraits begin the traits that say what software can do and how a provider is used. They
 // come with upgrades and new layouts, so that a host may have them at any time.
@@ -220,9 +224,10 @@ func raise(h *ledger.Host, r report) {
 
 // within is a refusal if the host would report more than it may: more of a class than the factor
 // times what is admitted, of all names of the class together, or a kind of traits that is not. What
-// was there before may stay.
+// was there before may stay. The refusal has all of them.
 func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error {
 	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
+	var refused unadmitted
 	for _, class := range g.classes {
 		group := groups.of(class)
 		var had, has, admitted float64
@@ -244,29 +249,49 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 		if most := float64(factor) * admitted; more(has, max(most, had)) {
 			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
 			if admitted == 0 {
-				return w.notAdmitted(flag, "its trees would have %.0f %s (total times allocation_ratio), "+
+				refused.add(flag, "its trees would have %.0f %s (total times allocation_ratio), "+
 					"and it has not reported this class when it came", has, class)
+				continue
 			}
-			return w.notAdmitted(flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
+			refused.add(flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
 				"%d times the %.0f that it reported when it came, or that an operator stated", has, class, most, factor, admitted)
 		}
 	}
 	for _, kind := range g.kinds {
 		if !before.kinds[kind] && !slices.Contains(h.Traits, kind) {
-			return w.notAdmitted("--trait "+kind, "it has reported no trait that begins with %s when it came", kind)
+			refused.add("--trait "+kind, "it has reported no trait that begins with %s when it came", kind)
 		}
 	}
-	return nil
+	if refused.count == 0 {
+		return nil
+	}
+	return w.notAdmitted(refused)
 }
 
-// notAdmitted is the answer to a report of more than is admitted. flag is that of the command which
-// admits it.
-func (w *hostWrite) notAdmitted(flag, why string, args ...any) *osapi.Error {
+// unadmitted is why a report is not admitted, and the flags of the command that admits it:
+// maxRefusals at most.
+type unadmitted struct {
+	whys, flags []string
+	count       int
+}
+
+func (r *unadmitted) add(flag, why string, args ...any) {
+	if r.count++; r.count <= maxRefusals {
+		r.whys, r.flags = append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
+	}
+}
+
+// notAdmitted is the answer to a report of more than is admitted.
+func (w *hostWrite) notAdmitted(r unadmitted) *osapi.Error {
 	name := shortened(w.id.Name)
+	if more := r.count - len(r.whys); more > 0 {
+		r.whys = append(r.whys, fmt.Sprintf("and %d more, which the next answer names", more))
+	}
 	e := fail(http.StatusForbidden, wire.CodeHostCapacity,
 		"The host %s is not admitted to report this: %s. If the machine has it, a person admits it, "+
-			"on the machine of the compute API: compute-agent cells manage admit-host %[1]s %[3]s.",
-		name, fmt.Sprintf(why, args...), flag)
+			"on the machine of the compute API: compute-agent cells manage admit-host %[1]s %[3]s "+
+			"(with --unknown for a host that the compute API does not know).",
+		name, strings.Join(r.whys, "; "), strings.Join(r.flags, " "))
 	e.Hint = "a host reports more than it had when it came: if that was not added to the machine, " +
 		"its credential may be stolen, and belongs on the deny list"
 	return e

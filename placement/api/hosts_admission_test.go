@@ -356,6 +356,40 @@ func TestRenamedClassesCountTogether(t *testing.T) {
 	w.reshape(204, root3, "PCPU", 40, 1.0, "VCPU", 10, 4.0)
 }
 
+// TestRefusalNamesAll: one answer says all that is not admitted, up to a bound, and one command
+// admits it.
+func TestRefusalNamesAll(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newArrived(t)
+	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`, w.generation(root3), shown("VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)),
+		"/inventories", "The host h3 is not admitted to report this: "+
+			"its trees would have 201 MEMORY_MB (total times allocation_ratio), more than 200: 2 times the 100 that it reported when it came, or that an operator stated; "+
+			"its trees would have 84 VCPU (total times allocation_ratio), more than 80: 2 times the 40 that it reported when it came, or that an operator stated; "+
+			"its trees would have 2 VGPU (total times allocation_ratio), and it has not reported this class when it came. "+
+			"If the machine has it, a person admits it, on the machine of the compute API: "+
+			"compute-agent cells manage admit-host h3 --class MEMORY_MB=201 --class VCPU=84 --class VGPU=2 (with --unknown for a host that the compute API does not know).")
+	w.state(`{"classes":{"MEMORY_MB":201,"VCPU":84,"VGPU":2}}`)
+	w.inventories(root3, 200, "VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)
+	var traits, flags []string
+	for n := range 25 {
+		kind := fmt.Sprintf("CUSTOM_K%02d", n)
+		call{method: "PUT", path: "/traits/" + kind, version: "1.39", status: 201}.do(t, w.api)
+		traits, flags = append(traits, `"`+kind+`"`), append(flags, "--trait "+kind)
+	}
+	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"traits":[%s]}`, w.generation(root3), strings.Join(traits, ",")),
+		"/traits", "begins with CUSTOM_K19 when it came; and 5 more, which the next answer names. If", "admit-host h3 "+strings.Join(flags[:20], " ")+" (with")
+}
+
+// refused makes a write of the host to its root, which is refused with a message that has some
+// parts.
+func (w arrived) refused(body, path string, parts ...string) {
+	w.t.Helper()
+	answer := call{method: "PUT", path: "/resource_providers/" + root3 + path, body: body, status: 403}.as("h3").do(w.t, w.api)
+	for _, part := range parts {
+		testproc.Contains(w.t, errorOf(w.t, answer).Detail, part, "the answer %s does not say %q", answer.Body, part)
+	}
+}
+
 // TestNamesThatNoHostHas: nothing is stated of a host of a name that cannot be stored, or that
 // would be read as another one.
 func TestNamesThatNoHostHas(t *testing.T) {
