@@ -36,7 +36,9 @@ func newAdmitHost() *cobra.Command {
 			"admits it. Do that only if the machine has it: a stolen host can claim anything.\n\n" +
 			"--window admits all that the host reports from now on, for as long as when it came ([placement] host_admission_window): for a\n" +
 			"machine that is replaced, or a driver that reports other classes. Without flags, the command shows what is admitted. It asks\n" +
-			"Placement with the credentials of the compute API ([placement_client]); OpenStack's Placement has no hosts.",
+			"Placement with the credentials of the compute API ([placement_client]); OpenStack's Placement has no hosts.\n\n" +
+			"With --unknown the command opens no API database. Where there is no compute API, name with --config a configuration whose\n" +
+			"[placement_client] has a user with the role admin or service.",
 		Example: "  compute-agent cells manage admit-host cn1\n" +
 			"  compute-agent cells manage admit-host cn1 --class VCPU=256 --class VGPU=8 --trait HW_GPU",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,16 +50,26 @@ func newAdmitHost() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				host, err := knownHost(cmd.Context(), store, args[0], unknown)
-				if err != nil {
-					return err
-				}
+			ask := func(host string, cfg *config.Config) error {
 				view, err := admit(cmd.Context(), cfg.PlacementClient, host, change)
 				if err != nil {
 					return err
 				}
 				return printed(cmd, &opts.options, view, printAdmission)
+			}
+			if unknown { // there may be no compute API
+				_, cfg, err := opts.where()
+				if err != nil {
+					return err
+				}
+				return ask(args[0], cfg)
+			}
+			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+				host, err := knownHost(cmd.Context(), store, args[0])
+				if err != nil {
+					return err
+				}
+				return ask(host, cfg)
 			})
 		},
 	}
@@ -65,7 +77,7 @@ func newAdmitHost() *cobra.Command {
 	cmd.Flags().StringArrayVar(&classes, "class", nil, "`CLASS=AMOUNT` of a resource class that the host may report; several times for several classes")
 	cmd.Flags().StringArrayVar(&traits, "trait", nil, "`TRAIT` that the host may report, with all traits of its first two words, such as HW_GPU; several times for several kinds")
 	cmd.Flags().BoolVar(&window, "window", false, "admit all that the host reports from now on, as when it came")
-	cmd.Flags().BoolVar(&unknown, "unknown", false, "take the name as it is, though no host of that name is enrolled or mapped")
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "take the name as it is, though no host of that name is enrolled or mapped; needs no API database")
 	return cmd
 }
 
@@ -92,12 +104,8 @@ func checkTraits(traits []string) error {
 	return nil
 }
 
-// knownHost is the name of a host that is enrolled or mapped, whose case does not count, or the
-// name as it is.
-func knownHost(ctx context.Context, store apidb.Store, name string, asItIs bool) (string, error) {
-	if asItIs {
-		return name, nil
-	}
+// knownHost is the name of a host that is enrolled or mapped, whose case does not count.
+func knownHost(ctx context.Context, store apidb.Store, name string) (string, error) {
 	hosts, err := hostsOf(ctx, store)
 	if err != nil {
 		return "", err

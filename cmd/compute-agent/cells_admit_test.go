@@ -54,6 +54,9 @@ func TestAdmitHost(t *testing.T) {
 		}
 		return out.String()
 	}
+	run(exitFailed, []string{"no API database"}, "admit-host", "h998", "--class", "VCPU=1")
+	run(exitDone, []string{"Host h998 may report"}, "admit-host", "h998", "--class", "VCPU=1", "--unknown")
+	run(exitFailed, []string{"no API database"}, "list") // and none was made
 	run(exitDone, nil, "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
 	run(exitDone, nil, "add-host", "h417", "--cell", "cell1")
 	run(exitProtect, []string{"did you mean h417?", "--unknown"}, "admit-host", "h471", "--class", "VCPU=1")
