@@ -354,6 +354,10 @@ func TestRenamedClassesCountTogether(t *testing.T) {
 	w.reshape(403, root3, "PCPU", 81, 1.0, "MEMORY_MB", 60, 1.0)
 	w.reshape(403, root3, "PCPU", 41, 1.0, "VCPU", 10, 4.0)
 	w.reshape(204, root3, "PCPU", 40, 1.0, "VCPU", 10, 4.0)
+	w.reshape(204, root3, "PCPU", 10, 1.0)
+	w.state(`{"classes":{"VCPU":0,"PCPU":10}}`) // ratios of the former class count no more
+	w.reshape(403, root3, "PCPU", 21, 1.0)
+	w.reshape(204, root3, "PCPU", 20, 1.0)
 }
 
 // TestRefusalNamesAll: one answer says all that is not admitted, up to a bound, and one command
