@@ -367,14 +367,21 @@ func newCellsUpdate() *cobra.Command {
 					return err
 				}
 			}
-			return opts.change(cmd, args[0], func(c *apidb.Cell) {
-				if name != "" {
-					c.Name = name
+			var former string // its name, if that changes
+			err := opts.change(cmd, args[0], func(c *apidb.Cell) {
+				if name != "" && name != c.Name {
+					former, c.Name = c.Name, name
 				}
 				if url != "" {
 					c.URL = url
 				}
 			}, "Changed cell %s.\n")
+			if err == nil && former != "" {
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Certificates of hosts name the cell %s until they are renewed, at the latest after [enrolment] "+
+					"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that must not wait again: "+
+					"compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
+			}
+			return err
 		},
 	}
 	opts.addFlags(cmd)

@@ -94,6 +94,21 @@ func TestADatabaseOfAnother(t *testing.T) {
 	}
 }
 
+// TestRenamedCellWarns: who renames a cell is told that certificates have its former name.
+func TestRenamedCellWarns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	if _, _, err := manage(t, dir, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, warned string }{{"cell1", ""}, {"cell2", "name the cell cell1 until they are renewed"}} {
+		_, told, err := manage(t, dir, "update", "cell1", "--name", tc.name, "--url", "http://127.0.0.1:2")
+		if err != nil || !strings.Contains(told, tc.warned) || (tc.warned == "") != (told == "") {
+			t.Errorf("to %s: %v, told %q, want %q", tc.name, err, told, tc.warned)
+		}
+	}
+}
+
 // servedCell serves a cell named cell1 until the test ends, and returns its URL.
 func servedCell(t *testing.T) string {
 	t.Helper()
