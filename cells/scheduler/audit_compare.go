@@ -140,7 +140,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 			a.found(Finding{
 				Kind: FindingGuestMissing, Server: s.UUID, Cell: s.cell.Name, Host: s.Host, Provider: s.NodeUUID,
 				Text: fmt.Sprintf("Host %s has no guest of server %s, which is %s.", s.Host, s.UUID, s.VMState),
-				Hint: "Find out what removed the guest. `openstack server rebuild` makes it again from its image; delete the server if it is not needed.",
+				Hint: "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost.",
 			})
 		}
 	}
@@ -364,7 +364,7 @@ func (a *audit) auditNodes(_ context.Context) error {
 			a.found(Finding{
 				Kind: FindingUnknownGuests, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
 				Text: fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
-				Hint: "On the host: compute-agent status lists them. They are never changed; remove those that are not needed with the hypervisor's own tools.",
+				Hint: "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
 			})
 		}
 		if !a.exists[uuid] {

@@ -204,7 +204,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 				got := w.audit(repair)
 				diff(t, want, kinds(got))
 				for i := range got.Findings {
-					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) || f.Repairable() != c.repaired || f.Problem != "" || f.Text == "" || f.Hint == "" {
+					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) || f.Repairable() != c.repaired || f.Problem != "" || f.Text == "" || f.Hint == "" ||
+						strings.Contains(f.Hint, "`openstack server rebuild") { // which loses what is on the disks
 						t.Errorf("with repair %t: %+v", repair, f)
 					}
 				}

@@ -184,12 +184,12 @@ var definitions = []Definition{
 		Severity: Warning,
 		Title:    "guests of servers in error are on this host",
 		Meaning:  "The cell has these servers here and wants nothing done about them: they are in error, for example after an evacuation that failed. Their guests and disks are left as they are.",
-		Hint:     "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again",
+		Hint:     "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again; if a task is shown, wait for it, or abort the migration",
 	},
 	{
 		Code: GuestMissing, Severity: Warning, Title: "guests of servers do not exist",
 		Meaning: "They were removed behind the agent's back, or the host was installed again. The servers are not usable; their allocations stay.",
-		Hint:    "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise rebuild or delete the server",
+		Hint:    "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise delete the server, or rebuild it, which makes its disks from the image again: what was on them is lost",
 	},
 	{
 		Code:     CertificateExpires,
