@@ -98,6 +98,9 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 	case !w.isCurrent(s, item):
 		return nil, nil //nolint:nilnil // the caller looks, too
 	}
+	if several := w.severalAgents(); several != "" { // the guest may run on the other machine, over the same disks
+		return nil, fmt.Errorf("its guest is not made again as long as %s: stop the agent on the copy", several)
+	}
 	w.firstAttempt(s)
 	_, err = restorer.Restore(ctx, node.Name, spec, tree)
 	if err == nil {

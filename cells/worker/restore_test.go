@@ -158,6 +158,33 @@ func TestHardRebootRestoresAGuest(t *testing.T) {
 	}
 }
 
+// TestNoGuestIsRestoredOnACopy: while several agents report as the host, a guest that is missing on
+// one may run on the other over the same disks. It is made again when one of them has stopped.
+func TestNoGuestIsRestoredOnACopy(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	inScene(t, func(s *scene) {
+		s.placement.grant(1)
+		s.cell.boot(1)
+		s.start()
+		s.pass(time.Minute)
+		s.vanish(map[string]bool{serverUUID(1): true})
+		s.cell.set(func() {
+			s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeSeveralAgents, Message: "2 agents report as host h1: a; b."}}
+		})
+		s.pass(time.Minute)
+		s.cell.power(1, cellwire.PowerRebootHard)
+		s.pass(30 * time.Minute)
+		const want = "its guest is not made again as long as 2 agents report as host h1: a; b: stop the agent on the copy"
+		if st := s.w.Status(); len(s.driver.restored) > 0 || len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, want) {
+			s.Fatalf("%d restored, stuck: %+v", len(s.driver.restored), st.Stuck)
+		}
+		s.cell.set(func() { s.cell.problems = nil })
+		s.pass(30 * time.Minute)
+		s.expect(1, active)
+		testproc.Equal(s, len(s.driver.restored), 1, "%d guests are restored")
+	})
+}
+
 // TestGuestsOfIdleServersAreKnown: a guest about whose server nothing is to be done, because that
 // is in error, is not called unknown. It says whose it is.
 func TestGuestsOfIdleServersAreKnown(t *testing.T) {

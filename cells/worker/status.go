@@ -60,6 +60,13 @@ func (s Status) SeveralAgents() string {
 	return ""
 }
 
+// severalAgents is [Status.SeveralAgents] of the last heartbeat.
+func (w *Worker) severalAgents() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Status{Problems: w.contact.problems}.SeveralAgents()
+}
+
 func ofSeveralAgents(p cellwire.NodeProblem) bool { return p.Code == cellwire.NodeSeveralAgents }
 
 // Unknown is a guest that the driver made and no row of the cell is about.
