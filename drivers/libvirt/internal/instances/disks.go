@@ -42,6 +42,10 @@ type disk struct {
 	write func(ctx context.Context, f *os.File) error
 }
 
+// holdsData reports whether a disk has what cannot be written again: it is not that which
+// cloud-init asks for.
+func (d disk) holdsData() bool { return filepath.Base(d.Path) != seedDisk }
+
 // plan chooses the disks of an instance in its directory. It reads the image and creates nothing.
 func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 	f := spec.Flavor

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -70,7 +72,7 @@ func (j *job) restore(ctx context.Context, spec plugins.InstanceSpec, tree *prov
 		return plugins.Instance{}, err
 	}
 	j.keep = true
-	err = d.fill(ctx, disks) // what cloud-init asks for, where that is missing
+	err = d.fill(ctx, slices.DeleteFunc(slices.Clone(disks), disk.holdsData)) // what cloud-init asks for, where that is missing
 	if err == nil {
 		err = d.claim(j.node)
 	}
@@ -100,17 +102,50 @@ func (j *job) left(d directory, disks []disk) error {
 		return &failure{reason: "its disks belong to another host", err: fmt.Errorf("%s has the claim of another node only", filepath.Join(d.path, d.name))}
 	}
 	for _, disk := range disks {
-		if filepath.Base(disk.Path) == seedDisk {
+		if !disk.holdsData() {
 			continue
 		}
 		if _, err := os.Lstat(disk.Path); err != nil {
 			return &failure{reason: "its disks are not on its host", err: err}
 		}
+		if filepath.Base(disk.Path) == rootDisk && disk.Format == rawType {
+			if err := isRaw(disk.Path); err != nil {
+				return &failure{reason: otherFormat, err: err}
+			}
+		}
 		if disk.Backing.Path != "" {
-			if err := leansOn(disk.Path, disk.Backing.Path); err != nil {
+			err := leansOn(disk.Path, disk.Backing.Path)
+			switch {
+			case errors.Is(err, ErrNotQCOW2):
+				return &failure{reason: otherFormat, err: fmt.Errorf("%s: %w, and disks are layers here: %s", disk.Path, err, formatHint)}
+			case err != nil:
 				return &failure{reason: "the host has its image elsewhere", err: err}
 			}
 		}
 	}
 	return nil
+}
+
+const (
+	otherFormat = "its disk is of another format than disks are here"
+	formatHint  = "set instances.images_type of the driver to what it was when the disk was made"
+)
+
+// isRaw makes sure that a root disk is a raw one: a guest that takes another format for raw sees no
+// system, and can overwrite the disk.
+func isRaw(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the format of a disk: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	_, err = ImageSize(f)
+	var broken *fs.PathError
+	switch {
+	case errors.Is(err, ErrNotQCOW2):
+		return nil
+	case errors.As(err, &broken):
+		return err
+	}
+	return fmt.Errorf("%s is a qcow2 image, and its configuration says that it is raw: %s", path, formatHint)
 }

@@ -84,6 +84,16 @@ func TestRestoreRefuses(t *testing.T) {
 			_ = os.Remove(d.claimOf(node))
 			_ = d.claim(otherNode)
 		}, reason: "its disks belong to another host"},
+		"a qcow2 disk where disks are raw": {before: func(r *rig) {
+			layer(r.t, filepath.Join(r.dir, domain.Name(id(1)), rootDisk), 1<<30, true)
+		}, reason: otherFormat},
+		"a layer where disks are raw": {before: func(r *rig) {
+			layer(r.t, filepath.Join(r.dir, domain.Name(id(1)), rootDisk), 1<<30, false)
+		}, reason: otherFormat},
+		"a raw disk where disks are layers": {
+			before: func(r *rig) { r.write(filepath.Join(r.images, "debian"), "image") },
+			change: func(s *plugins.InstanceSpec) { s.Image = "debian" }, reason: otherFormat,
+		},
 		"a TPM": {change: property("hw_tpm_version", "2.0"), reason: "TPM"},
 	} {
 		t.Run(name, func(t *testing.T) {
