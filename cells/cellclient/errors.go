@@ -67,6 +67,10 @@ func IsNoCall(err error) bool { return errors.Is(err, errNoCall) }
 // IsNotFound reports whether the cell refused because there is no such thing.
 func IsNotFound(err error) bool { return hasCode(err, cellwire.CodeNotFound) }
 
+// IsForbidden reports whether the cell refused because the credentials are not for that: they are
+// another host's, for one.
+func IsForbidden(err error) bool { return hasCode(err, cellwire.CodeForbidden) }
+
 // AsFailure turns the rejection of a request that every cell must accept into a Failure: such a
 // cell is unusable. 401 and 403 stay rejections.
 func AsFailure(err error) error {

@@ -167,7 +167,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	for _, o := range check.Blockers {
 		out.ViolationGroups = append(out.ViolationGroups, o.String())
 	}
-	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host)
+	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host, "")
 	if found.unknown != "" {
 		out.ViolationGroups = append(out.ViolationGroups, "it is not known which servers the cell has on it: "+found.unknown+
 			"; if the cell is gone for good, take [cell_client] out of the configuration")

@@ -28,9 +28,9 @@ type cellServers struct {
 	unknown string
 }
 
-// serversOf asks the cell of [cell_client] for the servers of a host, which may have had another
-// name: the cell answers for the name of the credentials, at least. There are none without a cell.
-func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, names ...string) (out cellServers) {
+// serversOf asks the cell of [cell_client] for the servers of a host, which may have had another,
+// former name, or "". There are none without a cell.
+func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, name, former string) (out cellServers) {
 	out.items = map[string]cellwire.WorkItem{}
 	if cfg.CellClient.URL == "" {
 		return out
@@ -47,18 +47,25 @@ func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, name
 	defer client.CloseIdle()
 	ctx, cancel := context.WithTimeout(ctx, cellPatience)
 	defer cancel()
-	answered := false
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
-	for _, name := range names {
-		err := out.add(ctx, client, name)
-		if err == nil || cellclient.IsNotFound(err) { // it has no such host
-			answered = true
-			continue
+	ask := func(host string) (known bool, err error) {
+		err = out.add(ctx, client, host)
+		if cellclient.IsNotFound(err) {
+			return false, nil // there are no servers of a host that the cell does not have
 		}
-		out.unknown = err.Error()
+		return err == nil, err
 	}
-	if answered {
-		out.unknown = ""
+	_, err = ask(name)
+	if former != "" && former != name {
+		known, before := ask(former)
+		switch {
+		case before != nil:
+			err = before
+		case known && cellclient.IsForbidden(err):
+			err = nil // the credentials are still those of the former name, by which the cell knows the host
+		}
+	}
+	if err != nil {
+		out.unknown = err.Error()
 	}
 	return out
 }
