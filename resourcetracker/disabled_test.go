@@ -96,8 +96,8 @@ func TestDisablingAHostInTroubleIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAHostInTroubleCanBeDisabled: its driver is down, or its reshape waits for an operator; and it
-// can be enabled again.
+// TestAHostInTroubleCanBeDisabled: its driver is down or reports too much, or its reshape waits for
+// an operator; and it can be enabled again.
 func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	troubles := map[string]func(*scene){
@@ -106,6 +106,16 @@ func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 		},
 		"the driver cannot tell its nodes": func(s *scene) {
 			s.driver.set(func(d *fakeDriver) { d.nodes = nil })
+		},
+		"Placement does not admit what the driver reports": func(s *scene) {
+			const trait = "HW_CPU_X86_VMX"
+			s.placement.set(func(p *fakePlacement) { p.unadmitted = trait })
+			s.driver.set(func(d *fakeDriver) {
+				d.answer = func(tree *providertree.Tree, _ providertree.Allocations) (providertree.Allocations, error) {
+					_, err := tree.AddTraits(nodeUUID, trait)
+					return nil, err
+				}
+			})
 		},
 		"a reshape waits for a restart": func(s *scene) {
 			s.driver.set(func(d *fakeDriver) {

@@ -135,6 +135,7 @@ type fakePlacement struct {
 	lost       bool // the answer to a reshape that happens gets lost
 	compared   int
 	unknown    string                      // a trait that it does not know
+	unadmitted string                      // a trait that it does not admit to the host
 	refused    bool                        // and the client has seen that
 	outcome    reportclient.ReshapeOutcome // of a comparison; "": the actual state
 	compareErr error
@@ -202,6 +203,9 @@ func (p *fakePlacement) Apply(ctx context.Context, _ string, plan reportclient.P
 		}
 		if i > 0 && p.progress != nil {
 			<-p.progress
+		}
+		if p.unadmitted != "" && slices.Contains(op.Traits, p.unadmitted) {
+			return fmt.Errorf("%s: %w", op, reportclient.ErrNotAdmitted)
 		}
 		p.writes++
 		if p.failAfter > 0 && p.writes == p.failAfter {

@@ -84,12 +84,13 @@ func refusedBy(err error) error {
 	var answer *reportclient.RequestError
 	unknown := errors.As(err, &answer) && answer.Status == http.StatusUnauthorized
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
-		return &ReshapeError{
-			Problem: "Placement did not carry out the reshape",
-			Err:     err,
-			Hint: "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper, or a host's certificate; if it is about inventory or " +
-				"capacity: `compute-agent plan --reshape` shows the request",
+		hint := "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper, or a host's certificate; if it is about inventory or " +
+			"capacity: `compute-agent plan --reshape` shows the request"
+		if errors.Is(err, reportclient.ErrNotAdmitted) {
+			hint = "if this machine has what the driver reports, run the `compute-agent cells manage admit-host` that Placement's message names, on the machine of the " +
+				"compute API, and then `compute-agent refresh` on this one, or restart the agent"
 		}
+		return &ReshapeError{Problem: "Placement did not carry out the reshape", Err: err, Hint: hint}
 	}
 	return &passError{step: "writing to Placement", err: err}
 }

@@ -252,6 +252,9 @@ var refusals = map[string]struct {
 	"refused by Placement": {func(s *scene) {
 		s.placement.onReshape = func() error { return fmt.Errorf("%w: Unable to allocate inventory", reportclient.ErrReshapeRefused) }
 	}, []string{"Unable to allocate inventory", "role service"}, []string{"refused"}},
+	"not admitted by Placement": {func(s *scene) {
+		s.placement.onReshape = func() error { return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused, reportclient.ErrNotAdmitted) }
+	}, []string{"more than is admitted", "cells manage admit-host", "then `compute-agent refresh`"}, []string{"refused"}},
 }
 
 func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
@@ -296,7 +299,7 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				synctest.Wait()
 				st := s.tracker.Status()
 				n := st.Nodes[0]
-				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || !strings.Contains(n.Hint, "compute-agent refresh") {
+				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || strings.Count(n.Hint, "compute-agent refresh") != 1 {
 					t.Errorf("status: %+v", st)
 				}
 				if all := n.Error + strings.Join(n.Violations, "\n") + n.Hint; !containsAll(all, c.said...) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -406,7 +407,9 @@ func (t *Tracker) noteHeld(n *nodeState, err error) {
 	if n.Cause == CauseIdentity {
 		what, hint = "The identity of the node", "; `compute-agent adopt` is for an agent that is stopped. After another fix, `compute-agent refresh`, or a reload, tries again"
 	}
-	n.Hint += hint
+	if !strings.Contains(n.Hint, "compute-agent refresh") {
+		n.Hint += hint
+	}
 	t.logRefusal(n, what+" is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
 }
 

@@ -356,9 +356,12 @@ func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string
 	return t.refresh, t.changes
 }
 
+// aboutPlacement reports whether Placement cannot be used, or not by this agent. That it does not
+// admit what the driver reports is about the driver.
 func aboutPlacement(err error) bool {
+	notAdmitted := errors.Is(err, reportclient.ErrNotAdmitted)
 	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrHostRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
-		if errors.Is(err, kind) {
+		if errors.Is(err, kind) && !(notAdmitted && kind == reportclient.ErrHostRefused) {
 			return true
 		}
 	}
