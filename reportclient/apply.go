@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -21,11 +22,15 @@ import (
 // What happened is remembered, so the next Tree costs nothing; what failed, or may have happened
 // without an answer, is read again by it. The error is an [*ApplyError] with every cause.
 //
+// Of inventory or traits that Placement does not admit to this host ([ErrNotAdmitted]), what does
+// not grow is written: what shrank must not be given out.
+//
 // A reshape that did not happen stops everything after it: see [ErrConflict] and
 // [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls
 // the configuration's ReshapeLog before and after.
 //
-// Cost: one request per operation, less those for a class or trait that is known to exist.
+// Cost: one request per operation, less those for a class or trait that is known to exist; one more
+// for the part of a refused operation that does not grow, if it changes anything.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
 		return nil
@@ -170,13 +175,7 @@ func (r *run) do(ctx context.Context, op Operation) error {
 	case DeleteProvider:
 		return r.delete(ctx, op, path)
 	case SetInventories:
-		body := wire.Inventories{Generation: r.generation[op.UUID], Inventories: toWire(op.Inventories)}
-		var out wire.Inventories
-		if err := r.client.placement.Do(ctx, http.MethodPut, path+"/inventories", body, &out); err != nil {
-			return err
-		}
-		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, op.Inventories) })
-		return nil
+		return r.setInventories(ctx, op, path+"/inventories")
 	case SetAggregates:
 		if err := r.checkAggregates(ctx, op, path+"/aggregates"); err != nil {
 			return err
@@ -304,6 +303,53 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 	return nil
 }
 
+func (r *run) setInventories(ctx context.Context, op Operation, path string) error {
+	put := func(inventories providertree.Inventories) error {
+		body := wire.Inventories{Generation: r.generation[op.UUID], Inventories: toWire(inventories)}
+		var out wire.Inventories
+		if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
+			return err
+		}
+		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, inventories) })
+		return nil
+	}
+	err := put(op.Inventories)
+	had := op.before().Inventories
+	if part := ungrown(had, op.Inventories); errors.Is(err, ErrNotAdmitted) && !part.Equal(had) {
+		return besides(err, put(part))
+	}
+	return err
+}
+
+// ungrown is the desired inventory without what Placement may not admit to a host: new classes are
+// left out, and those of which more would be offered stay as they are.
+func ungrown(had, desired providertree.Inventories) providertree.Inventories {
+	offered := func(i providertree.Inventory) float64 {
+		i = i.Normalize()
+		return float64(i.Total) * i.AllocationRatio
+	}
+	out := providertree.Inventories{}
+	for class, i := range desired {
+		before, has := had[class]
+		switch {
+		case !has:
+		case offered(i) > offered(before):
+			out[class] = before
+		default:
+			out[class] = i
+		}
+	}
+	return out
+}
+
+// besides is a refusal of what grows, with how the write of the rest failed, if it did.
+func besides(refusal, err error) error {
+	if err == nil {
+		return refusal
+	}
+	return fmt.Errorf("%w; what does not grow was not written either: %w", refusal, err)
+}
+
 func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	put := func(traits []string) error {
 		body := wire.ProviderTraits{Traits: notNil(traits), Generation: r.generation[op.UUID]}
@@ -314,20 +360,32 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetTraits(op.UUID, traits) })
 		return nil
 	}
-	err := put(op.Traits)
-	if !errors.Is(err, ErrInvalid) {
+	traits := op.Traits
+	err := put(traits)
+	if errors.Is(err, ErrInvalid) {
+		known, lookErr := r.client.knownTraits(ctx, traits)
+		if lookErr != nil || len(known) == len(traits) {
+			return err // the traits are not what is wrong
+		}
+		for _, trait := range traits {
+			if providertree.IsCustom(trait) && !slices.Contains(known, trait) {
+				return err // another client deleted it; the next pass creates it again
+			}
+		}
+		traits = known
+		err = put(traits)
+	}
+	if !errors.Is(err, ErrNotAdmitted) {
 		return err
 	}
-	known, lookErr := r.client.knownTraits(ctx, op.Traits)
-	if lookErr != nil || len(known) == len(op.Traits) {
-		return err // the traits are not what is wrong
+	had := op.before().Traits
+	part := slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
+		return !strings.HasPrefix(trait, "COMPUTE_") && !slices.Contains(had, trait)
+	})
+	if slices.Equal(part, had) {
+		return err
 	}
-	for _, trait := range op.Traits {
-		if providertree.IsCustom(trait) && !slices.Contains(known, trait) {
-			return err // another client deleted it; the next pass creates it again
-		}
-	}
-	return put(known)
+	return besides(err, put(part))
 }
 
 // keep notes the new generation and makes the same change in the cached tree. Where that does not

@@ -25,14 +25,16 @@ import (
 )
 
 // ofHost is a client with the token of a host.
-func ofHost(t *testing.T, url, name string) *reportclient.Client {
+func ofHost(t *testing.T, url, name string, change ...func(*reportclient.Config)) *reportclient.Client {
 	t.Helper()
-	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: url, Logger: zerolog.Nop(), Authorize: func(_ context.Context, h http.Header) error {
+	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Logger: zerolog.Nop(), Authorize: func(_ context.Context, h http.Header) error {
 		h.Set("X-Auth-Token", "of "+name)
 		return nil
-	}}})
-	ok(t, err)
-	return client
+	}}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	return testproc.Try(reportclient.New(cfg)).Or(t)
 }
 
 // knowsHosts is a strategy with tokens of an administrator and of two hosts.
@@ -68,6 +70,53 @@ func TestMoreThanIsAdmitted(t *testing.T) {
 	}
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_GPU": 4}, "traits": ["CUSTOM_FAST"]}`)
 	ok(t, apply(t, client, inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST")))
+}
+
+// TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted: of an inventory or traits that are refused, what
+// does not grow is written, once.
+func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
+	requests := &counter{}
+	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = requests })
+	stock := func(total, reserved int64) providertree.Inventory {
+		return providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: 1.5}
+	}
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 6}, "traits": ["HW_CPU"]}`)
+	ok(t, apply(t, client, inventory(cn1, "VCPU", stock(8, 0)), inventory(cn1, "MEMORY_MB", stock(64, 0)), inventory(cn1, "DISK_GB", stock(100, 1)),
+		inventory(cn1, "PCPU", stock(4, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
+	fewer := func(t *testing.T, tr *providertree.Tree) {
+		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
+			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
+		})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "CUSTOM_FAST", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN"})).Or(t)
+	}
+	puts := func() (list []string) {
+		for _, r := range requests.since() {
+			if r == "PUT /resource_providers/#1/inventories" || r == "PUT /resource_providers/#1/traits" {
+				list = append(list, r[len("PUT /resource_providers/#1/"):])
+			}
+		}
+		return list
+	}
+	puts()
+	for pass, sent := range [][]string{{"inventories", "inventories", "traits", "traits"}, {"inventories", "traits"}, {"inventories", "traits"}} {
+		testproc.ErrorIs(t, apply(t, client, fewer), reportclient.ErrNotAdmitted, "%v")
+		testproc.Samef(t, cmp.Diff(sent, puts()), "writes of pass %d", pass)
+		cached, _ := client.Known(id(cn1))
+		fresh := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t)
+		for which, tree := range map[string]*providertree.Tree{"cached": cached, "stored": fresh} {
+			root, _ := tree.Provider(id(cn1))
+			want := providertree.Inventories{"VCPU": stock(8, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20)}
+			if !root.Inventories.Equal(want) {
+				t.Errorf("%s after pass %d: %+v", which, pass, root.Inventories)
+			}
+			testproc.Samef(t, cmp.Diff([]string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "HW_CPU_X86_VMX"}, root.Traits), "%s traits", which)
+		}
+	}
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU"]}`)
+	ok(t, apply(t, client, fewer))
+	testproc.Samef(t, cmp.Diff([]string{"inventories", "traits"}, puts()), "writes when it is admitted")
 }
 
 // TestAsHost: with the token of a host, which has no other role, an agent does all that it does for
