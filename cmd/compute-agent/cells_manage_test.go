@@ -94,7 +94,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 	}
 }
 
-// TestRenamedCellWarns: who renames a cell is told that certificates have its former name.
+// TestRenamedCellWarns: the command warns that certificates have the former name of a cell.
 func TestRenamedCellWarns(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
