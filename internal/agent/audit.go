@@ -46,11 +46,7 @@ func (a *Agent) auditedDrivers() []audit.Driver {
 
 // differing returns what guests of a node hold that is not what its driver lists of them.
 func (a *Agent) differing(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error) {
-	held, err := a.placement.Holdings(ctx, node.UUID)
-	if err != nil {
-		return nil, err
-	}
-	return audit.Compare(audit.Input{Node: node, Holdings: held, Guests: guests}, audit.Proof{}, audit.Owner{}).Differing(), nil
+	return a.auditor().Differing(ctx, node, guests)
 }
 
 // Audit implements [control.Agent].

@@ -284,6 +284,25 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	return report, nil
 }
 
+// Differing returns what guests of a node hold that is not what its driver lists of them, a line
+// each. Servers that move do not differ, so it is an error if something does and the cell has not
+// said which of its servers move.
+func (a Auditor) Differing(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error) {
+	held, err := a.Placement.Holdings(ctx, node.UUID)
+	if err != nil {
+		return nil, err
+	}
+	in, unknown := Input{Node: node, Holdings: held, Guests: guests}, ""
+	if a.Servers != nil { // last, since a move may begin meanwhile
+		in.Servers, unknown = a.Servers()
+	}
+	out := Compare(in, Proof{}, Owner{}).Differing()
+	if len(out) > 0 && unknown != "" {
+		return nil, fmt.Errorf("%s; whether its servers move, which explains some or all of this, is not known: %s", strings.Join(out, "; "), unknown)
+	}
+	return out, nil
+}
+
 func mentions(report Report, consumer string) bool {
 	return slices.ContainsFunc(report.Nodes, func(n Node) bool {
 		return slices.ContainsFunc(n.Orphans, func(o Orphan) bool { return o.Consumer == consumer })

@@ -134,6 +134,42 @@ func guest(uuid string) plugins.Guest {
 	return plugins.Guest{UUID: uuid, ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 2}}}
 }
 
+// TestServersThatMoveDoNotDiffer after a reshape: another server does. While the cell has not told
+// which of them move, a difference is no finding.
+func TestServersThatMoveDoNotDiffer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := newHost(t)
+	servers, unknown := map[string]audit.Server{"a": {Name: "web", Migration: "m"}, "b": {Name: "db"}}, ""
+	h.auditor.Servers = func() (map[string]audit.Server, string) { return servers, unknown }
+	larger := func(uuid string) plugins.Guest {
+		g := guest(uuid)
+		g.Resources = resources{cn1: {"VCPU": 4}}
+		return g
+	}
+	for _, uuid := range []string{"a", "b", "c"} {
+		h.holds(uuid, cn1)
+	}
+	differing := func(guests ...plugins.Guest) ([]string, error) {
+		return h.auditor.Differing(t.Context(), plugins.Node{Name: "cn1", UUID: cn1}, guests)
+	}
+	got, err := differing(larger("a"), larger("b"), guest("c"))
+	testproc.Check(t, err)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "b: allocated 2 VCPU") {
+		t.Errorf("%q differ", got)
+	}
+	servers, unknown = nil, "the cell does not answer"
+	if got, err = differing(larger("a")); err == nil || !strings.Contains(err.Error(), unknown) || got != nil {
+		t.Errorf("without an answer of the cell %q differ: %v", got, err)
+	}
+	if got, err = differing(guest("a")); err != nil || got != nil {
+		t.Errorf("what is the same differs: %q, %v", got, err)
+	}
+	h.auditor.Servers = nil
+	if got, err = differing(larger("a")); err != nil || len(got) != 1 {
+		t.Errorf("without a cell %q differ: %v", got, err)
+	}
+}
+
 // TestOrphanedAllocationsAreDeleted once there is proof, and not before; each write costs one more
 // list of the guests.
 func TestOrphanedAllocationsAreDeleted(t *testing.T) {

@@ -189,7 +189,7 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 		listed:      g,
 	}
 	found.Here, found.Elsewhere = c.split(held.Resources)
-	if !here && c.moving[g.UUID] { // it is only kept here, for the way back
+	if c.moving[g.UUID] { // it is only kept here, for the way back, or has not got its new size yet
 		return found, false
 	}
 	if here {

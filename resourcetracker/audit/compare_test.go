@@ -370,6 +370,11 @@ func TestServersThatMove(t *testing.T) {
 			in.Guests = []plugins.Guest{{UUID: "s", ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
 			return in
 		}(), findings: 2},
+		"a new size on the same host, before it is made": {in: func() audit.Input {
+			in := node(held("s", resources{root: {"VCPU": 2}}), held("m", resources{root: {"VCPU": 1}}))
+			in.Guests = []plugins.Guest{{UUID: "s", Resources: resources{root: {"VCPU": 1}}}}
+			return in
+		}(), findings: 2},
 		"the destination, before it arrives": {in: node(held("s", resources{root: {"VCPU": 1}})), findings: 1},
 		"the destination, as it leaves": {in: func() audit.Input {
 			in := node()
