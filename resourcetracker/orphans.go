@@ -61,29 +61,43 @@ func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held
 		if r.Driver != t.config.Name || slices.Contains(named, r.Root) || t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
 			continue
 		}
-		reason, other, gone := t.examineOrphan(ctx, r)
+		left, gone := t.examineOrphan(ctx, r)
 		if !gone {
 			found[r.Root] = r.Node
-			t.noteOrphan(r, reason, other)
+			t.noteOrphan(r, left)
 		}
 	}
 	t.dropOrphans(found)
 }
 
-// examineOrphan removes a node if everything speaks for it; otherwise it says what speaks against
-// it, and which other host reports the node, if one does.
-func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (reason, other string, gone bool) {
+// ErrNotNamed says that a node cannot be this host's: it moved to another host, as a rule.
+var ErrNotNamed = errors.New("the certificate of this host is for other nodes")
+
+// leftOrphan is why a node that its driver does not name is still there: which other host reports
+// it, if one does, and whether this host's certificate is for other nodes.
+type leftOrphan struct {
+	reason, reportedBy string
+	notNamed           bool
+}
+
+// examineOrphan removes a node if everything speaks for it; otherwise it returns what speaks
+// against it.
+func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (left leftOrphan, gone bool) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	var unknown error
 	if t.config.ReportedBy != nil {
-		other, unknown = t.config.ReportedBy(ctx, r.Root)
+		left.reportedBy, unknown = t.config.ReportedBy(ctx, r.Root)
 	}
-	if other != "" {
-		return "host " + other + " reports it now", other, false
+	switch {
+	case left.reportedBy != "":
+		left.reason = "host " + left.reportedBy + " reports it now"
+	case errors.Is(unknown, ErrNotNamed):
+		left.reason, left.notNamed = ErrNotNamed.Error(), true
+	default:
+		left.reason, gone = t.removeOrphan(ctx, r, unknown)
 	}
-	reason, gone = t.removeOrphan(ctx, r, unknown)
-	return reason, "", gone
+	return left, gone
 }
 
 // removeOrphan is the part of examineOrphan about this host. unknown is why it is not known whether
@@ -127,7 +141,7 @@ func (t *Tracker) hasOrphans() bool {
 
 // noteOrphan shows a node among those that are reported. A node of the same name that is reported
 // goes before.
-func (t *Tracker) noteOrphan(r *ownership.Record, reason, other string) {
+func (t *Tracker) noteOrphan(r *ownership.Record, left leftOrphan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodes[orphanKey(r.Root)]
@@ -135,13 +149,13 @@ func (t *Tracker) noteOrphan(r *ownership.Record, reason, other string) {
 		n = &nodeState{NodeStatus: NodeStatus{Name: r.Node, UUID: r.Root, State: Orphaned}}
 		t.nodes[orphanKey(r.Root)] = n
 		hint := "if it was removed for good: `compute-agent node remove " + r.Root + "`"
-		if other != "" {
+		if left.reportedBy != "" || left.notNamed {
 			hint = "to have this agent forget it: `compute-agent node remove " + r.Root + "`, which deletes nothing in Placement then"
 		}
-		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", reason).Str("hint", hint).
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", left.reason).Str("hint", hint).
 			Msg("The driver no longer names a node that it reported before. The node is left unchanged in Placement.")
 	}
-	n.Orphaned, n.ReportedBy = reason, other
+	n.Orphaned, n.ReportedBy, n.NotNamed = left.reason, left.reportedBy, left.notNamed
 }
 
 // dropOrphans forgets those that are named again or were removed.

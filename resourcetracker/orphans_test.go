@@ -105,21 +105,23 @@ func TestOrphansAreExamined(t *testing.T) {
 		elsewhere bool
 		host      string // another one that reports it
 		unknown   error  // why that is not known
+		notNamed  bool   // in the host's certificate
 		damaged   bool   // the record
 		reason    string
 		gone      bool
 	}{
-		"the driver does not say so":     {created: true, reason: "the driver does not confirm that it was removed for good"},
-		"the driver cannot say":          {driver: checker{fails: plugins.ErrUnsupported}, created: true, reason: "the driver does not confirm that it was removed for good"},
-		"the driver does not know":       {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true, reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
-		"gone, and not ours":             {driver: checker{deleted: true}, reason: "this agent found the node's root provider"},
-		"gone, and ours":                 {driver: checker{deleted: true}, created: true, gone: true},
-		"gone, and another host's":       {driver: checker{deleted: true}, created: true, host: "h2", reason: "host h2 reports it now"},
-		"not said, and another host's":   {created: true, host: "h2", reason: "host h2 reports it now"},
-		"gone, and no cell says":         {driver: checker{deleted: true}, created: true, unknown: errors.New("no cell"), reason: "the driver says that it was removed for good, but no cell"},
-		"not said, and no cell says":     {created: true, unknown: errors.New("no cell"), reason: "the driver does not confirm that it was removed for good"},
-		"another driver of the agent's":  {driver: checker{deleted: true}, created: true, elsewhere: true},
-		"a record that cannot be loaded": {driver: checker{deleted: true}, damaged: true},
+		"the driver does not say so":       {created: true, reason: "the driver does not confirm that it was removed for good"},
+		"the driver cannot say":            {driver: checker{fails: plugins.ErrUnsupported}, created: true, reason: "the driver does not confirm that it was removed for good"},
+		"the driver does not know":         {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true, reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
+		"gone, and not ours":               {driver: checker{deleted: true}, reason: "this agent found the node's root provider"},
+		"gone, and ours":                   {driver: checker{deleted: true}, created: true, gone: true},
+		"gone, and another host's":         {driver: checker{deleted: true}, created: true, host: "h2", reason: "host h2 reports it now"},
+		"not said, and another host's":     {created: true, host: "h2", reason: "host h2 reports it now"},
+		"gone, and not in the certificate": {driver: checker{deleted: true}, created: true, unknown: resourcetracker.ErrNotNamed, notNamed: true, reason: resourcetracker.ErrNotNamed.Error()},
+		"gone, and no cell says":           {driver: checker{deleted: true}, created: true, unknown: errors.New("no cell"), reason: "the driver says that it was removed for good, but no cell"},
+		"not said, and no cell says":       {created: true, unknown: errors.New("no cell"), reason: "the driver does not confirm that it was removed for good"},
+		"another driver of the agent's":    {driver: checker{deleted: true}, created: true, elsewhere: true},
+		"a record that cannot be loaded":   {driver: checker{deleted: true}, damaged: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,8 +157,8 @@ func TestOrphansAreExamined(t *testing.T) {
 				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) || len(nodes) != 2 && c.reason != "" {
 					t.Errorf("%+v", nodes)
 				}
-				if len(nodes) == 2 && nodes[1].ReportedBy != c.host {
-					t.Errorf("reported by %q", nodes[1].ReportedBy)
+				if len(nodes) == 2 && (nodes[1].ReportedBy != c.host || nodes[1].NotNamed != c.notNamed) {
+					t.Errorf("reported by %q, not named: %t", nodes[1].ReportedBy, nodes[1].NotNamed)
 				}
 				deleted := counted.count(resourcetracker.EventWrite, "cn2") - writes
 				if s.said().Exists(second) == c.gone || (s.logged("Deleted a node from Placement", second) == 1) != c.gone || (deleted == 1) != c.gone {
@@ -165,7 +167,7 @@ func TestOrphansAreExamined(t *testing.T) {
 				if (s.logged("Not all records of former nodes can be read") == 1) != c.damaged {
 					t.Errorf("logged %s", s.log)
 				}
-				if c.reason == "" || !c.created || c.host != "" {
+				if c.reason == "" || !c.created || c.host != "" || c.notNamed {
 					return
 				}
 				for _, step := range []struct {

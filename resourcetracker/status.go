@@ -107,6 +107,8 @@ type NodeStatus struct {
 	Orphaned string `json:"orphaned,omitempty"`
 	// ReportedBy is another host that reports such a node now; "": none is known.
 	ReportedBy string `json:"reported_by,omitempty"`
+	// NotNamed means that the certificate of this host is for other nodes than such a node.
+	NotNamed bool `json:"not_named,omitempty"`
 }
 
 // Writing is a pass that is writing to Placement.

@@ -64,7 +64,8 @@ type Config struct {
 	// is no orphan of this one. Nil: none does.
 	Elsewhere func(root string) bool
 	// ReportedBy returns which other host reports a node that this one reported before, "" if none
-	// does or it cannot be known. After an error the node is not deleted. Nil: it cannot be known.
+	// does or it cannot be known. After an error the node is not deleted; [ErrNotNamed] says that
+	// it cannot be this host's any more. Nil: it cannot be known.
 	ReportedBy func(ctx context.Context, root string) (host string, err error)
 	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal
 	// any more, and nothing is reshaped.

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -451,6 +455,47 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, "host h2 reports it now")
 	})
 	s.says(exitDone, remove("--yes"), "This agent has forgotten node cn2", "Host h2 reports it")
+	s.hasNames("cn1", "cn1_gpu0", "cn2")
+	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
+		t.Errorf("it is still listed:\n%s", out)
+	}
+	stop()
+}
+
+// TestANodeThatTheCertificateDoesNotName: to a host whose certificate is for other nodes, the cell
+// does not say who reports one. `node remove` deletes nothing of it in Placement, and forgets it.
+func TestANodeThatTheCertificateDoesNotName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := newSite(t)
+	s.host("cn1", own("cn1")+`, {name = "cn2", uuid = "`+secondNode+`", inventories = {VCPU = {total = 4}}}`)
+	s.reports("cn1", "cn1_gpu0", "cn2")
+	s.host("cn1", own("cn1"))
+
+	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).Or(t)
+	defer func() { check(t, store.Close()) }()
+	service := testproc.Try(cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.MutualTLS([]string{"api"}), Logger: zerolog.Nop()})).Or(t)
+	now := time.Now()
+	id := pki.Identity{Kind: pki.Host, Name: "cn1", Names: []string{"cn1"}, Nodes: []string{alice}, Cell: "cell1"}
+	shown := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "cn1"}, DNSNames: id.Names, URIs: id.URIs(), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+	}
+	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown}, VerifiedChains: [][]*x509.Certificate{{shown}}}
+		service.ServeHTTP(w, r)
+	}))
+	defer served.Close()
+	path := filepath.Join(s.dir, "agent.toml")
+	content := testproc.Try(os.ReadFile(path)).Or(t)
+	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+served.URL+"\"\n"...), 0o600))
+	remove := []string{"node", "remove", "cn2"}
+	s.says(exitDone, append(remove, "--dry-run"), "can forget node cn2", "its certificate is for other nodes; nothing is deleted")
+
+	stop := s.agent()
+	s.eventually("the condition", func() bool {
+		_, out, _ := s.run("status", "-o", "json")
+		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, "the certificate of this host is for other nodes")
+	})
+	s.says(exitDone, append(remove, "--yes"), "This agent has forgotten node cn2", "nothing is deleted")
 	s.hasNames("cn1", "cn1_gpu0", "cn2")
 	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
 		t.Errorf("it is still listed:\n%s", out)

@@ -87,7 +87,8 @@ func (a *Agent) serveCell(ctx context.Context) {
 }
 
 // reportedBy asks the cell which other host reports a node. known is false without a cell, and with
-// one of before this call: then only Placement shows it, if that host reports something else.
+// one of before this call: then only Placement shows it, if that host reports something else. To a
+// host whose certificate is for other nodes the cell says no more: [resourcetracker.ErrNotNamed].
 func (a *Agent) reportedBy(ctx context.Context, node string) (host string, known bool, err error) {
 	if a.cell == nil {
 		return "", false, nil
@@ -98,6 +99,8 @@ func (a *Agent) reportedBy(ctx context.Context, node string) (host string, known
 	switch {
 	case cellclient.IsNoCall(err):
 		return "", false, nil
+	case cellclient.IsNotFound(err):
+		return "", true, resourcetracker.ErrNotNamed
 	case err != nil:
 		return "", false, fmt.Errorf("the cell cannot be asked whether another host reports it: %w", err)
 	}

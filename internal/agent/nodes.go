@@ -154,11 +154,12 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 		record = &ownership.Record{Root: node.UUID, Node: node.Name, Driver: node.Driver}
 	}
 	other, known, err := a.reportedBy(ctx, node.UUID)
+	out.ReportedBy, out.Unchecked, out.NotNamed = other, !known, errors.Is(err, resourcetracker.ErrNotNamed)
+	if other != "" || out.NotNamed {
+		return a.leaveNode(out, dryRun)
+	}
 	if err != nil {
 		out.ViolationGroups = append(out.ViolationGroups, err.Error())
-	}
-	if out.Unchecked = !known; other != "" {
-		return a.leaveNode(out, other, dryRun)
 	}
 	check, err := ownership.CheckRemoval(ctx, a.placement, record)
 	if err != nil {
@@ -197,9 +198,9 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	return out, a.forgetNode(node.UUID)
 }
 
-// leaveNode forgets a node that another host reports now. What Placement has of it is that host's.
-func (a *Agent) leaveNode(out control.Removal, host string, dryRun bool) (control.Removal, error) {
-	out.ReportedBy = host
+// leaveNode forgets a node that another host reports now, or that this host's certificate does not
+// name. What Placement has of it is another host's.
+func (a *Agent) leaveNode(out control.Removal, dryRun bool) (control.Removal, error) {
 	if dryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
@@ -208,8 +209,8 @@ func (a *Agent) leaveNode(out control.Removal, host string, dryRun bool) (contro
 		return out, err
 	}
 	out.Removed = true
-	a.log.Info().Str("node", out.Name).Str("uuid", out.UUID).Str("reported_by", host).
-		Msg("Forgot the node, which another host reports now. Its resource providers stay in Placement.")
+	a.log.Info().Str("node", out.Name).Str("uuid", out.UUID).Str("reported_by", out.ReportedBy).Bool("not_named", out.NotNamed).
+		Msg("Forgot the node, which is not this host's any more. Its resource providers stay in Placement.")
 	return out, a.forgetNode(out.UUID)
 }
 

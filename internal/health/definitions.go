@@ -440,7 +440,7 @@ var definitions = []Definition{
 		Code:     NodeElsewhere,
 		Severity: Warning,
 		Title:    "another host reports a node that this agent reported before",
-		Meaning:  "The node is the other host's. This agent leaves its providers unchanged, and does not delete them, whatever its driver says.",
+		Meaning:  "The node is the other host's; it is also so if the certificate of this host does not name the node any more. This agent leaves its providers unchanged, and does not delete them, whatever its driver says.",
 		Hint:     "if the node has moved there: `compute-agent node remove NAME`, which forgets it here and deletes nothing; otherwise fix the configuration of the driver on that host",
 	},
 }

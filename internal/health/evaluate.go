@@ -310,7 +310,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 		b.add(NodeDisabled, subject, n.DisabledReason)
 	}
 	switch {
-	case n.ReportedBy != "":
+	case n.ReportedBy != "", n.NotNamed:
 		b.add(NodeElsewhere, subject, n.Orphaned)
 	case n.Orphaned != "":
 		b.add(NodeOrphaned, subject, n.Orphaned)

@@ -159,6 +159,9 @@ func TestFindings(t *testing.T) {
 		"an orphan of another host": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.State, n.LastSuccess, n.Orphaned, n.ReportedBy = resourcetracker.Orphaned, time.Time{}, "host h2 reports it now", "h2"
 		}, []string{"node cn1 node-reported-elsewhere: host h2 reports it now"}},
+		"a node that the certificate does not name": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.State, n.LastSuccess, n.Orphaned, n.NotNamed = resourcetracker.Orphaned, time.Time{}, "other nodes", true
+		}, []string{"node cn1 node-reported-elsewhere: other nodes"}},
 		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
 			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {

@@ -124,6 +124,9 @@ type Removal struct {
 	// ReportedBy is another host that reports the node now, "" for none. Then nothing is deleted in
 	// Placement: this agent forgets the node.
 	ReportedBy string `json:"reported_by,omitempty"`
+	// NotNamed means that the certificate of this host is for other nodes: as with ReportedBy, the
+	// agent only forgets the node.
+	NotNamed bool `json:"not_named,omitempty"`
 	// Unchecked means that it is not known whether another host reports the node.
 	Unchecked bool `json:"unchecked,omitempty"`
 }

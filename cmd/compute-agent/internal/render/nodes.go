@@ -67,6 +67,12 @@ func Removal(w io.Writer, r control.Removal) error {
 		p.line("Host %s reports %s now. Its resource providers stay in Placement, and this agent can forget the node.",
 			r.ReportedBy, node)
 		return p.err
+	case r.NotNamed && r.Removed:
+		p.line("This agent has forgotten %s: its certificate is for other nodes; nothing is deleted in Placement.", node)
+		return p.err
+	case r.NotNamed:
+		p.line("This agent can forget %s: its certificate is for other nodes; nothing is deleted in Placement.", node)
+		return p.err
 	case r.Removed:
 		p.line("Removed %s with %s:", node, textutil.Count(len(r.Providers), "resource provider"))
 	case len(r.Providers) == 0:
