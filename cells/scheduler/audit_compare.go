@@ -138,9 +138,13 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 		}
 		if err == nil && now.Host == s.Host && now.TaskState == "" && now.PowerState == plugins.PowerNoState && !now.Deleted {
 			a.found(Finding{
-				Kind: FindingGuestMissing, Server: s.UUID, Cell: s.cell.Name, Host: s.Host, Provider: s.NodeUUID,
-				Text: fmt.Sprintf("Host %s has no guest of server %s, which is %s.", s.Host, s.UUID, s.VMState),
-				Hint: "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost.",
+				Kind:     FindingGuestMissing,
+				Server:   s.UUID,
+				Cell:     s.cell.Name,
+				Host:     s.Host,
+				Provider: s.NodeUUID,
+				Text:     fmt.Sprintf("Host %s has no guest of server %s, which is %s.", s.Host, s.UUID, s.VMState),
+				Hint:     "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost.",
 			})
 		}
 	}
@@ -362,9 +366,12 @@ func (a *audit) auditNodes(_ context.Context) error {
 		}
 		if unknown := n.Details.UnknownGuests; unknown > 0 {
 			a.found(Finding{
-				Kind: FindingUnknownGuests, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
-				Hint: "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
+				Kind:     FindingUnknownGuests,
+				Cell:     n.cell.Name,
+				Host:     n.Host,
+				Provider: uuid,
+				Text:     fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
+				Hint:     "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
 			})
 		}
 		if !a.exists[uuid] {

@@ -187,9 +187,11 @@ var definitions = []Definition{
 		Hint:     "do not delete the guests: they have the servers' only disks. `openstack server show UUID` shows the fault, and `openstack server reboot --hard UUID` makes the server active again; if a task is shown, wait for it, or abort the migration",
 	},
 	{
-		Code: GuestMissing, Severity: Warning, Title: "guests of servers do not exist",
-		Meaning: "They were removed behind the agent's back, or the host was installed again. The servers are not usable; their allocations stay.",
-		Hint:    "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise delete the server, or rebuild it, which makes its disks from the image again: what was on them is lost",
+		Code:     GuestMissing,
+		Severity: Warning,
+		Title:    "guests of servers do not exist",
+		Meaning:  "They were removed behind the agent's back, or the host was installed again. The servers are not usable; their allocations stay.",
+		Hint:     "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise delete the server, or rebuild it, which makes its disks from the image again: what was on them is lost",
 	},
 	{
 		Code:     CertificateExpires,
@@ -322,9 +324,11 @@ var definitions = []Definition{
 		Hint:    "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md",
 	},
 	{
-		Code: CapacityNotAdmitted, Severity: Warning, Title: "the driver reports more than Placement admits to this host",
-		Meaning: "Of these providers, Placement keeps the inventories that would grow and gets no new traits but `COMPUTE_…`; everything else on the node is updated. Guests keep running.",
-		Hint:    "if the machine has it, run `compute-agent cells manage admit-host` on the machine of the compute API, as Placement's message says; see docs/identity.md",
+		Code:     CapacityNotAdmitted,
+		Severity: Warning,
+		Title:    "the driver reports more than Placement admits to this host",
+		Meaning:  "Of these providers, Placement keeps the inventories that would grow and gets no new traits but `COMPUTE_…`; everything else on the node is updated. Guests keep running.",
+		Hint:     "if the machine has it, run `compute-agent cells manage admit-host` on the machine of the compute API, as Placement's message says; see docs/identity.md",
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",
