@@ -362,7 +362,7 @@ func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string
 func aboutPlacement(err error) bool {
 	notAdmitted := errors.Is(err, reportclient.ErrNotAdmitted)
 	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrHostRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
-		if errors.Is(err, kind) && !(notAdmitted && errors.Is(kind, reportclient.ErrHostRefused)) {
+		if errors.Is(err, kind) && (!notAdmitted || !errors.Is(kind, reportclient.ErrHostRefused)) {
 			return true
 		}
 	}
