@@ -421,6 +421,23 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 }
 
+// forgets runs an agent that has the condition node-reported-elsewhere for node cn2, and removes
+// that node: nothing is deleted in Placement.
+func (s *site) forgets(condition, says string) {
+	s.t.Helper()
+	stop := s.agent()
+	s.eventually("the condition", func() bool {
+		_, out, _ := s.run("status", "-o", "json")
+		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, condition)
+	})
+	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "This agent has forgotten node cn2", says)
+	s.hasNames("cn1", "cn1_gpu0", "cn2")
+	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
+		s.t.Errorf("it is still listed:\n%s", out)
+	}
+	stop()
+}
+
 // TestANodeThatMovedToAnotherHost: the cell says that another host reports the node that this agent
 // reported before. `node remove` deletes nothing of it in Placement, and forgets it; while the cell
 // cannot be asked, nothing is removed; and without a cell there is a warning.
@@ -449,17 +466,7 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 	check(t, err)
 	s.says(exitDone, remove("--dry-run"), "Host h2 reports node cn2 ("+secondNode+") now", "stay in Placement")
 
-	stop := s.agent()
-	s.eventually("the condition", func() bool {
-		_, out, _ := s.run("status", "-o", "json")
-		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, "host h2 reports it now")
-	})
-	s.says(exitDone, remove("--yes"), "This agent has forgotten node cn2", "Host h2 reports it")
-	s.hasNames("cn1", "cn1_gpu0", "cn2")
-	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
-		t.Errorf("it is still listed:\n%s", out)
-	}
-	stop()
+	s.forgets("host h2 reports it now", "Host h2 reports it")
 }
 
 // TestANodeThatTheCertificateDoesNotName: to a host whose certificate is for other nodes, the cell
@@ -490,17 +497,7 @@ func TestANodeThatTheCertificateDoesNotName(t *testing.T) {
 	remove := []string{"node", "remove", "cn2"}
 	s.says(exitDone, append(remove, "--dry-run"), "can forget node cn2", "its certificate is for other nodes; nothing is deleted")
 
-	stop := s.agent()
-	s.eventually("the condition", func() bool {
-		_, out, _ := s.run("status", "-o", "json")
-		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, "the certificate of this host is for other nodes")
-	})
-	s.says(exitDone, append(remove, "--yes"), "This agent has forgotten node cn2", "nothing is deleted")
-	s.hasNames("cn1", "cn1_gpu0", "cn2")
-	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
-		t.Errorf("it is still listed:\n%s", out)
-	}
-	stop()
+	s.forgets("the certificate of this host is for other nodes", "nothing is deleted")
 }
 
 // TestNoNodeIsRemovedWithoutTheCell: while the cell cannot be asked whether another host reports a

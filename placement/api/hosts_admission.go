@@ -229,23 +229,7 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
 	var refused unadmitted
 	for _, class := range g.classes {
-		group := groups.of(class)
-		var had, has, admitted float64
-		for name, amount := range before.classes {
-			if groups.of(name) == group {
-				had += amount
-			}
-		}
-		for name, amount := range after.classes {
-			if groups.of(name) == group {
-				has += amount
-			}
-		}
-		for name, amount := range h.Classes {
-			if groups.of(name) == group {
-				admitted += float64(amount)
-			}
-		}
+		had, has, admitted := sumOf(groups, class, before.classes), sumOf(groups, class, after.classes), sumOf(groups, class, h.Classes)
 		if most := float64(factor) * admitted; more(has, max(most, had)) {
 			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
 			if admitted == 0 {
@@ -266,6 +250,16 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 		return nil
 	}
 	return w.notAdmitted(refused)
+}
+
+// sumOf adds the amounts of all names of a class.
+func sumOf[N int64 | float64](groups classGroups, class string, amounts map[string]N) (sum float64) {
+	for name, amount := range amounts {
+		if groups.of(name) == groups.of(class) {
+			sum += float64(amount)
+		}
+	}
+	return sum
 }
 
 // unadmitted is why a report is not admitted, and the flags of the command that admits it:
