@@ -186,18 +186,23 @@ func (m *machine) upgraded(t *testing.T) {
 	testproc.Contains(t, m.sh(t, manage+"list"), "cell1", "the API has no cell1 after the upgrade:\n%s")
 }
 
-// The databases in files that the newer release has upgraded are replaced with their copies.
+// An older release refuses the databases in files that the newer one has upgraded: their services
+// stop before, and their copies take their place. The agent waits for Placement meanwhile.
 func testPackagesRollBack(t *testing.T, m *machine) {
-	m.run(t, "systemctl", "stop", apiUnit, cell0Unit, cell1Unit)
-	m.install(t, previously)
+	domain := m.domain(t)
+	m.run(t, "systemctl", "stop", apiUnit, cell0Unit, cell1Unit, socketUnit, placementUnit)
+	m.sh(t, apt(previously))
 	for file, of := range map[string]string{
-		"cell0.db": "compute-agent-cell-cell0/cell.db", "cell1.db": "compute-agent-cell-cell1/cell.db", "compute_api.db": "compute-agent-cells-api/compute_api.db",
+		"placement.db": "compute-agent-placement/placement.db", "compute_api.db": "compute-agent-cells-api/compute_api.db",
+		"cell0.db": "compute-agent-cell-cell0/cell.db", "cell1.db": "compute-agent-cell-cell1/cell.db",
 	} {
 		m.sh(t, "rm -f /var/lib/"+of+"*; install -o compute-agent -m 600 /root/backup/"+file+" /var/lib/"+of)
 	}
-	m.run(t, "systemctl", "start", cell0Unit, cell1Unit, apiUnit)
+	m.run(t, "systemctl", "start", socketUnit, placementUnit, cell0Unit, cell1Unit, apiUnit)
 	m.healthy(t, services...)
 	m.becomes(t, "ACTIVE")
+	testproc.Equal(t, m.domain(t), domain, "after going back, the guest's domain is %s")
+	testproc.Equal(t, m.allocations(t), m.guest.allocations, "after going back, the allocations are\n%s")
 }
 
 func testPackagesUpgradeAgain(t *testing.T, m *machine) {
