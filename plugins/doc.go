@@ -13,7 +13,7 @@
 // health checks, draining at the end, and exiting when the agent dies.
 //
 //	agent                                   plugin process
-//	plugins/host ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
+//	pluginhost   ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
 //	                                        ├─ Watcher            (optional)
 //	                                        ├─ HealthChecker      (optional)
 //	                                        ├─ Renamer            (optional)

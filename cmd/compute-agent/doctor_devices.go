@@ -14,8 +14,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // newDoctorDevices has a driver list the hardware of this host. The agent itself reads none.
@@ -47,9 +47,9 @@ func newDoctorDevices() *cobra.Command {
 
 // devicesOf finds the executable of a driver, as the agent does, and the directory that its
 // configuration reads instead of /.
-func devicesOf(cfg *config.Config, driver string) (host.Spec, []string, error) {
+func devicesOf(cfg *config.Config, driver string) (pluginhost.Spec, []string, error) {
 	if cfg.Drivers[driver] == nil {
-		spec := host.Spec{Name: driver, Searched: cfg.PluginDirs()}
+		spec := pluginhost.Spec{Name: driver, Searched: cfg.PluginDirs()}
 		installed, err := installedDrivers(spec.Searched)
 		if err != nil {
 			return spec, nil, err
@@ -73,13 +73,13 @@ func devicesOf(cfg *config.Config, driver string) (host.Spec, []string, error) {
 }
 
 // listDevices runs a driver's executable with --devices and prints what it prints.
-func listDevices(cmd *cobra.Command, spec host.Spec, own, asJSON bool, args ...string) error {
+func listDevices(cmd *cobra.Command, spec pluginhost.Spec, own, asJSON bool, args ...string) error {
 	args = append([]string{"--devices"}, args...)
 	if asJSON {
 		args = append(args, "--output", "json")
 	}
 	var problem bytes.Buffer
-	err := host.Exec(cmd.Context(), spec, own, cmd.OutOrStdout(), &problem, args...)
+	err := pluginhost.Exec(cmd.Context(), spec, own, cmd.OutOrStdout(), &problem, args...)
 	var exit interface{ ExitCode() int } // it ran, and failed
 	if errors.As(err, &exit) {
 		return fmt.Errorf("%s %s: %w: %s", spec.Path, args[0], err, textutil.Printable(strings.TrimSpace(problem.String())))

@@ -22,8 +22,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
-	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // newPlugin groups the commands for driver authors and about installed drivers.
@@ -97,7 +97,7 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 
 // sayConfinement warns of what the driver may do here that the agent would not let it do.
 func (e *examined) sayConfinement(w io.Writer, opts drivertest.Options) {
-	kernel := host.OwnKernel()
+	kernel := pluginhost.OwnKernel()
 	why := `sandbox = "none"`
 	if e.noSandbox {
 		why = "--no-sandbox"
@@ -121,7 +121,7 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 			continue
 		}
 		if driver == "" {
-			d, _, err := host.Describe(ctx, process(opts), zerolog.Nop())
+			d, _, err := pluginhost.Describe(ctx, process(opts), zerolog.Nop())
 			if err != nil {
 				return ctx.Err()
 			}
@@ -136,8 +136,8 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 }
 
 // process returns how to start the plugin.
-func process(o drivertest.Options) host.Spec {
-	return host.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
+func process(o drivertest.Options) pluginhost.Spec {
+	return pluginhost.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
 }
 
 // pluginLog prints a plugin's log for its author.
@@ -171,9 +171,9 @@ func newPluginRun() *cobra.Command {
 			ex.sayConfinement(cmd.ErrOrStderr(), o)
 			log := zerolog.New(pluginLog{cmd.ErrOrStderr()})
 			n, failed, warned := 0, false, []string(nil)
-			err = host.Rehearse(cmd.Context(), process(o), log, watch, interval, func(pass host.Pass) error {
+			err = pluginhost.Rehearse(cmd.Context(), process(o), log, watch, interval, func(pass pluginhost.Pass) error {
 				n++
-				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node host.NodePass) bool { return node.Problem != "" })
+				failed = len(pass.Nodes) == 0 || slices.ContainsFunc(pass.Nodes, func(node pluginhost.NodePass) bool { return node.Problem != "" })
 				if err := render.PluginPass(screen(cmd.OutOrStdout()), pass, n); err != nil {
 					return err
 				}
@@ -210,7 +210,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, schema, err := host.Describe(cmd.Context(), process(o), zerolog.Nop())
+			d, schema, err := pluginhost.Describe(cmd.Context(), process(o), zerolog.Nop())
 			if err != nil {
 				return err
 			}
@@ -222,7 +222,7 @@ func newPluginInfo() *cobra.Command {
 				return render.PluginInfo(screen(cmd.OutOrStdout()), d, sum, schema)
 			}
 			view := struct {
-				host.Description
+				pluginhost.Description
 				SHA256 string          `json:"sha256"`
 				Schema json.RawMessage `json:"config_schema,omitempty"`
 			}{Description: d, SHA256: sum}
@@ -271,7 +271,7 @@ func newPluginList() *cobra.Command {
 					e.State = "enabled"
 				}
 				if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
-					e.Problem = (&host.NotInstalledError{Driver: name, Path: d.Path, Searched: cfg.PluginDirsOf(name)}).Error()
+					e.Problem = (&pluginhost.NotInstalledError{Driver: name, Path: d.Path, Searched: cfg.PluginDirsOf(name)}).Error()
 				} else if err != nil {
 					e.Problem = err.Error()
 				} else if sum, err := digest(d.Path); d.SHA256 != "" && err == nil && sum != d.SHA256 {
@@ -301,7 +301,7 @@ func newPluginList() *cobra.Command {
 func installedDrivers(dirs []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, dir := range slices.Backward(dirs) {
-		found, err := host.Installed(dir)
+		found, err := pluginhost.Installed(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
-	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // authored is a driver's configuration in a driver author's file.
@@ -140,7 +140,7 @@ func (a authored) restrict(opts *drivertest.Options) {
 	if opts.NoSandbox = a.sandbox == config.SandboxNone; opts.NoSandbox {
 		return
 	}
-	opts.Sandbox = host.StandardSandbox(opts.Config, opts.Former)
+	opts.Sandbox = pluginhost.StandardSandbox(opts.Config, opts.Former)
 	opts.Sandbox.Required, opts.Sandbox.Modes = a.sandbox == config.SandboxRequired, a.allowChmod
 	opts.Sandbox.GrantRead, opts.Sandbox.GrantWrite = a.readPaths, a.writePaths
 }

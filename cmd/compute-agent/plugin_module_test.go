@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -38,7 +38,7 @@ func TestPluginScripts(t *testing.T) {
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
-	report := drivertest.Report{Description: host.Description{Name: hostile}, Results: []drivertest.Result{
+	report := drivertest.Report{Description: pluginhost.Description{Name: hostile}, Results: []drivertest.Result{
 		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},
 		{Check: drivertest.Check{ID: "tree/root", Rule: hostile}, Outcome: drivertest.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
 		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.NotRun, Why: hostile},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -32,7 +32,7 @@ const (
 func agentMain(runtime, executable string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr), Environ: []string{"PATH=" + os.Getenv("PATH")}})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -29,7 +29,7 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	state := t.TempDir()
 	happened := make(chan string, 1000)
-	r := startSpec(t, func(s *host.Spec) {
+	r := startSpec(t, func(s *pluginhost.Spec) {
 		s.Config, s.HostInfo.StateDir = []byte(`{"look_every":0.05}`), state
 		s.InstanceChanged = func(node, uuid string) { happened <- node + " " + uuid }
 	})

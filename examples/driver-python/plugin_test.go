@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		executable = filepath.Join(dir, host.ExecutablePrefix+"python")
+		executable = filepath.Join(dir, pluginhost.ExecutablePrefix+"python")
 		if out, err := exec.Command(python, "build.py", executable).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the driver: %v: %s\n", err, out)
 			return 1
@@ -76,33 +76,33 @@ func need(t *testing.T) {
 
 // rig is a plugin host with the Python driver.
 type rig struct {
-	*host.Plugin
+	*pluginhost.Plugin
 	t       *testing.T
-	spec    host.Spec
+	spec    pluginhost.Spec
 	log     *testproc.Buffer
 	changed chan string
 }
 
-func spec(config string) host.Spec {
-	return host.Spec{
+func spec(config string) pluginhost.Spec {
+	return pluginhost.Spec{
 		Name: "python", Config: []byte(config), HostInfo: plugins.HostInfo{Name: "cn1"},
-		Restart: host.Restart{HealthInterval: 50 * time.Millisecond, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
+		Restart: pluginhost.Restart{HealthInterval: 50 * time.Millisecond, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
 	}
 }
 
 func start(t *testing.T, config string) *rig {
 	t.Helper()
-	return startSpec(t, func(s *host.Spec) { s.Config = []byte(config) })
+	return startSpec(t, func(s *pluginhost.Spec) { s.Config = []byte(config) })
 }
 
 // startSpec starts the driver with a changed spec.
-func startSpec(t *testing.T, change func(*host.Spec)) *rig {
+func startSpec(t *testing.T, change func(*pluginhost.Spec)) *rig {
 	t.Helper()
 	need(t)
 	runtime, err := os.MkdirTemp("/tmp", "rt") // short, for sockets
 	testproc.Check(t, err)
 	r := &rig{t: t, log: &testproc.Buffer{}, changed: make(chan string, 1000)}
-	h, err := host.New(host.Options{
+	h, err := pluginhost.New(pluginhost.Options{
 		Dir: filepath.Dir(executable), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "PYTHONPATH=/nowhere"},
 	})
@@ -149,7 +149,7 @@ func node(t *testing.T) *providertree.Tree {
 func TestItReportsTheMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"pci_0000_84_00_0":4},"traits":["CUSTOM_PYTHON"]}`)
-	if s := r.Status(); s.State != host.Healthy || s.Version != "2.0.0" || !strings.HasPrefix(s.SDK, "python ") {
+	if s := r.Status(); s.State != pluginhost.Healthy || s.Version != "2.0.0" || !strings.HasPrefix(s.SDK, "python ") {
 		t.Errorf("status: %+v", s)
 	}
 	nodes, err := r.AvailableNodes(r.ctx())
@@ -232,7 +232,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 	if err := r.Reconfigure(r.ctx(), spec(`{"gpu":{}}`)); !errors.As(err, &wrong) || wrong.Key != "gpu" {
 		t.Errorf("unknown key: %v", err)
 	}
-	if s := r.Status(); s.State != host.Healthy || s.Restarts != 0 {
+	if s := r.Status(); s.State != pluginhost.Healthy || s.Restarts != 0 {
 		t.Errorf("status: %+v", s)
 	}
 	testproc.Check(t, r.Reconfigure(r.ctx(), spec(`{"disk":"/no/such/disk"}`)))
@@ -276,7 +276,7 @@ func TestItTellsOfChanges(t *testing.T) {
 	r.await("both", func() bool { return len(r.changed) >= 2 })
 }
 
-func (r *rig) specThatTells(config string) host.Spec {
+func (r *rig) specThatTells(config string) pluginhost.Spec {
 	s := spec(config)
 	s.Changed = func(node string) { r.changed <- node }
 	return s
@@ -359,5 +359,5 @@ func (r *rig) await(what string, happened func() bool) {
 
 func (r *rig) awaitRestart(former int) {
 	r.t.Helper()
-	r.await("the restart", func() bool { s := r.Status(); return s.State == host.Healthy && s.PID != 0 && s.PID != former })
+	r.await("the restart", func() bool { s := r.Status(); return s.State == pluginhost.Healthy && s.PID != 0 && s.PID != former })
 }

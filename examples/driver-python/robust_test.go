@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -38,7 +38,7 @@ func fixture(t *testing.T) string {
 // builtFixture builds it at the first call.
 var builtFixture = sync.OnceValues(func() (string, error) {
 	dir := filepath.Dir(executable)
-	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, host.ExecutablePrefix+"fixture")
+	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, pluginhost.ExecutablePrefix+"fixture")
 	main, err := os.ReadFile("tests/fixture.py")
 	if err != nil {
 		return "", err
@@ -66,10 +66,10 @@ func run(t *testing.T, name string, args ...string) []byte {
 }
 
 // does starts the fixture, whose AvailableNodes does something. change may be nil.
-func does(t *testing.T, config string, change func(*host.Spec)) *rig {
+func does(t *testing.T, config string, change func(*pluginhost.Spec)) *rig {
 	t.Helper()
 	path := fixture(t)
-	return startSpec(t, func(s *host.Spec) {
+	return startSpec(t, func(s *pluginhost.Spec) {
 		s.Path, s.Config = path, []byte(config)
 		if change != nil {
 			change(s)
@@ -158,10 +158,10 @@ func TestHugeErrorsAreCut(t *testing.T) {
 
 func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	r := does(t, `{"do":"wait"}`, func(s *host.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
+	r := does(t, `{"do":"wait"}`, func(s *pluginhost.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
 	pid := r.Status().PID
 	for len(r.records("waiting")) == 0 { // a call may end before a busy machine has begun it
-		if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, host.ErrNoAnswer) {
+		if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, pluginhost.ErrNoAnswer) {
 			t.Fatal("deadline:", err)
 		}
 	}
@@ -216,12 +216,12 @@ func TestLimitIsThatOfTheProtocol(t *testing.T) {
 	path := fixture(t)
 	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
 		runtime := testproc.SocketDir(t)
-		h, err := host.New(host.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+		h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
 		testproc.Check(t, err)
 		t.Cleanup(func() { _ = h.Close() })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		s, err := h.Open(ctx, host.Spec{Name: "fixture", Path: path, Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
+		s, err := h.Open(ctx, pluginhost.Spec{Name: "fixture", Path: path, Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
 		testproc.Check(t, err)
 		unlimited := []grpc.CallOption{grpc.MaxCallSendMsgSize(1 << 30), grpc.MaxCallRecvMsgSize(1 << 30)}
 		config := append(bytes.Repeat([]byte(" "), mebibytes<<20), "{}"...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -184,7 +184,7 @@ func (a *Agent) presences(drivers []active) []presence {
 			continue // a reload is about to stop it: its nodes must not be enabled first
 		}
 		state := d.plugin.Status().State
-		serving := state == host.Healthy || state == host.Degraded
+		serving := state == pluginhost.Healthy || state == pluginhost.Degraded
 		for _, n := range d.tracker.Status().Nodes {
 			if n.State != resourcetracker.Orphaned {
 				out = append(out, presence{

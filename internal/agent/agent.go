@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
@@ -55,7 +55,7 @@ type Agent struct {
 	opts      Options
 	log       zerolog.Logger
 	placement *reportclient.Client
-	host      *host.Host
+	host      *pluginhost.Host
 	state     *statedir.State
 	providers *providerconfig.Source
 	self      self
@@ -126,7 +126,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	defer spans.Close(ctx)
 	a.telemetry.Trace(spans) // before anything is traced
-	a.host, err = host.New(host.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
+	a.host, err = pluginhost.New(pluginhost.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
 		Observe: a.telemetry.DriverCall})
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (a *Agent) keepStatus(ctx context.Context) {
 }
 
 // pluginTransition handles a change of a plugin's state.
-func (a *Agent) pluginTransition(s host.Status) {
+func (a *Agent) pluginTransition(s pluginhost.Status) {
 	a.telemetry.PluginTransition(s.Name, s.State)
 	a.absence.check()
 	a.publishStatus()

@@ -21,9 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
@@ -198,7 +198,7 @@ func (g guests) Nodes(context.Context) []worker.Node {
 }
 
 // manager is a driver's process with the worker's errors.
-type manager struct{ *host.Plugin }
+type manager struct{ *pluginhost.Plugin }
 
 // Spawn implements [plugins.InstanceManager].
 func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
@@ -218,7 +218,7 @@ func (m manager) Restore(ctx context.Context, node string, spec plugins.Instance
 }
 
 func impossible(err error) error {
-	if errors.Is(err, host.ErrBadRequest) {
+	if errors.Is(err, pluginhost.ErrBadRequest) {
 		return fmt.Errorf("%w: %w", worker.ErrImpossible, err)
 	}
 	return err

@@ -17,8 +17,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -75,7 +75,7 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	h, err := host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: dir, Logger: zerolog.Nop()})
+	h, err := pluginhost.New(pluginhost.Options{Dir: cfg.Plugins.Dir, RuntimeDir: dir, Logger: zerolog.Nop()})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 }
 
 // checkDriver checks one driver.
-func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec host.Spec) DriverCheck {
+func checkDriver(ctx context.Context, cfg *config.Config, h *pluginhost.Host, spec pluginhost.Spec) DriverCheck {
 	check := DriverCheck{Driver: spec.Name}
 	plugin, err := h.Plugin(spec)
 	if err == nil {
@@ -146,7 +146,7 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *host.Host, spec hos
 }
 
 // look lets a driver list its nodes and check the machine.
-func (c *DriverCheck) look(ctx context.Context, plugin *host.Plugin) {
+func (c *DriverCheck) look(ctx context.Context, plugin *pluginhost.Plugin) {
 	nodes, err := plugin.AvailableNodes(ctx)
 	if err != nil {
 		c.NodesUnknown, c.Unseen = err.Error(), err.Error()
@@ -161,7 +161,7 @@ func (c *DriverCheck) look(ctx context.Context, plugin *host.Plugin) {
 }
 
 // warnings lets a driver report an empty host, and returns its warnings.
-func warnings(ctx context.Context, plugin *host.Plugin, nodes []plugins.Node) ([]DriverWarning, error) {
+func warnings(ctx context.Context, plugin *pluginhost.Plugin, nodes []plugins.Node) ([]DriverWarning, error) {
 	for _, node := range nodes {
 		tree := &providertree.Tree{}
 		if err := tree.AddRoot(cmp.Or(node.UUID, uuid.NewString()), node.Name); err != nil {

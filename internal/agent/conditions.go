@@ -16,8 +16,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 )
 
 // conditions are the agent's health conditions and the problems that only the agent knows of. What
@@ -165,8 +165,8 @@ func configurationFinding(driver string, err error) health.Finding {
 	const reload = ", then systemctl reload compute-agent"
 	found := health.Finding{Code: health.DriverRefused, Subject: health.OfDriver(driver), Text: err.Error()}
 	var refused *plugins.ConfigError
-	var takeover *host.TakeoverError
-	var untrusted *host.UntrustedError
+	var takeover *pluginhost.TakeoverError
+	var untrusted *pluginhost.UntrustedError
 	switch {
 	case errors.As(err, &refused): // also by a process that takes over
 		return found
@@ -174,7 +174,7 @@ func configurationFinding(driver string, err error) health.Finding {
 		found.Code, found.Subject = health.StateNotWritable, health.Agent
 		return found
 	case !errors.As(err, &takeover):
-		if errors.Is(err, host.ErrNoAnswer) {
+		if errors.Is(err, pluginhost.ErrNoAnswer) {
 			found.Hint = "the agent's log has the driver's output; fix what keeps the driver from answering" + reload
 		}
 		return found
@@ -183,9 +183,9 @@ func configurationFinding(driver string, err error) health.Finding {
 	switch {
 	case errors.As(err, &untrusted):
 		found.Hint = untrusted.Hint + reload
-	case errors.Is(err, host.ErrNotInstalled):
+	case errors.Is(err, pluginhost.ErrNotInstalled):
 		found.Hint = "install the executable as the text says" + reload
-	case errors.Is(err, host.ErrIncompatible):
+	case errors.Is(err, pluginhost.ErrIncompatible):
 		found.Hint = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload
 	default:
 		found.Hint = fmt.Sprintf(

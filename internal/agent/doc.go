@@ -6,7 +6,7 @@
 //	Run ──┬── control socket
 //	      ├── systemd: ready, status, watchdog
 //	      └── for each configured driver
-//	            ├── host.Plugin              its process
+//	            ├── pluginhost.Plugin        its process
 //	            └── resourcetracker.Tracker  its nodes ──▶ reportclient.Client ──▶ Placement
 //
 // Adopt, GiveNodeOffline and the other functions that take a configuration work on the state

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -23,7 +23,7 @@ import (
 // tracker, so that it can be enabled again.
 type driver struct {
 	name    string
-	plugin  *host.Plugin
+	plugin  *pluginhost.Plugin
 	tracker *resourcetracker.Tracker // nil: disabled
 	stop    context.CancelFunc       // stops the tracker
 	done    chan struct{}            // closed when the tracker has stopped
@@ -77,7 +77,7 @@ func (s *driverSet) each(f func(*resourcetracker.Tracker)) {
 // active is a snapshot of an enabled driver. A reload may change the driver later.
 type active struct {
 	name    string
-	plugin  *host.Plugin
+	plugin  *pluginhost.Plugin
 	tracker *resourcetracker.Tracker
 	done    <-chan struct{}
 }
@@ -173,7 +173,7 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 }
 
 // addDriver creates and runs a plugin and its tracker. startup means that the agent is starting.
-func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec host.Spec, startup bool) error {
+func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec pluginhost.Spec, startup bool) error {
 	plugin, err := a.host.Plugin(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -199,7 +199,7 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 		case errors.As(err, &refused):
 			a.conditions.problems.configured(d.name, refused)
 			a.publishStatus()
-		case errors.Is(err, host.ErrRunning): // it was disabled before
+		case errors.Is(err, pluginhost.ErrRunning): // it was disabled before
 		case ctx.Err() != nil:
 			return nil
 		}
@@ -253,38 +253,38 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 }
 
 // specToRun creates the driver's state directory and returns spec.
-func (a *Agent) specToRun(cfg *config.Config, name string) (host.Spec, error) {
+func (a *Agent) specToRun(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	if err := makeDriverState(cfg, name); err != nil {
-		return host.Spec{}, err
+		return pluginhost.Spec{}, err
 	}
 	return a.spec(cfg, name)
 }
 
 // Executable returns what a configured driver is and what it is given: executable, digest,
 // arguments, environment and its own configuration.
-func Executable(cfg *config.Config, name string) (host.Spec, error) {
+func Executable(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	c := cfg.Drivers[name]
 	own, err := c.ConfigJSON()
 	if err != nil {
-		return host.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
+		return pluginhost.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
-	return host.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
+	return pluginhost.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
 }
 
 // spec returns the plugin host's specification of a driver. Nothing is written.
-func (a *Agent) spec(cfg *config.Config, name string) (host.Spec, error) {
+func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	s, err := Executable(cfg, name)
 	if err != nil {
-		return host.Spec{}, err
+		return pluginhost.Spec{}, err
 	}
 	timeouts, restart := cfg.Process(name)
 	s.Disabled = !cfg.Drivers[name].Enabled
 	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)}
-	s.Timeouts = host.Timeouts{
+	s.Timeouts = pluginhost.Timeouts{
 		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
 		Instance: timeouts.Instance,
 	}
-	s.Restart = host.Restart{
+	s.Restart = pluginhost.Restart{
 		HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
 		ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
@@ -57,7 +57,7 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("agent.runtime_dir: %w", err)
 	}
-	a.host, err = host.New(host.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
+	a.host, err = pluginhost.New(pluginhost.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
 	if err != nil {
 		return nil, nil, err
 	}

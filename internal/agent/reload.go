@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -146,7 +146,7 @@ func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cf
 	if err == nil {
 		err = d.plugin.Reconfigure(ctx, spec)
 	}
-	var down *host.UnavailableError
+	var down *pluginhost.UnavailableError
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -186,7 +186,7 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 	for _, other := range a.drivers.active() { // nodes that both reported belong to the other one now
 		other.tracker.Refresh("another driver was disabled")
 	}
-	if err := d.plugin.Reconfigure(ctx, host.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
+	if err := d.plugin.Reconfigure(ctx, pluginhost.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
 		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: failed to stop the driver.")
 		return
 	}

@@ -8,15 +8,15 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // formerMachines is the directory in the state directory from which the fake driver, and no other,
 // takes over what a former release left there.
-const formerMachines, fakeDriver = "machines", host.ExecutablePrefix + "fake"
+const formerMachines, fakeDriver = "machines", pluginhost.ExecutablePrefix + "fake"
 
 // sandbox is that of a driver's process, nil if the configuration wants none.
-func sandbox(cfg *config.Config, name string) *host.Sandbox {
+func sandbox(cfg *config.Config, name string) *pluginhost.Sandbox {
 	d := cfg.Drivers[name]
 	if d.Sandbox == config.SandboxNone {
 		return nil
@@ -33,8 +33,8 @@ func sandbox(cfg *config.Config, name string) *host.Sandbox {
 	for _, paths := range [][]string{secrets, protected} { // tables have no order
 		slices.Sort(paths)
 	}
-	return &host.Sandbox{
+	return &pluginhost.Sandbox{
 		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets), Protected: slices.Compact(protected),
-		Write: host.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
+		Write: pluginhost.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
 	}
 }

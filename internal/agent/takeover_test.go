@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -19,20 +19,20 @@ import (
 func TestRefusal(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const path = "/opt/compute-driver-fake"
-	takeover := func(err error) error { return &host.TakeoverError{Path: path, Err: err} }
+	takeover := func(err error) error { return &pluginhost.TakeoverError{Path: path, Err: err} }
 	for name, c := range map[string]struct {
 		err  error
 		code health.Code
 		hint string // part of it; "": the definition's
 	}{
-		"the driver refuses":    {&host.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}}, health.DriverRefused, ""},
-		"a new process refuses": {takeover(&host.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
+		"the driver refuses":    {&pluginhost.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}}, health.DriverRefused, ""},
+		"a new process refuses": {takeover(&pluginhost.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
 		"a key that cannot be":  {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
-		"it hangs":              {fmt.Errorf("Configure: %w", host.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
-		"the file's mode":       {takeover(&host.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
-		"the protocol":          {takeover(fmt.Errorf("%w: 9", host.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
-		"it exits":              {takeover(&host.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
-		"no handshake":          {takeover(fmt.Errorf("%w: no handshake", host.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
+		"it hangs":              {fmt.Errorf("Configure: %w", pluginhost.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
+		"the file's mode":       {takeover(&pluginhost.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the protocol":          {takeover(fmt.Errorf("%w: 9", pluginhost.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
+		"it exits":              {takeover(&pluginhost.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
+		"no handshake":          {takeover(fmt.Errorf("%w: no handshake", pluginhost.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
 		"no disk space":         {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
 		got := configurationFinding("fake", c.err)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/version"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -47,7 +47,7 @@ func (a *Agent) measured() health.Status {
 	if len(pids) == 0 {
 		return s
 	}
-	usage, err := host.Measure(pids...)
+	usage, err := pluginhost.Measure(pids...)
 	if err != nil {
 		a.log.Warn().Err(err).Msg("Cannot read the resource usage of the drivers' processes.")
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	driverhost "github.com/compute-agent/compute-agent/plugins/host"
+	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // ServiceUser is the user that the packaged service runs as.

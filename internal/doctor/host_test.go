@@ -22,7 +22,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
-	driverhost "github.com/compute-agent/compute-agent/plugins/host"
+	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	driverhost "github.com/compute-agent/compute-agent/plugins/host"
+	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // TestSandboxOfDrivers: each driver's confinement is what its configuration says and the kernel

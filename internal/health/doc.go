@@ -4,7 +4,7 @@
 // condition has a code for programs, a severity, its effect on guests and scheduling, and what an
 // operator can do about it.
 //
-//	plugins/host.Status ─────────┐
+//	pluginhost.Status ───────────┐
 //	resourcetracker.Status ──────┼─▶ Facts ──▶ findings ──▶ Tracker.Judge ──▶ Status
 //	cell, disabled nodes ────────┤             (evaluate.go)  (summary.go)
 //	problems of the agent ───────┘                  ▲

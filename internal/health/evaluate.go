@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -215,19 +215,19 @@ func (b *findingList) claimed(c resourcetracker.Contested) {
 func (b *findingList) plugin(d Driver) (down bool) {
 	p, subject := d.Plugin, OfPlugin(d.Name)
 	switch p.State {
-	case host.Healthy, host.Disabled:
-	case host.Degraded:
+	case pluginhost.Healthy, pluginhost.Disabled:
+	case pluginhost.Degraded:
 		b.add(PluginDegraded, subject, p.Error)
-	case host.Quarantined:
+	case pluginhost.Quarantined:
 		b.add(PluginQuarantined, subject, p.Error)
 		return true
-	case host.NotInstalled:
+	case pluginhost.NotInstalled:
 		b.add(PluginNotInstalled, subject, p.Error)
 		return true
-	case host.Incompatible:
+	case pluginhost.Incompatible:
 		b.add(PluginIncompatible, subject, p.Error)
 		return true
-	case host.Refused:
+	case pluginhost.Refused:
 		b.add(PluginRefused, subject, p.Error)
 		return true
 	default:

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -26,7 +26,7 @@ func well() Facts {
 	return Facts{Now: noon, Interval: time.Minute, Status: Status{
 		Started: noon.Add(-24 * time.Hour), State: resourcetracker.Reporting,
 		Drivers: []Driver{{
-			Name: "libvirt", Plugin: Plugin{Status: host.Status{State: host.Healthy}}, Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
+			Name: "libvirt", Plugin: Plugin{Status: pluginhost.Status{State: pluginhost.Healthy}}, Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
 				{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: noon.Add(-time.Minute)},
 			}},
 		}},
@@ -124,11 +124,11 @@ func TestFindings(t *testing.T) {
 			f.Status.Disabled = []disabled.Reason{{Source: "operator", Reason: "a fan"}, {Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
 		}, []string{"driver libvirt driver-gone: gone since noon cn1", "node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
 		"it warns": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
-			d.Warnings = []host.Warning{{Name: "gpu-clock", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+			d.Warnings = []pluginhost.Warning{{Name: "gpu-clock", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
 		}, []string{"driver libvirt driver-warnings: 2: gpu-clock, numa-memory"}},
 		"it warns of much": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			for i := range 7 {
-				d.Warnings = append(d.Warnings, host.Warning{Name: fmt.Sprint("w-", i), Text: "x"})
+				d.Warnings = append(d.Warnings, pluginhost.Warning{Name: fmt.Sprint("w-", i), Text: "x"})
 			}
 		}, []string{"driver libvirt driver-warnings: 7: w-0, w-1, w-2, w-3, w-4 and 2 more"}},
 		"not well": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {

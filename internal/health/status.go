@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -50,7 +50,7 @@ type Driver struct {
 	Plugin Plugin                 `json:"plugin"`
 	Report resourcetracker.Status `json:"report"`
 	// Warnings are the driver's warnings, sorted by name.
-	Warnings []host.Warning `json:"warnings,omitempty"`
+	Warnings []pluginhost.Warning `json:"warnings,omitempty"`
 	// MissingSince is when the driver became unavailable; zero: it is available. At DisablesAt its
 	// nodes are disabled; zero: never.
 	MissingSince time.Time `json:"missing_since,omitzero"`
@@ -59,18 +59,18 @@ type Driver struct {
 
 // Plugin is the process of a driver.
 type Plugin struct {
-	host.Status
+	pluginhost.Status
 	// Error is the current problem of the process; LastError stays after recovery.
 	Error string `json:"error,omitempty"`
 	// Usage is that of the process and its children; nil without a process.
-	Usage *host.Usage `json:"usage,omitempty"`
+	Usage *pluginhost.Usage `json:"usage,omitempty"`
 }
 
 // NewPlugin converts a plugin's status, without Usage.
-func NewPlugin(s host.Status) Plugin {
+func NewPlugin(s pluginhost.Status) Plugin {
 	p := Plugin{Status: s}
 	switch s.State {
-	case host.Healthy, host.Stopped, host.Disabled: // LastError is resolved
+	case pluginhost.Healthy, pluginhost.Stopped, pluginhost.Disabled: // LastError is resolved
 	default:
 		p.Error = s.LastError
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -19,8 +19,8 @@ import (
 // the checks learn once.
 type bench struct {
 	opts    Options
-	limits  host.Timeouts
-	host    *host.Host
+	limits  pluginhost.Timeouts
+	host    *pluginhost.Host
 	scratch string // holds the sockets, and the driver's state directory
 	log     *recorder
 
@@ -62,7 +62,7 @@ func newBench(opts Options) (*bench, error) {
 	case opts.NoSandbox:
 		opts.Sandbox = nil
 	case opts.Sandbox == nil:
-		opts.Sandbox = host.StandardSandbox(opts.Config, opts.Former)
+		opts.Sandbox = pluginhost.StandardSandbox(opts.Config, opts.Former)
 	}
 	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited
@@ -71,7 +71,7 @@ func newBench(opts Options) (*bench, error) {
 	if err := os.Mkdir(b.stateDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("making a state directory for the plugin: %w", err)
 	}
-	b.host, err = host.New(host.Options{RuntimeDir: b.scratch, Logger: zerolog.New(b.log).Level(zerolog.TraceLevel)})
+	b.host, err = pluginhost.New(pluginhost.Options{RuntimeDir: b.scratch, Logger: zerolog.New(b.log).Level(zerolog.TraceLevel)})
 	if err != nil {
 		_ = os.RemoveAll(b.scratch)
 		return nil, err
@@ -97,8 +97,8 @@ func (b *bench) start(ctx context.Context) (*proc, error) {
 	return b.startWith(ctx, b.host)
 }
 
-func (b *bench) startWith(ctx context.Context, h *host.Host) (*proc, error) {
-	s, err := h.Open(ctx, host.Spec{
+func (b *bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error) {
+	s, err := h.Open(ctx, pluginhost.Spec{
 		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox,
 	})
 	if err != nil {

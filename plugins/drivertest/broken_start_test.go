@@ -20,8 +20,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 type (

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -53,7 +53,7 @@ func (b brokenPlugin) options(path, name string) Options {
 	if config == "" {
 		config = layoutConfig("numa")
 	}
-	limits := host.Timeouts{
+	limits := pluginhost.Timeouts{
 		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Stop: 2 * time.Second,
 	}
 	if b.passes || b.only {

@@ -12,19 +12,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // proc is a process under test. Its methods are the protocol's calls, each with the agent's
 // deadline; they return gRPC's errors.
 type proc struct {
-	*host.Session
-	limits host.Timeouts
+	*pluginhost.Session
+	limits pluginhost.Timeouts
 	layout int32 // layout version that Configure returned
 }
 
@@ -87,7 +87,7 @@ func (p *proc) schema(ctx context.Context) ([]byte, error) {
 
 func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
 	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
-		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: host.RehearsalHost, StateDir: stateDir}})
+		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: pluginhost.RehearsalHost, StateDir: stateDir}})
 	})
 	if err == nil {
 		p.layout = reply.GetShapeVersion()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // Check is one requirement that a driver must meet.
@@ -59,7 +59,7 @@ type Result struct {
 
 // Report is the outcome of all checks of a plugin.
 type Report struct {
-	host.Description
+	pluginhost.Description
 	Results []Result `json:"results"`
 	// Ended says why the suite ended early, or is "". The checks after that are not run.
 	Ended string `json:"ended,omitempty"`

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -182,7 +182,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d (%s)", from, r.source), wrong); err != nil {
 			return err
 		}
-		tree, given = host.Stored(after), back
+		tree, given = pluginhost.Stored(after), back
 	}
 	sent := sentUpdate(tree, base.node, given) + ", after all steps"
 	reply, err := p.update(ctx, tree, base.node, given)
@@ -368,7 +368,7 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree, err := host.BareTree(uuid.NewString(), unknownNode)
+	tree, err := pluginhost.BareTree(uuid.NewString(), unknownNode)
 	if err != nil {
 		return err
 	}

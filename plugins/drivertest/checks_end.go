@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 const seeShutdown = "plugins.Shutdowner; proto: Plugin.Shutdown"
@@ -304,9 +304,9 @@ func checkSecrets(ctx context.Context, b *bench) error {
 const errorLevelDir = "errors"
 
 // errorLevelHost returns a host whose plugins log errors only.
-func (b *bench) errorLevelHost(dir string, log *recorder) (*host.Host, error) {
+func (b *bench) errorLevelHost(dir string, log *recorder) (*pluginhost.Host, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return host.New(host.Options{RuntimeDir: dir, Logger: zerolog.New(log).Level(zerolog.ErrorLevel)})
+	return pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.New(log).Level(zerolog.ErrorLevel)})
 }

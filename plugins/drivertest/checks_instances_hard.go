@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 // Checks of instances that are rejected, interrupted or concurrent, and of events and guests.

@@ -6,10 +6,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -65,7 +65,7 @@ func checkReshapeGuests(ctx context.Context, b *bench) error {
 	if err != nil {
 		return failf(sent, "invalid allocations: %v", err)
 	}
-	if known, err = p.knownGuests(ctx, host.Stored(after), base.node); err != nil {
+	if known, err = p.knownGuests(ctx, pluginhost.Stored(after), base.node); err != nil {
 		return err
 	}
 	classes, own := map[string]bool{}, map[string]bool{}

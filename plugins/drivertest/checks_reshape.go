@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -377,7 +377,7 @@ func checkSettled(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := host.Stored(r.after)
+	tree := pluginhost.Stored(r.after)
 	after, err := p.tree(ctx, tree, base.node)
 	if err != nil {
 		return err
@@ -390,7 +390,7 @@ func checkReshapeIdempotent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := host.Stored(r.after)
+	tree := pluginhost.Stored(r.after)
 	sent := sentUpdate(tree, base.node, r.allocations) + ": the result of the reshape"
 	reply, err := p.update(ctx, tree, base.node, r.allocations)
 	if err != nil {

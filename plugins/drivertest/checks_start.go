@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 var startChecks = []Check{

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -135,7 +135,7 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, n := range nodes[:min(len(nodes), 10)] {
-		tree, err := host.BareTree(rootOf(n), n.Name)
+		tree, err := pluginhost.BareTree(rootOf(n), n.Name)
 		if err != nil {
 			return notRun("the node %q is invalid: %v; see nodes/names and nodes/uuids", n.Name, err)
 		}
@@ -301,7 +301,7 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 		if err := failLines(fmt.Sprintf("%s: its own result (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
 			return err
 		}
-		tree = host.Stored(after)
+		tree = pluginhost.Stored(after)
 	}
 	return nil
 }
@@ -352,7 +352,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 		return err
 	}
 	const name = unknownNode
-	tree, err := host.BareTree(uuid.NewString(), name)
+	tree, err := pluginhost.BareTree(uuid.NewString(), name)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 const seeWarnings = "plugins.Warner; proto: Warning"

@@ -27,6 +27,6 @@
 // While it looks for processes that outlive a plugin, the process that runs the suite adopts
 // orphans. Tests that start daemons of their own must not run beside it in the same process.
 //
-// The package imports plugins/host, the agent's part that starts plugin processes, so drivers
-// import it in tests only.
+// The package imports the agent's part that starts plugin processes, so drivers import it in tests
+// only.
 package drivertest

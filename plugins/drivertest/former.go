@@ -16,9 +16,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
-	"github.com/compute-agent/compute-agent/plugins/internal/protocol"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -63,12 +63,12 @@ func (b *bench) runFormer(ctx context.Context) error {
 			return fmt.Errorf("making a directory for the former release: %w", err)
 		}
 	}
-	h, err := host.New(host.Options{RuntimeDir: dir, Logger: zerolog.New(io.Discard).Level(zerolog.InfoLevel)})
+	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.New(io.Discard).Level(zerolog.InfoLevel)})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
-	s, err := h.Open(ctx, host.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox})
+	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox})
 	if err != nil {
 		return fail("does not start: %v", err)
 	}
@@ -117,7 +117,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 		}
 		return err
 	}
-	f.tree = host.Stored(tree)
+	f.tree = pluginhost.Stored(tree)
 	b.former = f
 	return nil
 }
@@ -190,7 +190,7 @@ func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providert
 	if err != nil {
 		return nil, "", true, err
 	}
-	return host.Stored(tree), "the tree that it makes with the former configuration", true, nil
+	return pluginhost.Stored(tree), "the tree that it makes with the former configuration", true, nil
 }
 
 // compareToNew compares the result of a reshape with the tree of a new node, by names: uuids can be

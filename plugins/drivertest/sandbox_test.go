@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -40,7 +40,7 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 		want   Outcome
 	}{
 		"the agent's":    {func(*Options) {}, Failed},
-		"one of its own": {func(o *Options) { o.Sandbox = &host.Sandbox{Modes: true} }, Passed},
+		"one of its own": {func(o *Options) { o.Sandbox = &pluginhost.Sandbox{Modes: true} }, Passed},
 		"none":           {func(o *Options) { o.NoSandbox = true }, Passed},
 	} {
 		t.Run(name, func(t *testing.T) {

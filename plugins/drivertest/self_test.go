@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
 
 // patient are limits of drivers that pass, on a busy machine.
-var patient = host.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
+var patient = pluginhost.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
 
 // Executables made once for all tests.
 var binDir, fakePath, brokenPath string

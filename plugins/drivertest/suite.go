@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // Options say which plugin is tested, and how.
@@ -36,14 +36,14 @@ type Options struct {
 	// it is nil, checks that need an instance are not run.
 	Instances *InstanceTemplate
 	// Sandbox is what the plugin's processes are started in. Nil: what the agent starts a driver in
-	// whose configuration says nothing about it ([host.StandardSandbox]). NoSandbox starts them
+	// whose configuration says nothing about it (pluginhost.StandardSandbox). NoSandbox starts them
 	// without one: then the suite does not find what the agent's sandbox keeps the driver from.
-	Sandbox   *host.Sandbox
+	Sandbox   *pluginhost.Sandbox
 	NoSandbox bool
 	// Select selects checks by their ID; nil: all.
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
-	Limits host.Timeouts
+	Limits pluginhost.Timeouts
 	// Timeout bounds the whole suite; 0: no bound. The check that runs when it expires fails, and
 	// those after it are not run.
 	Timeout time.Duration
@@ -86,7 +86,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	}
 	b.log.begin("start/handshake")
 	_, _ = b.shared(ctx) // the checks report its error
-	report := Report{Description: host.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
+	report := Report{Description: pluginhost.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -96,9 +96,9 @@ func (s *scene) day() {
 	s.request("GET", "/resource_providers", 200, nil)
 	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
 	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
-	for _, state := range []host.State{
-		host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.NotInstalled,
-		host.Incompatible, host.Refused, host.Disabled, host.Stopped,
+	for _, state := range []pluginhost.State{
+		pluginhost.Discovered, pluginhost.Verified, pluginhost.Starting, pluginhost.Configured, pluginhost.Healthy, pluginhost.Degraded, pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled,
+		pluginhost.Incompatible, pluginhost.Refused, pluginhost.Disabled, pluginhost.Stopped,
 	} {
 		s.PluginTransition("libvirt", state)
 	}
@@ -110,8 +110,8 @@ func (s *scene) day() {
 			Cell:       &health.Cell{Status: worker.Status{Up: true, Servers: 7, Waiting: 1, Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 5, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 3}}}},
 			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []health.Driver{{
-				Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Restarts: 2, Replacements: 1}, Usage: &host.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
-				Warnings: []host.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
+				Name: "libvirt", Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Restarts: 2, Replacements: 1}, Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
+				Warnings: []pluginhost.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
 					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},

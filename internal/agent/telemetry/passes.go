@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -192,7 +192,7 @@ func reshapeOutcome(err error) string {
 }
 
 // PluginTransition counts a transition of a driver's process, however short the state lasts.
-func (m *Metrics) PluginTransition(driver string, state host.State) {
+func (m *Metrics) PluginTransition(driver string, state pluginhost.State) {
 	m.passes.transitions.WithLabelValues(driver, string(state)).Inc()
 }
 

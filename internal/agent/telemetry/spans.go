@@ -25,7 +25,7 @@ func (t Spans) Begin(ctx context.Context, step resourcetracker.Step, driver, nod
 	return ctx, span.EndWith
 }
 
-// DriverCall makes the span of a call of a driver's process. It fits [host.Options].Observe.
+// DriverCall makes the span of a call of a driver's process. It fits [pluginhost.Options].Observe.
 func (*Telemetry) DriverCall(ctx context.Context, driver, call string) (of context.Context, traceparent string, done func(error)) {
 	ctx, span := tracing.Child(ctx, call)
 	if span.Recorded() {

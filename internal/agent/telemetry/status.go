@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // Watch adds the metrics that are read from the agent's status at each scrape. It is called once;
@@ -73,9 +73,9 @@ var (
 )
 
 // pluginStates are all states of a plugin.
-var pluginStates = []host.State{
-	host.Discovered, host.Verified, host.Starting, host.Configured, host.Healthy, host.Degraded, host.Backoff, host.Quarantined, host.NotInstalled,
-	host.Incompatible, host.Refused, host.Disabled, host.Stopped,
+var pluginStates = []pluginhost.State{
+	pluginhost.Discovered, pluginhost.Verified, pluginhost.Starting, pluginhost.Configured, pluginhost.Healthy, pluginhost.Degraded, pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled,
+	pluginhost.Incompatible, pluginhost.Refused, pluginhost.Disabled, pluginhost.Stopped,
 }
 
 // Describe implements [prometheus.Collector].

@@ -11,14 +11,14 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // outside is what a driver that is tried has not, beside the sandbox.
 const outside = " (but not as the agent's user, and not in its unit)"
 
-func (p *printer) pluginHead(r host.Description) {
+func (p *printer) pluginHead(r pluginhost.Description) {
 	name := r.Name
 	if name == "" {
 		name = "(no name)"
@@ -47,7 +47,7 @@ func untabbed(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
 // PluginInfo prints a plugin's description and configuration keys.
-func PluginInfo(w io.Writer, r host.Description, sha256 string, schema []byte) error {
+func PluginInfo(w io.Writer, r pluginhost.Description, sha256 string, schema []byte) error {
 	p := newPrinter(w)
 	p.pluginHead(r)
 	p.line("  sha256  %s", sha256)
@@ -105,7 +105,7 @@ func wrapText(text string, width int) []string {
 }
 
 // PluginPass prints what a pass of `plugin run` changed, and the tree after the first pass.
-func PluginPass(w io.Writer, pass host.Pass, n int) error {
+func PluginPass(w io.Writer, pass pluginhost.Pass, n int) error {
 	p := newPrinter(w)
 	p.line("pass %d", n)
 	if pass.Health != "" {

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -38,7 +38,7 @@ func TestPluginTest(t *testing.T) {
 		return drivertest.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
 	report := drivertest.Report{
-		Description: host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
+		Description: pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
 		Results: []drivertest.Result{
 			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
 			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
@@ -51,7 +51,7 @@ func TestPluginTest(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
-	testproc.Check(t, tested(&b, drivertest.Report{Description: host.Description{Path: "./x"}}, 80))
+	testproc.Check(t, tested(&b, drivertest.Report{Description: pluginhost.Description{Path: "./x"}}, 80))
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
@@ -66,7 +66,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
 	report := drivertest.Report{
-		Description: host.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
+		Description: pluginhost.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
 		Results: []drivertest.Result{
 			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: drivertest.Passed},
 			{Check: check("load/large"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
@@ -87,7 +87,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := drivertest.Report{
-		Description: host.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
+		Description: pluginhost.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
 		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
 	}
 	for _, id := range []string{"tree/root", "tree/answers"} {
@@ -102,16 +102,16 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 	failed := []drivertest.Result{{Check: drivertest.Check{ID: "config/accepted", Title: "takes it"}, Outcome: drivertest.Failed, Came: "permission denied"}}
 	for name, c := range map[string]struct {
-		description host.Description
+		description pluginhost.Description
 		results     []drivertest.Result
 		want, not   string
 	}{
-		"a sandbox":              {host.Description{Sandbox: "landlock 6, seccomp"}, nil, "\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
-		"a sandbox, and fails":   {host.Description{Sandbox: "landlock 6, seccomp"}, failed, "\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
-		"an incomplete sandbox":  {host.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil, "\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
-		"none":                   {host.Description{Sandbox: "none: the configuration says so"}, nil, "\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
-		"none, at the end":       {host.Description{Sandbox: "none"}, failed, "\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
-		"none: it did not start": {host.Description{}, failed, "1 failed", "andbox"},
+		"a sandbox":              {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, nil, "\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
+		"a sandbox, and fails":   {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, failed, "\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
+		"an incomplete sandbox":  {pluginhost.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil, "\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
+		"none":                   {pluginhost.Description{Sandbox: "none: the configuration says so"}, nil, "\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
+		"none, at the end":       {pluginhost.Description{Sandbox: "none"}, failed, "\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
+		"none: it did not start": {pluginhost.Description{}, failed, "1 failed", "andbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -132,7 +132,7 @@ func TestPluginChecks(t *testing.T) {
 }
 
 func TestPluginInfo(t *testing.T) {
-	report := host.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
+	report := pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
 	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
 	var b bytes.Buffer
 	for _, s := range []string{schema, "", "[1]"} {
@@ -148,12 +148,12 @@ func TestPluginPass(t *testing.T) {
 	testproc.Check(t, tree.AddChild(root, child, "cn1_gpu_0"))
 	testproc.Try(tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4})).Or(t)
 	var b bytes.Buffer
-	for i, pass := range []host.Pass{
-		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
-		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no response within the deadline"}}},
-		{Nodes: []host.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
-		{Nodes: []host.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
+	for i, pass := range []pluginhost.Pass{
+		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
+		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
+		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no response within the deadline"}}},
+		{Nodes: []pluginhost.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
 		testproc.Check(t, render.PluginPass(&b, pass, i+1))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -151,7 +151,7 @@ func TestStatus(t *testing.T) {
 		Placement: health.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
 		Drivers: []health.Driver{{
 			Name:   "libvirt",
-			Plugin: health.Plugin{Status: host.Status{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2}, Usage: &host.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
+			Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2}, Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
 			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{node}},
 		}},
 	}
@@ -161,7 +161,7 @@ func TestStatus(t *testing.T) {
 	node.Error, node.Hint = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
 	bad.Drivers = []health.Driver{{
 		Name:   "libvirt",
-		Plugin: health.Plugin{Status: host.Status{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
+		Plugin: health.Plugin{Status: pluginhost.Status{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
 		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Hint: "look at its log"},
 	}}
 	explained := bad
@@ -178,7 +178,7 @@ func TestStatus(t *testing.T) {
 		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not confirm that it was removed for good"},
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
-	noted.Drivers[0].Warnings = []host.Warning{
+	noted.Drivers[0].Warnings = []pluginhost.Warning{
 		{Name: "gpu-clock-0000:82:00.0", Text: "GPU 0 is slow", Since: now.Add(-3 * time.Minute)},
 		{Name: "numa-memory", Text: "libvirt says 64 GiB, the kernel 60; libvirt counts", Since: now.Add(-72 * time.Hour)},
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -65,7 +65,7 @@ func TestPlanOfAReshape(t *testing.T) {
 func TestHeldNode(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := health.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no", Started: now.Add(-time.Hour), Drivers: []health.Driver{{
-		Name: "libvirt", Plugin: health.Plugin{Status: host.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
+		Name: "libvirt", Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
 			Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true, Error: "the driver cannot move the allocations", Hint: "see each", Violations: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
 		}}},
 	}}}

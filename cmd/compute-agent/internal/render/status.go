@@ -11,8 +11,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/textutil"
-	"github.com/compute-agent/compute-agent/plugins/host"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -200,7 +200,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 }
 
 // warnings prints a driver's warnings.
-func (p *printer) warnings(all []host.Warning, now time.Time) {
+func (p *printer) warnings(all []pluginhost.Warning, now time.Time) {
 	for i, w := range all {
 		label := ""
 		if i == 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
@@ -41,13 +41,13 @@ func nodeStyle(s resourcetracker.State) style {
 	return notice
 }
 
-func pluginStyle(s host.State) style {
+func pluginStyle(s pluginhost.State) style {
 	switch s {
-	case host.Healthy:
+	case pluginhost.Healthy:
 		return good
-	case host.Backoff, host.Quarantined, host.NotInstalled, host.Incompatible, host.Refused:
+	case pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled, pluginhost.Incompatible, pluginhost.Refused:
 		return bad
-	case host.Disabled, host.Stopped:
+	case pluginhost.Disabled, pluginhost.Stopped:
 		return plain
 	}
 	return notice

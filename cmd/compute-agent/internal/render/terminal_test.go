@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/plugins/host"
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -24,7 +24,7 @@ func degraded() health.Status {
 			Code: "credentials-refused", Severity: health.Critical, Subject: health.Agent, Title: "Placement rejects the agent's credentials",
 			Text: "GET /: 401", Meaning: strings.Repeat("long meaning ", 20), Hint: "check \x1b]0;title\x07 the credentials", Runbook: "https://example.org/" + strings.Repeat("x", 100),
 		}},
-		Drivers: []health.Driver{{Name: "fake", Plugin: health.Plugin{Status: host.Status{State: host.Healthy, Path: "/path"}}}},
+		Drivers: []health.Driver{{Name: "fake", Plugin: health.Plugin{Status: pluginhost.Status{State: pluginhost.Healthy, Path: "/path"}}}},
 	}
 }
 

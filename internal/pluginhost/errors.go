@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrUnavailable says that the plugin is down, so the call could not be made. See
+	// [UnavailableError].
+	ErrUnavailable = errors.New("plugin unavailable")
+	// ErrNoAnswer says that the plugin did not respond in time.
+	ErrNoAnswer = errors.New("no response in time")
+	// ErrBadReply says that the plugin's response is invalid. It is discarded.
+	ErrBadReply = errors.New("invalid response")
+	// ErrBadRequest says that the request is invalid and was not sent.
+	ErrBadRequest = errors.New("invalid request")
+	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have had an effect or not, or is
+	// still running. To find out, call again with the same arguments.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrUntrusted says that another user could have changed the executable or a directory above
+	// it. See [UntrustedError].
+	ErrUntrusted = errors.New("executable is not trusted")
+	// ErrNotExecutable says that the kernel cannot execute the file: it is for another
+	// architecture, is not a program, or its interpreter is not installed.
+	ErrNotExecutable = errors.New("executable cannot be executed")
+	// ErrNotInstalled says that there is no executable. See [NotInstalledError].
+	ErrNotInstalled = errors.New("driver not installed")
+	// ErrIncompatible says that the plugin does not speak the agent's version of the protocol.
+	ErrIncompatible = errors.New("incompatible plugin")
+	// ErrRuntimeDir says that the runtime directory cannot be used for the plugins' sockets.
+	ErrRuntimeDir = errors.New("unusable runtime directory")
+
+	errHostClosed = errors.New("the plugin host is closed")
+	errRemoved    = errors.New("it was removed")
+)
+
+// UnavailableError is [ErrUnavailable] with the plugin's state and its cause.
+type UnavailableError struct {
+	Driver string
+	State  State
+	Since  time.Time
+	// Cause says why the plugin is down, or is nil if it has not been up yet.
+	Cause error
+}
+
+func (e *UnavailableError) Error() string {
+	if e.State == NotInstalled && e.Cause != nil {
+		return e.Cause.Error() // it is complete
+	}
+	msg := fmt.Sprintf("driver %s is unavailable (%s)", e.Driver, e.State)
+	if e.Cause != nil {
+		msg += ": " + e.Cause.Error()
+	}
+	return msg
+}
+
+// Is makes errors.Is(err, ErrUnavailable) hold.
+func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// ReplacedError is [ErrUnavailable] of a call whose process was replaced and ended before it
+// responded. The plugin is not down: the new process serves calls.
+type ReplacedError struct {
+	Driver string
+	// Cause is how the call ended.
+	Cause error
+}
+
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("driver %s was being replaced: the old process ended before it responded: %v", e.Driver, e.Cause)
+}
+
+// Unwrap returns the cause, which is ErrUnavailable.
+func (e *ReplacedError) Unwrap() error { return e.Cause }
+
+// TakeoverError says that a new process could not replace the running one, which continues with its
+// former configuration. It wraps [ErrUntrusted], [ErrIncompatible], a [*StartError] or, from a
+// driver that rejects the configuration, a [*plugins.ConfigError].
+type TakeoverError struct {
+	Path string // of the new executable
+	Err  error
+}
+
+func (e *TakeoverError) Error() string {
+	return "the new process cannot take over, the old one continues: " + e.Err.Error()
+}
+
+// Unwrap returns why.
+func (e *TakeoverError) Unwrap() error { return e.Err }
+
+// excusedError is a missing response that does not count as a failure of the plugin.
+type excusedError struct{ err error }
+
+func (e *excusedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error.
+func (e *excusedError) Unwrap() error { return e.err }
+
+// faultError is a call that ended with a fault of the plugin: the SDK reports panics so.
+type faultError struct{ text string }
+
+func (e *faultError) Error() string { return e.text }
+
+// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to install
+// it.
+type NotInstalledError struct {
+	Driver string
+	Path   string
+	// Searched lists the directories that were searched; none if the path is configured.
+	Searched []string
+}
+
+func (e *NotInstalledError) Error() string {
+	file := filepath.Base(e.Path)
+	if len(e.Searched) == 0 {
+		return fmt.Sprintf("driver %s is not installed: there is no executable %s. Install it there, or correct drivers.%[1]s.path", e.Driver, e.Path)
+	}
+	return fmt.Sprintf("driver %s is not installed: there is no %s in %s. Install it: install -D -m 0755 %[2]s %[4]s", e.Driver, file, strings.Join(e.Searched, " or "), e.Path)
+}
+
+// Is makes errors.Is(err, ErrNotInstalled) hold, and errors.Is(err, fs.ErrNotExist).
+func (e *NotInstalledError) Is(target error) bool {
+	return target == ErrNotInstalled || target == fs.ErrNotExist
+}
+
+// UntrustedError is [ErrUntrusted] with the problem and how to fix it.
+type UntrustedError struct {
+	Path    string
+	Problem string
+	Hint    string
+}
+
+func (e *UntrustedError) Error() string {
+	return fmt.Sprintf("%s %s; not started. %s", e.Path, e.Problem, e.Hint)
+}
+
+// Is makes errors.Is(err, ErrUntrusted) hold.
+func (e *UntrustedError) Is(target error) bool { return target == ErrUntrusted }
+
+// StartError says that a process did not become a working plugin.
+type StartError struct {
+	Path  string
+	Cause error
+	// Output is the last lines that the process wrote.
+	Output []string
+}
+
+func (e *StartError) Error() string {
+	msg := fmt.Sprintf("starting %s: %v", e.Path, e.Cause)
+	if len(e.Output) > 0 {
+		msg += "; its last output: " + strings.Join(e.Output, " | ")
+	}
+	return msg
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Cause }
+
+// CallError says which call of which driver failed. It wraps the driver's own error
+// ([plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or an
+// untyped error.
+type CallError struct {
+	Driver string
+	Call   string
+	Err    error
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.Driver, e.Call, e.Err) }
+
+// Unwrap returns what went wrong.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// timeoutError is [ErrNoAnswer] of a call, with the message of the plugin or the transport.
+type timeoutError struct {
+	limit    time.Duration
+	deadline time.Time // that passed: the limit's, or an earlier one of the caller
+	message  string
+}
+
+func (e *timeoutError) Error() string {
+	msg := fmt.Sprintf("%v (limit %v)", ErrNoAnswer, e.limit)
+	if e.message != "" && e.message != context.DeadlineExceeded.Error() {
+		msg += ": " + e.message
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is hold for both.
+func (e *timeoutError) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
+
+// callerGaveUp reports whether a call ended because of the caller's ctx, so that it does not count
+// against the plugin. The response can arrive a moment before ctx notices its own deadline.
+func callerGaveUp(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	var timeout *timeoutError
+	deadline, has := ctx.Deadline()
+	return has && errors.As(err, &timeout) && timeout.deadline.Equal(deadline)
+}
+
+// unhealthyError is a health check that was answered with a problem.
+type unhealthyError struct{ problem string }
+
+func (e *unhealthyError) Error() string { return e.problem }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// maxOwner bounds the ids of projects and users, and names of guests, in bytes: Placement stores as
+// many characters.
+const maxOwner = 255
+
+// maxUnknown bounds the reason why the resources of a guest are not known, in bytes.
+const maxUnknown = 1024
+
+// maxProductName is enough for a product name in most scripts, in bytes; the protocol bounds
+// characters.
+const maxProductName = 2 * protocol.MaxProductName
+
+// checkLayout checks the layout version in the response of Configure.
+func checkLayout(version int32, capabilities []string) error {
+	switch announced := slices.Contains(capabilities, protocol.CapabilityShapes); {
+	case version < 0 || version > protocol.MaxLayout:
+		return fmt.Errorf("layout version %d: must be 1 to %d, or 0 for none", version, protocol.MaxLayout)
+	case version > 0 && !announced:
+		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityShapes)
+	}
+	return nil
+}
+
+// checkCapabilities checks the capability traits in a response of UpdateProviderTree. The result is
+// nil for a plugin that reports none.
+func checkCapabilities(traits map[string]bool, capabilities []string) (map[string]bool, error) {
+	switch {
+	case !slices.Contains(capabilities, protocol.CapabilityCapabilities):
+		if len(traits) > 0 {
+			return nil, fmt.Errorf("it has capability traits, and the plugin does not announce the capability %q", protocol.CapabilityCapabilities)
+		}
+		return nil, nil
+	case traits == nil:
+		return map[string]bool{}, nil
+	}
+	d := &defects{}
+	for _, trait := range slices.Sorted(maps.Keys(traits)) {
+		switch err := providertree.ValidateTrait(trait); {
+		case err != nil:
+			d.add("capability %v", err)
+		case slices.Contains(providertree.AgentTraits, trait):
+			d.add("capability trait %s is the agent's: a driver must not report it", trait)
+		}
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return traits, nil
+}
+
+// checkProductNames returns the product names of providers of a tree, printable and of limited
+// length, nil if there are none. They are only shown, so what cannot be used is omitted: it is no
+// reason to reject the tree.
+func checkProductNames(tree *providertree.Tree, names map[string]string, capabilities []string) map[string]string {
+	if len(names) == 0 || !slices.Contains(capabilities, protocol.CapabilityProductNames) {
+		return nil
+	}
+	out := map[string]string{}
+	for provider, product := range names {
+		if _, found := tree.ProviderByName(provider); !found {
+			continue
+		}
+		if product = strings.TrimSpace(printable(product, maxProductName)); product != "" {
+			out[provider] = product
+		}
+	}
+	return out
+}
+
+// maxHypervisorType is enough for the type of a hypervisor in most scripts, in bytes; the protocol
+// bounds characters.
+const maxHypervisorType = 2 * protocol.MaxHypervisorType
+
+// checkHypervisor returns the hypervisor of a node, printable and within bounds. It is only shown,
+// so what cannot be used is omitted, as with product names.
+func checkHypervisor(h *driverv1.Hypervisor, capabilities []string) plugins.Hypervisor {
+	if h == nil || !slices.Contains(capabilities, protocol.CapabilityHypervisor) {
+		return plugins.Hypervisor{}
+	}
+	out := plugins.Hypervisor{Type: strings.TrimSpace(printable(h.GetType(), maxHypervisorType)), Version: h.GetVersion()}
+	if out.Version < 0 || out.Version > protocol.MaxHypervisorVersion {
+		out.Version = 0
+	}
+	return out
+}
+
+// checkGuests converts the response of Guests to a list, or rejects it: allocations can be deleted
+// because a guest is missing, so one invalid entry makes the whole list invalid.
+//
+// Cost: O(guests and what they have).
+func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Guest, error) {
+	if n := len(msgs); n > protocol.MaxGuests {
+		return nil, fmt.Errorf("%d guests, at most %d are allowed", n, protocol.MaxGuests)
+	}
+	d := &defects{}
+	out := make([]plugins.Guest, 0, len(msgs))
+	seen := make(map[string]int, len(msgs))
+	for i, m := range msgs {
+		g := toGuest(d, tree, i, m)
+		if first, twice := seen[g.UUID]; twice && g.UUID != "" {
+			d.add("guests %d and %d are both %s: list each guest once", first, i, g.UUID)
+		}
+		if d.enough() {
+			break
+		}
+		seen[g.UUID] = i
+		out = append(out, g)
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// toGuest converts one guest, and adds what is wrong with it to the defects.
+func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plugins.Guest {
+	wrong := func(format string, args ...any) {
+		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
+	}
+	g := plugins.Guest{
+		Name:      printable(m.GetName(), maxOwner),
+		ProjectID: m.GetProjectId(),
+		UserID:    m.GetUserId(),
+		Unknown:   printable(m.GetResourcesUnknown(), maxUnknown),
+		Requested: m.GetRequested(),
+	}
+	var err error
+	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
+		wrong("its uuid is invalid")
+	}
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil || providertree.Printable(g.UserID) != nil {
+		wrong("the id of its project or user must have at most %d bytes, all printable", maxOwner)
+	}
+	if m.GetResources() == nil {
+		return g
+	}
+	if g.Resources, err = protocol.ToResources(m.GetResources().GetResources()); err != nil {
+		var found providertree.Violations
+		errors.As(err, &found)
+		for _, v := range found {
+			wrong("%s", v.Problem)
+		}
+		return g
+	}
+	for _, provider := range slices.Sorted(maps.Keys(g.Resources)) {
+		switch {
+		case !tree.Exists(provider):
+			wrong("it has resources of provider %s, which is not in the tree", provider)
+		case len(g.Resources[provider]) == 0:
+			wrong("it lists provider %s without any resources", provider)
+		}
+	}
+	return g
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+func TestCheckGuests(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const a = "aaaaaaaa-0000-0000-0000-000000000000"
+	with := func(provider, class string, n int64) *driverv1.Guest {
+		return &driverv1.Guest{Uuid: a, Name: "web", Resources: &driverv1.GuestResources{
+			Resources: map[string]*driverv1.Resources{provider: {Amounts: map[string]int64{class: n}}}}}
+	}
+	for _, c := range []struct {
+		name   string
+		guests []*driverv1.Guest
+		want   string // in the error; "" is good
+	}{
+		{"none", nil, ""},
+		{"not known what they have", []*driverv1.Guest{{Uuid: a}}, ""},
+		{"with something", []*driverv1.Guest{with(rootUUID, "VCPU", 1)}, ""},
+		{"with nothing", []*driverv1.Guest{{Uuid: a, Resources: &driverv1.GuestResources{}}}, ""},
+		{"no uuid", []*driverv1.Guest{{Uuid: a}, {Name: "web"}}, `guest 1 (uuid "", name "web")`},
+		{"nothing at all", []*driverv1.Guest{nil}, "guest 0"},
+		{"not a uuid", []*driverv1.Guest{{Uuid: "web-1"}}, "web-1"},
+		{"twice", []*driverv1.Guest{{Uuid: a}, {Uuid: rootUUID}, {Uuid: strings.ToUpper(a)}}, "guests 0 and 2 are both " + a},
+		{"of no amount", []*driverv1.Guest{with(rootUUID, "VCPU", 0)}, "must be between 1"},
+		{"of too much", []*driverv1.Guest{with(rootUUID, "VCPU", 1<<31)}, "must be between 1"},
+		{"of no class", []*driverv1.Guest{with(rootUUID, "vcpu", 1)}, "vcpu"},
+		{"of no provider", []*driverv1.Guest{with("x", "VCPU", 1)}, "resource provider"},
+		{"of a provider elsewhere", []*driverv1.Guest{with(a, "VCPU", 1)}, "which is not in the tree"},
+		{"of a provider without amounts", []*driverv1.Guest{{Uuid: a, Resources: &driverv1.GuestResources{
+			Resources: map[string]*driverv1.Resources{rootUUID: {}}}}}, "it lists provider"},
+		{"with an owner that cannot be", []*driverv1.Guest{{Uuid: a, ProjectId: strings.Repeat("p", 256)}}, "project or user"},
+		{"too many", make([]*driverv1.Guest, protocol.MaxGuests+1), "at most 100000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := checkGuests(oneNode(t), c.guests)
+			if (c.want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), c.want) || got != nil) {
+				t.Errorf("want %q, got %v", c.want, err)
+			}
+			if err == nil && len(got) != len(c.guests) {
+				t.Errorf("%d of %d guests", len(got), len(c.guests))
+			}
+		})
+	}
+	got, err := checkGuests(oneNode(t), []*driverv1.Guest{{Uuid: strings.ToUpper(a), Name: strings.Repeat("n", 1000)}})
+	if err != nil || got[0].UUID != a || len(got[0].Name) > maxOwner+3 || got[0].Resources != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestCheckCapabilities(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityCapabilities}
+	for _, c := range []struct {
+		name         string
+		traits       map[string]bool
+		capabilities []string
+		want         map[string]bool
+		problem      string
+	}{
+		{"does not tell", nil, nil, nil, ""},
+		{"nothing", nil, announced, map[string]bool{}, ""},
+		{"some", map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, announced, map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, ""},
+		{"not announced", map[string]bool{"COMPUTE_A": true}, nil, nil, "does not announce"},
+		{"no trait", map[string]bool{"compute": true}, announced, nil, `"compute"`},
+		{"the agent's", map[string]bool{"COMPUTE_NODE": false}, announced, nil, "the agent's: a driver must not report it"},
+	} {
+		got, err := checkCapabilities(c.traits, c.capabilities)
+		if (c.problem == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.problem) {
+			t.Errorf("%s: want %q, got %v", c.name, c.problem, err)
+		}
+		testproc.Samef(t, cmp.Diff(c.want, got), "%s", c.name)
+	}
+}
+
+func TestCheckProductNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityProductNames}
+	long := strings.Repeat("x", maxProductName)
+	for _, c := range []struct {
+		name         string
+		names        map[string]string
+		capabilities []string
+		want         map[string]string
+	}{
+		{"none", nil, announced, nil},
+		{"not announced", map[string]string{"cn1": "Acme"}, nil, nil},
+		{"some", map[string]string{"cn1": "Acme"}, announced, map[string]string{"cn1": "Acme"}},
+		{"of another tree", map[string]string{"cn2": "Acme"}, announced, map[string]string{}},
+		{"blank", map[string]string{"cn1": " \n"}, announced, map[string]string{}},
+		{"unprintable", map[string]string{"cn1": "a\x1b[2J\nb\u202ec"}, announced, map[string]string{"cn1": `a\u001b[2J; b\u202ec`}},
+		{"long", map[string]string{"cn1": long}, announced, map[string]string{"cn1": long}},
+		{"too long", map[string]string{"cn1": long + "y"}, announced, map[string]string{"cn1": long + "..."}},
+	} {
+		testproc.Samef(t, cmp.Diff(c.want, checkProductNames(oneNode(t), c.names, c.capabilities)), "%s", c.name)
+	}
+}
+
+func TestCheckHypervisor(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityHypervisor}
+	for _, c := range []struct {
+		name         string
+		got          *driverv1.Hypervisor
+		capabilities []string
+		want         plugins.Hypervisor
+	}{
+		{"none", nil, announced, plugins.Hypervisor{}},
+		{"not announced", &driverv1.Hypervisor{Type: "QEMU", Version: 1}, nil, plugins.Hypervisor{}},
+		{"QEMU", &driverv1.Hypervisor{Type: "QEMU", Version: 7002001}, announced, plugins.Hypervisor{Type: "QEMU", Version: 7002001}},
+		{"a version alone", &driverv1.Hypervisor{Version: 1}, announced, plugins.Hypervisor{Version: 1}},
+		{"a negative version", &driverv1.Hypervisor{Type: "QEMU", Version: -1}, announced, plugins.Hypervisor{Type: "QEMU"}},
+		{"more than 32 bits", &driverv1.Hypervisor{Type: "QEMU", Version: 1 << 31}, announced, plugins.Hypervisor{Type: "QEMU"}},
+		{"unprintable", &driverv1.Hypervisor{Type: " a\x1b[2J"}, announced, plugins.Hypervisor{Type: `a\u001b[2J`}},
+		{"too long", &driverv1.Hypervisor{Type: strings.Repeat("x", maxHypervisorType+1)}, announced, plugins.Hypervisor{Type: strings.Repeat("x", maxHypervisorType) + "..."}},
+	} {
+		testproc.Equal(t, checkHypervisor(c.got, c.capabilities), c.want, "%s: %+v", c.name)
+	}
+}
+
+func TestCheckShape(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityShapes}
+	for _, c := range []struct {
+		version      int32
+		capabilities []string
+		good         bool
+	}{{0, nil, true}, {0, announced, true}, {1, announced, true}, {9999, announced, true}, {10000, announced, false}, {-1, announced, false}, {1, nil, false}} {
+		if err := checkLayout(c.version, c.capabilities); (err == nil) != c.good {
+			t.Errorf("%d, %v: %v", c.version, c.capabilities, err)
+		}
+	}
+}
+
+// BenchmarkCheckGuests is the border for a host with very many guests.
+func BenchmarkCheckGuests(b *testing.B) {
+	tree := oneNode(b)
+	guests := make([]*driverv1.Guest, 10_000)
+	for i := range guests {
+		id := testproc.Try(providertree.ChildUUID(rootUUID, fmt.Sprint(i))).Or(b)
+		guests[i] = &driverv1.Guest{Uuid: id, Resources: &driverv1.GuestResources{Resources: protocol.FromResources(
+			providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}})}}
+	}
+	b.ReportAllocs()
+	var got []plugins.Guest
+	for b.Loop() {
+		var err error
+		if got, err = checkGuests(tree, guests); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if len(got) != len(guests) {
+		b.Fatal("some are missing")
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+)
+
+// maxHeaders bounds the headers and trailers of a response, which carry the details of errors, in
+// bytes.
+const maxHeaders = 4 << 20
+
+// limits are the options of a connection: one size for messages in both directions.
+func limits() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage), grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithChainUnaryInterceptor(sendRequestID, explainOversized),
+	}
+}
+
+// sendRequestID sends the id of the request that a call serves.
+func sendRequestID(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if id := plugins.RequestID(ctx); id != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, protocol.RequestIDKey, id)
+	}
+	return invoke(ctx, method, request, reply, conn, opts...)
+}
+
+// observing is the option of a plugin's connection for Options.Observe.
+func (h *Host) observing(plugin string) []grpc.DialOption {
+	observe := h.opts.Observe
+	if observe == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			service, call := path.Split(method) // /compute.driver.v1.Driver/ and UpdateProviderTree
+			of, traceparent, done := observe(ctx, plugin, service[strings.LastIndexByte(service, '.')+1:]+call)
+			if traceparent != "" {
+				of = metadata.AppendToOutgoingContext(of, protocol.TraceparentKey, traceparent)
+			}
+			err := invoke(of, method, request, reply, conn, opts...)
+			done(err)
+			return err
+		},
+	)}
+}
+
+// oversized is a request that is too large for a message. It was not sent.
+type oversized struct{ size int }
+
+func (e *oversized) Error() string {
+	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its allocations are too large for a plugin",
+		e.size, protocol.MaxMessage, protocol.MaxMessage>>20)
+}
+
+// GRPCStatus returns gRPC's own code for it.
+func (e *oversized) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, e.Error())
+}
+
+// explainOversized distinguishes a request that is too large to send from one that the plugin
+// rejects: gRPC has one code for both.
+func explainOversized(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, request, reply, conn, opts...)
+	if m, ok := request.(proto.Message); ok && status.Code(err) == codes.ResourceExhausted {
+		if n := proto.Size(m); n > protocol.MaxMessage {
+			return &oversized{n}
+		}
+	}
+	return err
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// instance is one running process, as the supervisor uses it.
+type instance interface {
+	Identity() identity
+	// Configure may be called again.
+	Configure(ctx context.Context, spec Spec) error
+	// Health returns nil, an *unhealthyError, or why there was no response. Nil and an
+	// *unhealthyError come with all current warnings.
+	Health(ctx context.Context) ([]plugins.Warning, error)
+	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
+	// The optional capabilities: plugins.ErrUnsupported without them.
+	LayoutVersion() (int, error)
+	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error)
+	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
+	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
+	// Watch calls changed until ctx ends or the stream breaks.
+	Watch(ctx context.Context, changed func(node string)) error
+	// Instances: plugins.ErrUnsupported without the capability, ErrBadRequest for an invalid
+	// request.
+	plugins.InstanceManager
+	plugins.InstanceWatcher
+	plugins.InstanceMover
+	plugins.ConsoleLogger
+	plugins.SpawnChecker
+	plugins.InstanceRestorer
+	plugins.ConsoleOpener
+	// Done is closed when the process has ended; Exit then returns how.
+	Done() <-chan struct{}
+	Exit() error
+	// Stop asks the process to end, and then kills it. Kill does not ask. The process is gone when
+	// they return. Abort kills it without waiting, also while Stop waits. idle is closed when all
+	// calls have been answered.
+	Stop(grace time.Duration, idle <-chan struct{})
+	Kill()
+	Abort()
+}
+
+// identity describes a process.
+type identity struct {
+	PID          int
+	Name         string
+	Version      string
+	SDK          string
+	SHA256       string
+	Sandbox      string
+	SandboxLacks []string
+	File         fileID
+	Capabilities []string
+}
+
+// process implements instance with a real process.
+type process struct {
+	name      string
+	timeouts  atomic.Pointer[Timeouts]
+	layout    atomic.Int32 // version of the driver's layout, 0: none
+	log       zerolog.Logger
+	client    *goplugin.Client
+	runner    *runner
+	socketDir string
+	sandbox   string // what it is, for people
+	lacks     []string
+	socket    string // path, "" if it has none in the file system
+
+	info      *driverv1.InfoResponse
+	plugin    driverv1.PluginClient
+	driver    driverv1.DriverClient
+	instances driverv1.InstancesClient
+
+	ending sync.Once
+}
+
+var _ instance = (*process)(nil)
+
+// dial lets go-plugin start the process and connect.
+func (p *process) dial() error {
+	addr, err := p.client.Start()
+	if err != nil {
+		return err
+	}
+	dialled, err := p.client.Client()
+	if err != nil {
+		return err
+	}
+	connected, ok := dialled.(*goplugin.GRPCClient)
+	if !ok {
+		return fmt.Errorf("go-plugin made an unexpected connection: %T", dialled)
+	}
+	conn := connected.Conn
+	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
+	if addr.Network() == "unix" {
+		p.socket = addr.String()
+	}
+	return nil
+}
+
+// Identity describes the process.
+func (p *process) Identity() identity {
+	return identity{
+		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100), SDK: printable(p.info.GetSdk(), 100),
+		SHA256: p.runner.exe.digest, Sandbox: p.sandbox, SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
+	}
+}
+
+// Done is closed when the process has ended.
+func (p *process) Done() <-chan struct{} { return p.runner.done }
+
+// Exit returns how the process ended, with the reason if it crashed.
+func (p *process) Exit() error {
+	<-p.runner.done
+	if tail := p.crashOutput(); tail != "" {
+		return fmt.Errorf("%w; %s", p.runner.exit, tail)
+	}
+	return p.runner.exit
+}
+
+// crashOutput returns the line that says why a Go program crashed, or "".
+func (p *process) crashOutput() string {
+	for _, line := range p.runner.output.tail() {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	return ""
+}
+
+func (p *process) handshake() string { return p.runner.output.firstLine() }
+
+// exitedByItself returns how a process ended that has been killed, if it had ended before; nil if
+// the kill ended it, or there is no process.
+func (p *process) exitedByItself() error {
+	if p.runner.pid() == 0 {
+		return nil
+	}
+	<-p.runner.done
+	if p.runner.signal() == syscall.SIGKILL {
+		return nil
+	}
+	return p.runner.exit
+}
+
+// endsWithin waits for the end of a process whose connection broke: most often it is ending, and
+// how says why. It returns nil if the process goes on for all that time.
+func endsWithin(p interface {
+	Done() <-chan struct{}
+	Exit() error
+}, limit time.Duration,
+) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.Done():
+		return p.Exit()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (p *process) startError(err error) error {
+	return &StartError{Path: p.runner.exe.path, Cause: err, Output: p.runner.output.tail()}
+}
+
+// Abort kills the process and does not wait.
+func (p *process) Abort() { p.runner.kill() }
+
+// Kill ends the process at once.
+func (p *process) Kill() { p.kill() }
+
+func (p *process) kill() {
+	p.ending.Do(func() {
+		p.runner.kill()
+		p.cleanUp()
+	})
+}
+
+// Stop asks the driver to finish its calls and to clean up within grace. Then go-plugin closes the
+// connection, on which the process exits; if it does not, it is killed.
+func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
+	p.ending.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
+		if err != nil && !p.runner.wasKilled() { // otherwise the kill is the reason
+			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down when asked. It is stopped anyway.")
+		}
+		select { // the plugin has finished them, but a large response may still be in transit
+		case <-idle:
+		case <-ctx.Done():
+		case <-p.runner.done:
+		}
+		p.disconnect()
+	})
+}
+
+// disconnect lets go-plugin close the connection, on which a plugin exits. It reports whether the
+// process had to be killed.
+func (p *process) disconnect() (killed bool) {
+	const exitTime = 2 * time.Second
+	watch := time.AfterFunc(exitTime, p.runner.kill)
+	p.client.Kill()
+	watch.Stop()
+	killed = p.runner.wasKilled()
+	p.cleanUp()
+	return killed
+}
+
+// cleanUp closes the connection and returns when the process, its goroutines in the agent and its
+// sockets are gone.
+func (p *process) cleanUp() {
+	p.client.Kill()
+	if p.runner.pid() != 0 {
+		p.runner.kill()
+		<-p.runner.done
+	}
+	_ = os.RemoveAll(p.socketDir) // go-plugin does not remove it if the process was not executed
+}
+
+// checkSocket returns an error if the socket was removed: the connection works, but cannot be made
+// again.
+func (p *process) checkSocket() error {
+	if p.socket == "" {
+		return nil
+	}
+	if _, err := os.Lstat(p.socket); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("its socket %s was removed", p.socket)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+func TestCheckWarnings(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	announced := []string{protocol.CapabilityWarnings}
+	var many []*driverv1.Warning
+	for i := range 150 {
+		many = append(many, &driverv1.Warning{Name: fmt.Sprintf("w-%03d", i), Text: "x"})
+	}
+	for _, c := range []struct {
+		name         string
+		msgs         []*driverv1.Warning
+		capabilities []string
+		want         []string // names
+		problem      string   // in the text of unusable-warnings
+	}{
+		{"none", nil, announced, nil, ""},
+		{"not announced, and none", nil, nil, nil, ""},
+		{"ordered", []*driverv1.Warning{{Name: "b", Text: "x"}, {Name: "a-0000:82:00.0", Text: "y"}}, announced, []string{"a-0000:82:00.0", "b"}, ""},
+		{"not announced", []*driverv1.Warning{{Name: "a", Text: "x"}}, nil, []string{unusableWarnings}, `does not announce the capability "warnings"`},
+		{"names that cannot be", []*driverv1.Warning{{Name: "A", Text: "x"}, {Name: "", Text: "x"}, {Name: "-a", Text: "x"}, {Name: "a\n", Text: "x"},
+			{Name: strings.Repeat("a", 81), Text: "x"}, nil, {Name: "z", Text: "x"}}, announced, []string{unusableWarnings, "z"}, "6 defects"},
+		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced, []string{"a", unusableWarnings}, "a is listed twice"},
+		{"no text", []*driverv1.Warning{{Name: "a", Text: " \n"}}, announced, []string{unusableWarnings}, "a has no text"},
+		{"the longest name", []*driverv1.Warning{{Name: strings.Repeat("a", 80), Text: "x"}}, announced, []string{strings.Repeat("a", 80)}, ""},
+	} {
+		got := checkWarnings(c.msgs, c.capabilities)
+		var names []string
+		problem := ""
+		for _, w := range got {
+			names = append(names, w.Name)
+			if w.Name == unusableWarnings {
+				problem = w.Text
+			}
+		}
+		if diff := cmp.Diff(c.want, names); diff != "" || !strings.Contains(problem, c.problem) {
+			t.Errorf("%s: %q: (-want +got)\n%s", c.name, problem, diff)
+		}
+	}
+	got := checkWarnings(many, announced)
+	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
+		t.Errorf("%d: %v", n, got[0])
+	}
+}
+
+// TestWarningsAreBoundedAndFit: whatever a plugin sends, what is shown is a list that people can
+// read.
+func TestWarningsAreBoundedAndFit(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.OneOf(rapid.StringMatching(`[a-c]{1,2}`), rapid.String(), rapid.StringN(0, 100, 200))
+		msgs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *driverv1.Warning {
+			return &driverv1.Warning{Name: names.Draw(t, "name"), Text: strings.Repeat(rapid.String().Draw(t, "text"), rapid.SampledFrom([]int{1, 5000}).Draw(t, "times"))}
+		}), 0, 130).Draw(t, "warnings")
+		got := checkWarnings(msgs, []string{protocol.CapabilityWarnings})
+		if len(got) > protocol.MaxWarnings+1 || !slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
+			t.Errorf("%d: %v", len(got), got)
+		}
+		kept := map[string]bool{}
+		for _, w := range got {
+			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || printable(w.Text, maxWarningBytes+20) != w.Text {
+				t.Errorf("%.200q", w)
+			}
+			kept[w.Name] = true
+		}
+		for _, m := range msgs[:min(len(msgs), protocol.MaxWarnings)] { // what can be used is not lost
+			if protocol.IsWarningName(m.GetName()) && strings.TrimSpace(m.GetText()) != "" && !kept[m.GetName()] {
+				t.Errorf("%q is lost", m.GetName())
+			}
+		}
+	})
+}
+
+// TestWarningsAreLoggedWhenTheyBeginAndEnd, whatever becomes of
+// the process; in the status while they hold and there is a process.
+func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	var log bytes.Buffer
+	lines := func() []string {
+		out := []string{}
+		for l := range strings.Lines(log.String()) {
+			var f struct{ Level, Driver, Warning, Message string }
+			testproc.Check(t, json.Unmarshal([]byte(l), &f))
+			if f.Warning != "" {
+				out = append(out, strings.TrimSpace(f.Level+" "+f.Driver+" "+f.Warning+" "+map[bool]string{true: "over"}[strings.HasSuffix(f.Message, "has ended.")]))
+			}
+		}
+		log.Reset()
+		return out
+	}
+	held := func(s *stage) string {
+		out := []string{}
+		for _, w := range s.Status().Warnings {
+			out = append(out, fmt.Sprintf("%s %s %v", w.Name, w.Text, w.Since.Sub(s.begun)))
+		}
+		return strings.Join(out, "; ")
+	}
+	fan, clock := plugins.Warning{Name: "fan", Text: "it is loud"}, plugins.Warning{Name: "gpu-clock", Text: "it is slow"}
+	play(t, Spec{}, []string{"0s healthy", "1m40s degraded", "1m50s healthy", "2m5s backoff", "2m6s healthy", "2m50s backoff", "2m52s healthy"}, func(s *stage) {
+		synctest.Wait() // the supervisor reads the logger while it starts
+		s.log = zerolog.New(&log).With().Str("driver", "puppet").Logger()
+		see := func(what string, state string, want ...string) {
+			t.Helper()
+			testproc.Samef(t, cmp.Diff(append([]string{}, want...), lines()), "%s: logged", what)
+			testproc.Equal(t, held(s), state, "%s: the status has %q", what)
+		}
+		s.wait(15 * time.Second)
+		see("nothing", "")
+		s.set(func() { s.warnings = []plugins.Warning{fan} })
+		s.wait(30 * time.Second)
+		see("it begins", "fan it is loud 20s", "warn puppet fan")
+		s.set(func() { s.warnings = []plugins.Warning{{Name: "fan", Text: "it is louder"}, clock} })
+		s.wait(30 * time.Second)
+		see("other words, and another", "fan it is louder 20s; gpu-clock it is slow 50s", "warn puppet gpu-clock")
+		s.set(func() { s.warnings = []plugins.Warning{clock} })
+		s.wait(20 * time.Second)
+		see("one is over", "gpu-clock it is slow 50s", "info puppet fan over")
+		s.set(func() { s.health = func() error { return &unhealthyError{"tired"} } })
+		s.wait(10 * time.Second) // 1m45s
+		see("a problem does not hide them", "gpu-clock it is slow 50s")
+		s.set(func() { s.health = func() error { return nil } })
+		s.wait(20 * time.Second) // 2m5s
+		s.process(0).end("crashed")
+		s.wait(5 * time.Second)
+		see("the process is another one, and has not told", "")
+		s.wait(30 * time.Second)
+		see("it tells the same", "gpu-clock it is slow 50s")
+		s.set(func() { s.warnings = nil })
+		s.wait(10 * time.Second)
+		see("it is over", "", "info puppet gpu-clock over")
+		s.process(1).end("crashed")
+		s.wait(20 * time.Second)
+		see("and stays so", "")
+	})
+}
+
+// TestWarningsWithoutAnAnswer: a health check that gets none says nothing of warnings.
+func TestWarningsWithoutAnAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s healthy"}, func(s *stage) {
+		s.set(func() { s.warnings = []plugins.Warning{{Name: "fan", Text: "it is loud"}} })
+		s.wait(15 * time.Second)
+		s.set(func() { s.health, s.warnings = func() error { return ErrNoAnswer }, nil })
+		s.wait(10 * time.Second)
+		if got := s.Status().Warnings; len(got) != 1 {
+			t.Errorf("without an answer: %v", got)
+		}
+		s.set(func() { s.health = func() error { return nil } })
+		s.wait(10 * time.Second)
+		if got := s.Status().Warnings; len(got) != 0 {
+			t.Errorf("after it: %v", got)
+		}
+	})
+}
+
+// TestWarningsOfAProcess: from a driver that the SDK serves; what the SDK can fix it does.
+func TestWarningsOfAProcess(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	r := newRig(t)
+	p := r.mustStart(chaosSpec("", map[string]string{"health": "warn"}))
+	s := testproc.Try(p.acquire()).Or(t)
+	defer s.calls.Done()
+	got, err := s.Health(context.Background())
+	if diff := cmp.Diff([]plugins.Warning{{Name: "fan-7", Text: "it is loud"}}, got); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})))
+	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*unhealthyError)) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
