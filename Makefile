@@ -28,7 +28,7 @@ modules:
 build: ## Build all binaries into bin/.
 	@[ -e bin ] || echo "Building for the first time, which takes a few minutes."
 	@install -d -m 755 bin
-	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake
+	@umask 022 && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/compute-agent ./cmd/compute-driver-fake ./cmd/compute-driver-test
 	@umask 022 && CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' $(GOFLAGS_LIBVIRT) -o bin/ ./cmd/compute-driver-libvirt
 
 # packaging/files lists what is installed, here and by the packages. Existing configuration files are kept.

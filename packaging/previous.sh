@@ -25,7 +25,7 @@ if [ ! -d "$made" ]; then
   cp -R packaging tools "$source/"
   make --no-print-directory -C "$source" build VERSION=v0.2.0
   while read -r package for kind mode to from; do
-    [ "$kind" = generated ] || [[ $from = bin/* ]] || compgen -G "$source/$from" >/dev/null || continue
+    [ "$kind" = generated ] || compgen -G "$source/$from" >/dev/null || continue
     echo "$package $for $kind $mode $to $from"
   done < <(grep -v '^#' packaging/files) >"$source/packaging/files"
   COMPRESSION=gzip PACKAGERS=deb SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit") "$source/packaging/build.sh" "$source/dist" 0.2.0

@@ -18,7 +18,7 @@ check)
   esac
   ;;
 sign)
-  for program in compute-agent compute-driver-libvirt; do
+  for program in compute-agent compute-driver-test compute-driver-libvirt; do
     go tool -modfile=tools/go.mod cyclonedx-gomod bin -json -noserial -notimestamp -version "$(packaging/version.sh)" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
       { cat dist/.log >&2; exit 1; }
   done

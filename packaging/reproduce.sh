@@ -30,8 +30,8 @@ logged build make -C "$work/build2/compute-agent" packages image &
 logged release make -C "$work/build1/compute-agent" release GPG_KEY=test@localhost || { wait; exit 1; }
 dist=$work/build1/compute-agent/dist
 (cd "$dist" && logged verify gpg --verify SHA256SUMS.asc SHA256SUMS && logged sums sha256sum --check --strict SHA256SUMS) || fail "the signature or a digest of the release"
-[ "$(wc -l <"$dist/SHA256SUMS")" = 15 ] || fail "not six deb and six rpm packages, an image and two SBOMs: $(ls "$dist")"
-for program in compute-agent compute-driver-libvirt; do
+[ "$(wc -l <"$dist/SHA256SUMS")" = 16 ] || fail "not six deb and six rpm packages, an image and three SBOMs: $(ls "$dist")"
+for program in compute-agent compute-driver-test compute-driver-libvirt; do
   for module in github.com/compute-agent/compute-agent "$(go version -m "$work/build1/compute-agent/bin/$program" | awk '$1 == "dep" { print $2; exit }')"; do
     jq -e --arg path "$module" '[.metadata.component, .components[]] | any(.name == $path and .version != "" and .version != null)' "$dist/$program.cdx.json" >/dev/null ||
       fail "$program.cdx.json does not have $module"

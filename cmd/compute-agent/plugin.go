@@ -23,7 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
 // newPlugin groups the commands for driver authors and about installed drivers.
@@ -49,9 +49,9 @@ func (e *examined) addConfig(cmd *cobra.Command) {
 
 // options reads the files. A missing executable is wrong usage, an error in a file is invalid
 // configuration. A configuration that names its driver must name this one.
-func (e *examined) options(ctx context.Context, path string) (drivertest.Options, error) {
-	opts := drivertest.Options{Path: path}
-	usage := func(err error) (drivertest.Options, error) { return opts, &exitError{exitUsage, err} }
+func (e *examined) options(ctx context.Context, path string) (suite.Options, error) {
+	opts := suite.Options{Path: path}
+	usage := func(err error) (suite.Options, error) { return opts, &exitError{exitUsage, err} }
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -67,9 +67,10 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 		}
 		opts.FormerPath = e.release
 	}
-	if opts.Select, err = e.selected(); err != nil {
+	if _, err = e.selected(); err != nil {
 		return opts, err
 	}
+	opts.Select = e.run
 	var named []string // pairs of FILE, NAME of its driver
 	var own authored
 	if e.config != "" {
@@ -96,7 +97,7 @@ func (e *examined) options(ctx context.Context, path string) (drivertest.Options
 }
 
 // sayConfinement warns of what the driver may do here that the agent would not let it do.
-func (e *examined) sayConfinement(w io.Writer, opts drivertest.Options) {
+func (e *examined) sayConfinement(w io.Writer, opts suite.Options) {
 	kernel := pluginhost.OwnKernel()
 	why := `sandbox = "none"`
 	if e.noSandbox {
@@ -113,7 +114,7 @@ func (e *examined) sayConfinement(w io.Writer, opts drivertest.Options) {
 }
 
 // sameDriver checks that files are for the driver that the plugin contains.
-func sameDriver(ctx context.Context, opts drivertest.Options, named []string) error {
+func sameDriver(ctx context.Context, opts suite.Options, named []string) error {
 	driver := ""
 	for pair := range slices.Chunk(named, 2) {
 		file, name := pair[0], pair[1]
@@ -136,7 +137,7 @@ func sameDriver(ctx context.Context, opts drivertest.Options, named []string) er
 }
 
 // process returns how to start the plugin.
-func process(o drivertest.Options) pluginhost.Spec {
+func process(o suite.Options) pluginhost.Spec {
 	return pluginhost.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
 }
 

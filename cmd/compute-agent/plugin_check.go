@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
 // newPluginTest runs the conformance suite on a plugin.
@@ -58,7 +58,15 @@ func newPluginTest() *cobra.Command {
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +
 			"  compute-agent plugin test --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			checks, err := ex.checks()
+			if _, err := ex.selected(); err != nil {
+				return err
+			}
+			process, err := suite.Start(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer process.Close()
+			checks, err := ex.checks(process.Checks)
 			if err != nil {
 				return err
 			}
@@ -72,15 +80,13 @@ func newPluginTest() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if instances || image != "" {
-				o.Instances = &drivertest.InstanceTemplate{Image: image}
-			}
+			o.Instances, o.Image = instances || image != "", image
 			if limit < 0 || checkLimit < 0 {
 				return &exitError{exitUsage, errors.New("--timeout and --check-timeout must not be negative")}
 			}
 			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
 			ex.sayConfinement(cmd.ErrOrStderr(), o)
-			return tested(cmd, o, checks, junit, opts.json())
+			return tested(cmd, process, o, checks, junit, opts.json())
 		},
 	}
 	ex.addConfig(cmd)
@@ -99,13 +105,13 @@ func newPluginTest() *cobra.Command {
 }
 
 // checks returns the checks that --run selects. It is wrong usage if there are none.
-func (e *examined) checks() ([]drivertest.Check, error) {
+func (e *examined) checks(all []suite.Check) ([]suite.Check, error) {
 	selected, err := e.selected()
 	if err != nil {
 		return nil, err
 	}
-	var out []drivertest.Check
-	for _, c := range drivertest.Suite() {
+	var out []suite.Check
+	for _, c := range all {
 		if selected == nil || selected.MatchString(c.ID) {
 			out = append(out, c)
 		}
@@ -129,28 +135,28 @@ func (e *examined) selected() (*regexp.Regexp, error) {
 }
 
 // tested runs the checks and prints each result as it arrives.
-func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check, junit string, asJSON bool) error {
+func tested(cmd *cobra.Command, process *suite.Process, o suite.Options, checks []suite.Check, junit string, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	text := render.NewPluginTest(out, checks, terminalWidth(out))
 	progress := newProgress(cmd.ErrOrStderr(), checks, asJSON)
 	defer progress.end()
-	o.Started = func(r drivertest.Report) {
+	started := func(r suite.Report) {
 		progress.shown(func() {
 			if !asJSON {
 				text.Begin(r)
 			}
 		})
 	}
-	o.Each = func(r drivertest.Result) {
+	each := func(r suite.Result) {
 		progress.made(func() {
 			if !asJSON {
 				text.Result(r)
 			}
 		})
 	}
-	report, err := drivertest.Execute(cmd.Context(), o)
+	report, err := process.Run(cmd.Context(), o, started, each)
 	progress.end()
-	var none *drivertest.FormerError
+	var none *suite.FormerError
 	switch {
 	case errors.As(err, &none):
 		return &exitError{exitUsage, fmt.Errorf("--former: %w", err)}
@@ -163,7 +169,7 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed", len(report.Results), len(checks), report.Count(drivertest.Failed))
+		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed", len(report.Results), len(checks), report.Count(suite.Failed))
 	}
 	if junit != "" {
 		if err := writeFile(junit, report.WriteJUnit); err != nil {
@@ -172,13 +178,13 @@ func tested(cmd *cobra.Command, o drivertest.Options, checks []drivertest.Check,
 	}
 	if warnings := agent.UnknownStandardNames(report.Classes, report.Traits); asJSON {
 		err = printJSON(out, struct {
-			drivertest.Report
+			suite.Report
 			Warnings []string `json:"warnings,omitempty"`
 		}{report, warnings})
 	} else {
 		err = text.End(report, warnings)
 	}
-	if err == nil && report.Count(drivertest.Failed) > 0 {
+	if err == nil && report.Count(suite.Failed) > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return err
@@ -195,12 +201,12 @@ type progress struct {
 	over     sync.WaitGroup
 
 	mu     sync.Mutex
-	checks []drivertest.Check
+	checks []suite.Check
 	n      int
 	ended  bool
 }
 
-func newProgress(w io.Writer, checks []drivertest.Check, quiet bool) *progress {
+func newProgress(w io.Writer, checks []suite.Check, quiet bool) *progress {
 	p := &progress{w: w, checks: checks, stop: make(chan struct{})}
 	if f, is := below(w).(*os.File); is && !quiet && term.IsTerminal(int(f.Fd())) {
 		p.w, p.terminal = f, true // its control characters move the cursor

@@ -18,7 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
 // authored is a driver's configuration in a driver author's file.
@@ -136,7 +136,7 @@ var kinds = map[string]string{
 }
 
 // restrict has a driver started in the sandbox that the agent would start it in.
-func (a authored) restrict(opts *drivertest.Options) {
+func (a authored) restrict(opts *suite.Options) {
 	if opts.NoSandbox = a.sandbox == config.SandboxNone; opts.NoSandbox {
 		return
 	}

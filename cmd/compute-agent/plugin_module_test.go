@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -38,10 +38,10 @@ func TestPluginScripts(t *testing.T) {
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
-	report := drivertest.Report{Description: pluginhost.Description{Name: hostile}, Results: []drivertest.Result{
-		{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Passed, Took: 1500 * time.Millisecond},
-		{Check: drivertest.Check{ID: "tree/root", Rule: hostile}, Outcome: drivertest.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
-		{Check: drivertest.Check{ID: "watch/lasts"}, Outcome: drivertest.NotRun, Why: hostile},
+	report := suite.Report{Description: pluginhost.Description{Name: hostile}, Results: []suite.Result{
+		{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Passed, Took: 1500 * time.Millisecond},
+		{Check: suite.Check{ID: "tree/root", Rule: hostile}, Outcome: suite.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
+		{Check: suite.Check{ID: "watch/lasts"}, Outcome: suite.NotRun, Why: hostile},
 	}}
 	var b bytes.Buffer
 	testproc.Check(t, report.WriteJUnit(&b))

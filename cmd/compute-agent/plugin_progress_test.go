@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,7 +18,7 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		p := newProgress(&b, []drivertest.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, false)
+		p := newProgress(&b, []suite.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, false)
 		time.Sleep(3 * time.Second)
 		p.made(func() { b.WriteString("ok a/quick\n") })
 		time.Sleep(30 * time.Second)

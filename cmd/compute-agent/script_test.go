@@ -3,17 +3,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -25,7 +30,17 @@ type run struct{ m *testing.M }
 func (r run) Run() int { return binaries.Main(r.m) }
 
 func TestMain(m *testing.M) {
-	testscript.Main(run{m}, map[string]func(){"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }})
+	testscript.Main(run{m}, map[string]func(){
+		"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }, suite.Program: suiteMain,
+	})
+}
+
+// suiteMain is the program that the agent finds beside itself.
+func suiteMain() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	if err := drivertest.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+		panic(err)
+	}
 }
 
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.

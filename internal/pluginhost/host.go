@@ -223,6 +223,9 @@ func (h *Host) Close() error {
 	return h.lock.Close()
 }
 
+// SuiteName is what no driver is called: compute-driver-test is the conformance suite.
+const SuiteName = "test"
+
 // Installed lists the executables in a plugin directory that are named like plugins, by driver
 // name. An installed driver is started only if it is configured.
 func Installed(dir string) (map[string]string, error) {
@@ -232,7 +235,7 @@ func Installed(dir string) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for _, e := range entries {
-		if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) && !e.IsDir() {
+		if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) && name != SuiteName && !e.IsDir() {
 			out[name] = filepath.Join(dir, e.Name())
 		}
 	}

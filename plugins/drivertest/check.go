@@ -7,77 +7,48 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
-// Check is one requirement that a driver must meet.
-type Check struct {
-	// ID is GROUP/NAME. It does not change between releases.
-	ID string `json:"id"`
-	// Title says what a driver that passes does.
-	Title string `json:"title"`
-	// Protects says what goes wrong in a cloud without it.
-	Protects string `json:"protects"`
-	// Needs is the capability that a plugin must announce for the check to run, or "".
-	Needs string `json:"needs,omitempty"`
-	// Rule is the sentence of the contract that the check verifies.
-	Rule string `json:"rule"`
-	// See is where the contract and a worked example are.
-	See string `json:"see"`
+// What is tested, and with what outcome.
+type (
+	// Check is one requirement that a driver must meet.
+	Check = suite.Check
+	// Outcome of a check.
+	Outcome = suite.Outcome
+	// Result is the outcome of a check.
+	Result = suite.Result
+	// Report is the outcome of all checks of a plugin.
+	Report = suite.Report
+)
+
+// The outcomes.
+const (
+	Passed = suite.Passed
+	Failed = suite.Failed
+	// NotRun: nothing is known of the driver, for the reason that Result.Why gives.
+	NotRun = suite.NotRun
+)
+
+// Types of [Options].
+type (
+	// Sandbox is what a plugin's process can do.
+	Sandbox = pluginhost.Sandbox
+	// Timeouts are the deadlines of a plugin's start, calls and stop.
+	Timeouts = pluginhost.Timeouts
+)
+
+// check is a Check and what it does.
+type check struct {
+	ID, Title, Protects, Needs, Rule, See string
 
 	run func(context.Context, *bench) error
 }
 
-// Outcome of a check.
-type Outcome string
-
-// The outcomes.
-const (
-	Passed Outcome = "passed"
-	Failed Outcome = "failed"
-	// NotRun: nothing is known of the driver, for the reason that Result.Why gives. It has not the
-	// capability, there was nothing to try it with, or the suite ended before.
-	NotRun Outcome = "not run"
-)
-
-// Result is the outcome of a check.
-type Result struct {
-	Check
-	Outcome Outcome `json:"outcome"`
-	// Sent is what the suite did, Came what the plugin answered or did. Set if the check failed.
-	Sent string `json:"sent,omitempty"`
-	Came string `json:"came,omitempty"`
-	// Output is the end of what the process logged during the check. Set if the check failed.
-	Output []string `json:"output,omitempty"`
-	// Why says why the check was not run.
-	Why string `json:"why,omitempty"`
-	// Took is how long it took.
-	Took time.Duration `json:"took_ns"`
-}
-
-// Report is the outcome of all checks of a plugin.
-type Report struct {
-	pluginhost.Description
-	Results []Result `json:"results"`
-	// Ended says why the suite ended early, or is "". The checks after that are not run.
-	Ended string `json:"ended,omitempty"`
-	// Classes and Traits are the sorted names of the resource classes and traits that the driver
-	// reports for its first node. Whether Placement knows them is for the caller to check.
-	Classes []string `json:"classes,omitempty"`
-	Traits  []string `json:"traits,omitempty"`
-}
-
-// Count returns the number of checks with an outcome.
-func (r Report) Count(o Outcome) int {
-	n := 0
-	for _, res := range r.Results {
-		if res.Outcome == o {
-			n++
-		}
-	}
-	return n
+func (c check) described() Check {
+	return Check{ID: c.ID, Title: c.Title, Protects: c.Protects, Needs: c.Needs, Rule: c.Rule, See: c.See}
 }
 
 // violation is a failed check: what was sent, and what the plugin answered or did.
@@ -113,8 +84,8 @@ func notRun(format string, args ...any) error {
 }
 
 // result converts the error of a check to its result.
-func (c Check) result(err error) Result {
-	r := Result{Check: c, Outcome: Passed}
+func (c check) result(err error) Result {
+	r := Result{Check: c.described(), Outcome: Passed}
 	var v *violation
 	var not *untried
 	switch {
@@ -127,17 +98,4 @@ func (c Check) result(err error) Result {
 		r.Outcome, r.Came = Failed, err.Error()
 	}
 	return r
-}
-
-// Explain describes a failed check for the driver's author.
-func (r Result) Explain() string {
-	var b strings.Builder
-	for _, part := range []struct{ label, text string }{
-		{"sent:    ", r.Sent}, {"came:    ", r.Came}, {"rule:    ", r.Rule}, {"protects:", r.Protects}, {"see:     ", r.See}, {"its log: ", strings.Join(r.Output, "\n")},
-	} {
-		if part.text != "" {
-			b.WriteString(part.label + " " + strings.ReplaceAll(part.text, "\n", "\n          ") + "\n")
-		}
-	}
-	return strings.TrimRight(b.String(), "\n")
 }

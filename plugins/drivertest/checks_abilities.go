@@ -21,7 +21,7 @@ import (
 
 const seeLayouts = "plugins.LayoutVersioner; docs/drivers.md, Layouts with versions"
 
-var shapeChecks = []Check{
+var shapeChecks = []check{
 	{
 		ID: "shapes/version", Title: "returns its layout version with every configuration",
 		Protects: "the record of which layout a node has",
@@ -196,7 +196,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 	return failLines(sent+", compared with the reshape in one call", differences(r.after, after))
 }
 
-var abilityChecks = []Check{
+var abilityChecks = []check{
 	{
 		ID: "abilities/unannounced", Title: "returns Unimplemented for capabilities that it does not announce",
 		Protects: "an agent that calls a method by mistake",

@@ -19,7 +19,7 @@ const (
 	seeConsole    = "plugins.ConsoleOpener; proto: Instances.Console"
 )
 
-var consoleChecks = []Check{
+var consoleChecks = []check{
 	{
 		ID: "console-log/bounded", Title: "returns the end of a console log, and no more than is asked for", Needs: protocol.CapabilityConsoleLog,
 		Protects: "an agent that asks for a screen, and a guest that wrote gigabytes",

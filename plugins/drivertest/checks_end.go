@@ -21,7 +21,7 @@ import (
 
 const seeShutdown = "plugins.Shutdowner; proto: Plugin.Shutdown"
 
-var shutdownChecks = []Check{
+var shutdownChecks = []check{
 	{
 		ID: "shutdown/answers", Title: "shuts down within the grace period",
 		Protects: "the agent's own stop: it waits that long, then kills the process",
@@ -154,7 +154,7 @@ func checkExits(ctx context.Context, b *bench) error {
 const seeLogs = "plugins.Logger; plugins.Driver, Logging"
 
 // logChecks come last: they check what the processes wrote during all others.
-var logChecks = []Check{
+var logChecks = []check{
 	{
 		ID: "logs/structured", Title: "writes log lines only, to standard error and standard output",
 		Protects: "operators who read the agent's log: other lines have no level and no time",

@@ -14,7 +14,7 @@ const (
 	seeExternal  = "plugins.Driver.UpdateProviderTree; providertree.Tree.SetInventory and AddTraits instead of replacing all"
 )
 
-var externalChecks = []Check{
+var externalChecks = []check{
 	{
 		ID: "foreign/provider", Title: "keeps an external provider below its root",
 		Protects: "neutron's bandwidth and cyborg's accelerators, with their allocations",
@@ -150,7 +150,7 @@ const (
 	seeRepair  = "plugins.Driver.UpdateProviderTree"
 )
 
-var repairChecks = []Check{
+var repairChecks = []check{
 	{
 		ID: "repair/amount", Title: "corrects a wrong amount",
 		Protects: "a node whose inventory was changed by hand, or whose hardware changed",

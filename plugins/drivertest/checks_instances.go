@@ -20,7 +20,7 @@ const (
 	shutdown = driverv1.PowerState_POWER_STATE_SHUTDOWN
 )
 
-var instanceChecks = []Check{
+var instanceChecks = []check{
 	{
 		ID: "instances/list", Title: "lists instances, each once", Needs: protocol.CapabilityInstances,
 		Protects: "an agent that reads the list",

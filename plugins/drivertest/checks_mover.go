@@ -15,7 +15,7 @@ import (
 
 const seeMoves = "plugins.InstanceMover; proto: service Instances"
 
-var moverChecks = []Check{
+var moverChecks = []check{
 	{
 		ID: "migrate/depart", Title: "shuts an instance down that is to be moved, and keeps it", Needs: protocol.CapabilityMigrate,
 		Protects: "the disks of a guest that is moved, while it writes to them, and the way back",

@@ -14,7 +14,7 @@ import (
 
 const seeNodes = "plugins.Driver.AvailableNodes; proto: Driver.AvailableNodes"
 
-var nodeChecks = []Check{
+var nodeChecks = []check{
 	{
 		ID: "nodes/some", Title: "lists the compute nodes that it is responsible for",
 		Protects: "a node that would disappear: an empty list means that there is none",

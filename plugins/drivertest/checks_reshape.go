@@ -16,7 +16,7 @@ import (
 
 const seeReshape = "docs/drivers.md, Reshapes and Layouts with versions; plugins.Moves, plugins.Distribution"
 
-var reshapeChecks = []Check{
+var reshapeChecks = []check{
 	{
 		ID: "reshape/needed", Title: "returns ReshapeNeeded when inventory must move and it has no allocations",
 		Protects: "guests: Placement refuses to remove inventory in use, or their allocations become invalid",
@@ -58,7 +58,7 @@ var reshapeChecks = []Check{
 }
 
 // resultChecks check the result of one reshape.
-var resultChecks = []Check{
+var resultChecks = []check{
 	{
 		ID: "reshape/consumers", Title: "keeps all consumers and adds none",
 		Protects: "guests whose allocations would be lost",

@@ -20,7 +20,7 @@ import (
 
 const seeWatch = "plugins.Watcher; proto: Driver.Watch"
 
-var watchChecks = []Check{
+var watchChecks = []check{
 	{
 		ID: "health/answers", Title: "answers a health check, also before it is configured",
 		Protects: "the process: the agent kills it after three failed health checks",
@@ -173,7 +173,7 @@ func checkWatchLasts(ctx context.Context, b *bench) error {
 
 const seeCalls = "plugins.Driver, Calls; message limits: head of driver.proto"
 
-var loadChecks = []Check{
+var loadChecks = []check{
 	{
 		ID: "load/cancelled", Title: "survives a cancelled call, and answers the next",
 		Protects: "the agent's shutdown in the middle of a pass",

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
-var startChecks = []Check{
+var startChecks = []check{
 	{
 		ID:       "start/handshake",
 		Title:    "starts and completes the handshake in time",
@@ -135,7 +135,7 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 
 const seeConfig = "plugins.Driver.Configure, plugins.DecodeConfig; proto: Plugin.Configure"
 
-var configChecks = []Check{
+var configChecks = []check{
 	{
 		ID: "config/schema", Title: "returns a JSON Schema of its configuration, before it is configured",
 		Protects: "an operator's only description of the configuration",

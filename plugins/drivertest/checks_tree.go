@@ -22,7 +22,7 @@ const unknownNode = "drivertest-unknown"
 
 const seeUpdate = "plugins.Driver.UpdateProviderTree; proto: Driver.UpdateProviderTree"
 
-var treeChecks = []Check{
+var treeChecks = []check{
 	{
 		ID: "tree/answers", Title: "makes a tree for every node, also if Placement has only the root",
 		Protects: "a new node",

@@ -15,7 +15,7 @@ import (
 
 const seeWarnings = "plugins.Warner; proto: Warning"
 
-var warningChecks = []Check{
+var warningChecks = []check{
 	{
 		ID: "warnings/form", Title: "reports its warnings with name and text, each once, also before it is configured", Needs: protocol.CapabilityWarnings,
 		Protects: "the warnings: the agent ignores invalid ones",

@@ -38,12 +38,12 @@ type Options struct {
 	// Sandbox is what the plugin's processes are started in. Nil: what the agent starts a driver in
 	// whose configuration says nothing about it (pluginhost.StandardSandbox). NoSandbox starts them
 	// without one: then the suite does not find what the agent's sandbox keeps the driver from.
-	Sandbox   *pluginhost.Sandbox
+	Sandbox   *Sandbox
 	NoSandbox bool
 	// Select selects checks by their ID; nil: all.
 	Select *regexp.Regexp
 	// Limits are how long the plugin may take; zero fields are the agent's own defaults.
-	Limits pluginhost.Timeouts
+	Limits Timeouts
 	// Timeout bounds the whole suite; 0: no bound. The check that runs when it expires fails, and
 	// those after it are not run.
 	Timeout time.Duration
@@ -62,6 +62,14 @@ type Options struct {
 
 // Suite returns all checks, in the order in which they run.
 func Suite() []Check {
+	var out []Check
+	for _, c := range checks() {
+		out = append(out, c.described())
+	}
+	return out
+}
+
+func checks() []check {
 	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
 		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
 }
@@ -127,7 +135,7 @@ func (b *bench) runAll(parent context.Context, report *Report) error {
 		defer cancel()
 		ctx = limited
 	}
-	for _, c := range Suite() {
+	for _, c := range checks() {
 		if b.opts.Select != nil && !b.opts.Select.MatchString(c.ID) {
 			continue
 		}
@@ -154,7 +162,7 @@ func (b *bench) runAll(parent context.Context, report *Report) error {
 }
 
 // examine runs one check.
-func (b *bench) examine(parent context.Context, c Check) Result {
+func (b *bench) examine(parent context.Context, c check) Result {
 	ctx, cancel := context.WithTimeout(parent, b.opts.CheckTimeout)
 	defer cancel()
 	began := time.Now()
@@ -209,7 +217,7 @@ func (b *bench) changed(ctx context.Context) bool {
 	return true
 }
 
-func (b *bench) needs(ctx context.Context, c Check) error {
+func (b *bench) needs(ctx context.Context, c check) error {
 	if c.Needs == "" {
 		return nil
 	}

@@ -32,7 +32,7 @@ const root = "../.."
 var mayImport = map[string][]string{
 	"providertree":              {},
 	"plugins":                   {"providertree"},
-	"plugins/drivertest":        {"internal/pluginhost", "plugins", "plugins/proto/driver/v1", "plugins/proto/protocol", "providertree"},
+	"plugins/drivertest":        {"internal/pluginhost", "internal/pluginhost/suite", "plugins", "plugins/proto/driver/v1", "plugins/proto/protocol", "providertree"},
 	"internal/pluginhost":       {"plugins", "internal/processes", "plugins/proto/protocol", "plugins/proto/driver/v1", "providertree"},
 	"drivers":                   {"plugins", "providertree"},
 	"drivers/libvirt":           {"plugins", "providertree", "internal/libvirtd"},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"systemd":                             {},
 	"internal/config":                     {"placement/wire", "providertree", "systemd"},
 	"internal/agent/control":              {"internal/agent/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "internal/doctor", "plugins/drivertest", "internal/pluginhost", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
+	"cmd/compute-agent/internal/render":   {"internal/agent/control", "internal/agent/disabled", "internal/doctor", "internal/pluginhost", "internal/pluginhost/suite", "internal/health", "placement/candidates", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal"},
 	"internal/health":                     {"cells/worker", "internal/agent/disabled", "internal/pluginhost", "resourcetracker"},
 	"internal/libvirtd":                   {},
 	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
@@ -93,6 +93,8 @@ var mustNotDepend = map[string]map[string]string{
 		"libvirt.org/go/libvirt":       "the agent is static and pure Go; libvirt is the driver's",
 		"github.com/jaypipes/ghw":      "hardware is the driver's",
 		module + "drivers":             "drivers are processes of their own",
+		module + "plugins/drivertest":  "the conformance suite is a program of its own",
+		"testing":                      "nothing of a test",
 		"github.com/stretchr/testify":  "for tests at most",
 		"gopkg.in/yaml.v2":             "unmaintained",
 		"github.com/golang/glog":       "logging is zerolog",
@@ -140,6 +142,7 @@ var mustNotDepend = map[string]map[string]string{
 // allowedAnyway are exceptions to mustNotDepend that come with a chosen library.
 var allowedAnyway = map[string]string{
 	"cmd/compute-agent math/rand":    "grpc and prometheus use it",
+	"cmd/compute-agent testing":      "hashicorp/go-plugin imports it",
 	"cmd/compute-agent encoding/gob": "hashicorp/go-plugin's net/rpc mode, which is not used",
 }
 
@@ -306,7 +309,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 // testing package. Package testing alone is linked all the same: hashicorp/go-plugin imports it.
 func TestShippedBinariesAreFreeOfTestCode(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-tags", "libvirt_dlopen", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
-		"./cmd/compute-agent", "./cmd/compute-driver-fake", "./cmd/compute-driver-libvirt")
+		"./cmd/compute-agent", "./cmd/compute-driver-fake", "./cmd/compute-driver-test", "./cmd/compute-driver-libvirt")
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

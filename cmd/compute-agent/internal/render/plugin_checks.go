@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
 // PluginTest prints the report of a conformance run as it progresses: the plugin, a line for each
@@ -20,12 +20,12 @@ type PluginTest struct {
 	columns map[string]int // by group: the longest ID
 	sizes   map[string]int // by group: how many checks
 	last    string         // group
-	held    []drivertest.Result
+	held    []suite.Result
 }
 
 // NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no
 // limit.
-func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTest {
+func NewPluginTest(w io.Writer, checks []suite.Check, width int) *PluginTest {
 	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{}}
 	for _, c := range checks {
 		group := groupOf(c.ID)
@@ -36,12 +36,12 @@ func NewPluginTest(w io.Writer, checks []drivertest.Check, width int) *PluginTes
 }
 
 // Begin prints the plugin's description.
-func (t *PluginTest) Begin(r drivertest.Report) { t.p.pluginHead(r.Description) }
+func (t *PluginTest) Begin(r suite.Report) { t.p.pluginHead(r.Description) }
 
 // Result prints the result of a check.
-func (t *PluginTest) Result(r drivertest.Result) {
+func (t *PluginTest) Result(r suite.Result) {
 	group := groupOf(r.ID)
-	if len(t.held) > 0 && (group != t.last || r.Outcome != drivertest.NotRun || r.Why != t.held[0].Why) {
+	if len(t.held) > 0 && (group != t.last || r.Outcome != suite.NotRun || r.Why != t.held[0].Why) {
 		t.release()
 	}
 	if group != t.last {
@@ -49,7 +49,7 @@ func (t *PluginTest) Result(r drivertest.Result) {
 		t.last = group
 	}
 	t.held = append(t.held, r)
-	if r.Outcome != drivertest.NotRun {
+	if r.Outcome != suite.NotRun {
 		t.release()
 	}
 }
@@ -69,7 +69,7 @@ func (t *PluginTest) Flush() error {
 }
 
 // End prints warnings and the summary.
-func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
+func (t *PluginTest) End(r suite.Report, warnings []string) error {
 	t.release()
 	if len(warnings) > 0 {
 		t.p.line("")
@@ -81,9 +81,9 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 		"%d %s: %d passed, %d failed, %d not run.",
 		n,
 		plural(n, "check", "checks"),
-		r.Count(drivertest.Passed),
-		r.Count(drivertest.Failed),
-		r.Count(drivertest.NotRun),
+		r.Count(suite.Passed),
+		r.Count(suite.Failed),
+		r.Count(suite.NotRun),
 	)
 	if r.Ended != "" {
 		t.p.line("The suite ended early: %s.", r.Ended)
@@ -94,12 +94,12 @@ func (t *PluginTest) End(r drivertest.Report, warnings []string) error {
 }
 
 // confinement says what the sandbox may have to do with the result.
-func (p *printer) confinement(r drivertest.Report, width int) {
+func (p *printer) confinement(r suite.Report, width int) {
 	switch {
 	case r.Sandbox == "":
 	case r.Unconfined():
 		p.hang("", "The driver ran WITHOUT THE AGENT'S SANDBOX: nothing is known of what the agent would refuse it. Run the suite in the sandbox before a release.", width)
-	case r.Count(drivertest.Failed) > 0:
+	case r.Count(suite.Failed) > 0:
 		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The sandbox, says what a driver may do; "+
 			"--no-sandbox shows whether it is the reason.", width)
 	}
@@ -113,7 +113,7 @@ func PluginWarnings(w io.Writer, warnings []string) error {
 }
 
 // PluginChecks lists checks.
-func PluginChecks(w io.Writer, checks []drivertest.Check) error {
+func PluginChecks(w io.Writer, checks []suite.Check) error {
 	p := newPrinter(w)
 	column := 0
 	for _, c := range checks {
@@ -136,12 +136,12 @@ func groupOf(id string) string {
 
 // outcome prints one result, or several that are not run for the same reason. whole means that
 // they are a complete group.
-func (p *printer) outcome(results []drivertest.Result, whole bool, column, width int) {
+func (p *printer) outcome(results []suite.Result, whole bool, column, width int) {
 	r, n := results[0], len(results)
 	switch {
-	case r.Outcome == drivertest.Passed:
+	case r.Outcome == suite.Passed:
 		p.hang(fmt.Sprintf("  ok    %-*s  ", column, r.ID), r.Title, width)
-	case r.Outcome == drivertest.Failed:
+	case r.Outcome == suite.Failed:
 		p.hang(fmt.Sprintf("  FAIL  %-*s  ", column, r.ID), r.Title, width)
 		for row := range strings.Lines(r.Explain()) {
 			row = untabbed(strings.TrimRight(row, "\n"))
@@ -184,10 +184,10 @@ func (p *printer) hang(begin, text string, width int) {
 }
 
 // failed lists the failed checks, and how to run only them.
-func (p *printer) failed(r drivertest.Report, width int) {
+func (p *printer) failed(r suite.Report, width int) {
 	var ids, quoted []string
 	for _, res := range r.Results {
-		if res.Outcome == drivertest.Failed {
+		if res.Outcome == suite.Failed {
 			ids, quoted = append(ids, res.ID), append(quoted, regexp.QuoteMeta(res.ID))
 		}
 	}

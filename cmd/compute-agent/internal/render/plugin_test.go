@@ -10,16 +10,16 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // tested prints a report that is complete.
-func tested(w io.Writer, r drivertest.Report, width int, warnings ...string) error {
-	var checks []drivertest.Check
+func tested(w io.Writer, r suite.Report, width int, warnings ...string) error {
+	var checks []suite.Check
 	for _, res := range r.Results {
 		checks = append(checks, res.Check)
 	}
@@ -34,16 +34,16 @@ func tested(w io.Writer, r drivertest.Report, width int, warnings ...string) err
 }
 
 func TestPluginTest(t *testing.T) {
-	check := func(id, title string) drivertest.Check {
-		return drivertest.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
+	check := func(id, title string) suite.Check {
+		return suite.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
-	report := drivertest.Report{
+	report := suite.Report{
 		Description: pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
-		Results: []drivertest.Result{
-			{Check: check("start/handshake", "starts"), Outcome: drivertest.Passed},
-			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
+		Results: []suite.Result{
+			{Check: check("start/handshake", "starts"), Outcome: suite.Passed},
+			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: suite.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
 				Came: "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1", Output: []string{"info: reshaped"}},
-			{Check: check("reshape/settled", "is done"), Outcome: drivertest.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
+			{Check: check("reshape/settled", "is done"), Outcome: suite.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
 		},
 	}
 	var b bytes.Buffer
@@ -51,29 +51,29 @@ func TestPluginTest(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
-	testproc.Check(t, tested(&b, drivertest.Report{Description: pluginhost.Description{Path: "./x"}}, 80))
+	testproc.Check(t, tested(&b, suite.Report{Description: pluginhost.Description{Path: "./x"}}, 80))
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
 // TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is
 // shown and not obeyed, and checks that are not run for one reason are listed once.
 func TestPluginTestOnATerminal(t *testing.T) {
-	check := func(id string) drivertest.Check {
-		return drivertest.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
+	check := func(id string) suite.Check {
+		return suite.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
 	}
-	na := func(id, why string) drivertest.Result {
-		return drivertest.Result{Check: check(id), Outcome: drivertest.NotRun, Why: why}
+	na := func(id, why string) suite.Result {
+		return suite.Result{Check: check(id), Outcome: suite.NotRun, Why: why}
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
-	report := drivertest.Report{
+	report := suite.Report{
 		Description: pluginhost.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
-		Results: []drivertest.Result{
-			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: drivertest.Passed},
-			{Check: check("load/large"), Outcome: drivertest.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
+		Results: []suite.Result{
+			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: suite.Passed},
+			{Check: check("load/large"), Outcome: suite.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
 				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken somewhere, at a blank", Output: []string{"info: \tindented"}},
 			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
 			na("shapes/present", "not numbered"), na("shapes/empty", "not numbered"), na("shapes/steps", "another reason"),
-			{Check: check("shapes/version"), Outcome: drivertest.Failed, Came: "3"},
+			{Check: check("shapes/version"), Outcome: suite.Failed, Came: "3"},
 		},
 	}
 	var b bytes.Buffer
@@ -86,12 +86,12 @@ func TestPluginTestOnATerminal(t *testing.T) {
 // TestPluginTestThatEndsBeforeItsEnd: the report counts what was not run, and says why.
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
-	report := drivertest.Report{
+	report := suite.Report{
 		Description: pluginhost.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
-		Results: []drivertest.Result{{Check: drivertest.Check{ID: "start/handshake", Title: "starts"}, Outcome: drivertest.Failed, Came: "nothing"}},
+		Results: []suite.Result{{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Failed, Came: "nothing"}},
 	}
 	for _, id := range []string{"tree/root", "tree/answers"} {
-		report.Results = append(report.Results, drivertest.Result{Check: drivertest.Check{ID: id}, Outcome: drivertest.NotRun, Why: report.Ended})
+		report.Results = append(report.Results, suite.Result{Check: suite.Check{ID: id}, Outcome: suite.NotRun, Why: report.Ended})
 	}
 	testproc.Check(t, tested(&b, report, 0, "the trait X is not known\x1b"))
 	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
@@ -100,10 +100,10 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 // TestPluginTestSaysWhatTheDriverRanIn, before the first check, and after the last one where it may
 // have to do with the result.
 func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
-	failed := []drivertest.Result{{Check: drivertest.Check{ID: "config/accepted", Title: "takes it"}, Outcome: drivertest.Failed, Came: "permission denied"}}
+	failed := []suite.Result{{Check: suite.Check{ID: "config/accepted", Title: "takes it"}, Outcome: suite.Failed, Came: "permission denied"}}
 	for name, c := range map[string]struct {
 		description pluginhost.Description
-		results     []drivertest.Result
+		results     []suite.Result
 		want, not   string
 	}{
 		"a sandbox":              {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, nil, "\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
@@ -115,7 +115,7 @@ func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			testproc.Check(t, tested(&b, drivertest.Report{Description: c.description, Results: c.results}, 0))
+			testproc.Check(t, tested(&b, suite.Report{Description: c.description, Results: c.results}, 0))
 			if !strings.Contains(b.String(), c.want) || strings.Contains(b.String(), c.not) {
 				t.Errorf("%q is missing, or %q is there:\n%s", c.want, c.not, &b)
 			}
@@ -125,7 +125,7 @@ func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 
 func TestPluginChecks(t *testing.T) {
 	var b bytes.Buffer
-	testproc.Check(t, render.PluginChecks(&b, []drivertest.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
+	testproc.Check(t, render.PluginChecks(&b, []suite.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
 	if want := "a/b       does\na/longer  does too (if the driver has the capability \"watch\")\n"; b.String() != want {
 		t.Errorf("got %q", b.String())
 	}

@@ -64,6 +64,8 @@ func (p Params) complete() (Params, error) {
 		wrong("driver name %q: must be a lower case letter, then lower case letters, digits and hyphens, at most 63 in all", p.Name)
 	case slices.Contains(shipped, p.Name):
 		wrong("driver name %q: a driver of that name comes with compute-agent, and would be replaced by yours", p.Name)
+	case p.Name == "test":
+		wrong("driver name %q: compute-driver-test is the conformance suite", p.Name)
 	}
 	if p.Module == "" {
 		p.Module = "example.com/" + p.Binary()

@@ -127,6 +127,7 @@ func TestParamsAreChecked(t *testing.T) {
 		{Params{Name: "../acme"}, "lower case letter"},
 		{Params{Name: "acme\n"}, "lower case letter"},
 		{Params{Name: "libvirt"}, "comes with compute-agent"},
+		{Params{Name: "test"}, "the conformance suite"},
 		{Params{Name: "acme", Module: "example.com/a/b"}, ""},
 		{Params{Name: "acme", Module: "example.com"}, ""},
 		{Params{Name: "acme", Module: "example.com/v"}, ""},
