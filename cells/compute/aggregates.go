@@ -18,18 +18,33 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// aggregateActionPath is the path of what is done to an aggregate.
-const aggregateActionPath = "/v2.1/os-aggregates/{id}/action"
-
 // aggregateRoutes are the calls about host aggregates.
-var aggregateRoutes = []route{
-	{method: "GET", path: "/v2.1/os-aggregates", handle: (*API).listAggregates, about: &aboutListAggregates},
-	{method: "POST", path: "/v2.1/os-aggregates", body: once(aggregateCreate), handle: (*API).createAggregate, about: &aboutCreateAggregate},
-	{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: (*API).showAggregate, about: &aboutShowAggregate},
-	{method: "PUT", path: "/v2.1/os-aggregates/{id}", body: once(aggregateUpdate), handle: (*API).updateAggregate, about: &aboutUpdateAggregate},
-	{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: (*API).deleteAggregate, about: &aboutDeleteAggregate},
-	{method: "POST", path: aggregateActionPath, handle: (*API).aggregateAction},
+func (a *API) aggregateRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-aggregates", handle: a.listAggregates, about: &aboutListAggregates},
+		{method: "POST", path: "/v2.1/os-aggregates", body: once(aggregateCreate), handle: a.createAggregate, about: &aboutCreateAggregate},
+		{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: a.showAggregate, about: &aboutShowAggregate},
+		{method: "PUT", path: "/v2.1/os-aggregates/{id}", body: once(aggregateUpdate), handle: a.updateAggregate, about: &aboutUpdateAggregate},
+		{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: a.deleteAggregate, about: &aboutDeleteAggregate},
+		{method: "POST", path: "/v2.1/os-aggregates/{id}/action", actions: map[string]action{
+			"add_host":     {schemas: onlyHost, do: a.onAggregate(ruleAggregatesAddHost, a.addHost), about: &aboutAddHost},
+			"remove_host":  {schemas: onlyHost, do: a.onAggregate(ruleAggregatesRemoveHost, a.removeHost), about: &aboutRemoveHost},
+			"set_metadata": {schemas: onlyMetadata, do: a.onAggregate(ruleAggregatesSetMetadata, a.setAggregateMetadata), about: &aboutSetAggregateMetadata},
+		}},
+	}
 }
+
+// The policies of aggregates.
+var (
+	ruleAggregatesIndex       = Rule{"os_compute_api:os-aggregates:index", admins}
+	ruleAggregatesShow        = Rule{"os_compute_api:os-aggregates:show", admins}
+	ruleAggregatesCreate      = Rule{"os_compute_api:os-aggregates:create", admins}
+	ruleAggregatesUpdate      = Rule{"os_compute_api:os-aggregates:update", admins}
+	ruleAggregatesDelete      = Rule{"os_compute_api:os-aggregates:delete", admins}
+	ruleAggregatesAddHost     = Rule{"os_compute_api:os-aggregates:add_host", admins}
+	ruleAggregatesRemoveHost  = Rule{"os_compute_api:os-aggregates:remove_host", admins}
+	ruleAggregatesSetMetadata = Rule{"os_compute_api:os-aggregates:set_metadata", admins}
+)
 
 // vAggregateUUID is the microversion from which on aggregates show their uuid.
 const vAggregateUUID Version = 41
@@ -45,38 +60,22 @@ var (
 	aggregateUpdate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: append(js.ClosedObject(js.Properties{
 		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}}, {Name: "availability_zone", Schema: zoneOrNull},
 	}), js.AnyOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
-	aggregateMetadata = js.Schema{js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)})}
+	onlyHost     = once(js.ClosedObject(js.Properties{{Name: "host", Schema: schemaHost}}, "host"))
+	onlyMetadata = once(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
+		js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
+	}}}, "metadata"))
 )
 
-// aggregateActing is one of the actions of POST /os-aggregates/{id}/action.
-type aggregateActing struct {
-	rule   Rule
-	schema js.Schema // of its argument
-	act    func(x *exchange, id int64, argument *js.Object) (apidb.Aggregate, error)
-	about  *about
-}
-
-// aggregateActions are those that there are, by the name of the only member of the body.
-var aggregateActions = map[string]aggregateActing{
-	"add_host":     {ruleAggregatesAddHost, onlyMember("host", schemaHost), (*exchange).addHost, &aboutAddHost},
-	"remove_host":  {ruleAggregatesRemoveHost, onlyMember("host", schemaHost), (*exchange).removeHost, &aboutRemoveHost},
-	"set_metadata": {ruleAggregatesSetMetadata, onlyMember("metadata", aggregateMetadata), (*exchange).setAggregateMetadata, &aboutSetAggregateMetadata},
-}
-
-func onlyMember(name string, s js.Schema) js.Schema {
-	return js.ClosedObject(js.Properties{{Name: name, Schema: s}}, name)
-}
-
 // aggregateView is an aggregate as the microversion has it.
-func (x *exchange) aggregateView(a *apidb.Aggregate) *object {
-	return x.endOfAggregate(x.beginAggregate(a).add("hosts", a.Hosts).add("metadata", a.Metadata), a)
+func aggregateView(x *exchange, a *apidb.Aggregate) *object {
+	return endOfAggregate(x, beginAggregate(x, a).add("hosts", a.Hosts).add("metadata", a.Metadata), a)
 }
 
-func (x *exchange) beginAggregate(a *apidb.Aggregate) *object {
+func beginAggregate(x *exchange, a *apidb.Aggregate) *object {
 	return new(object).add("availability_zone", orNull(a.Zone())).add("created_at", microseconds(a.CreatedAt)).add("deleted", false).add("deleted_at", nil)
 }
 
-func (x *exchange) endOfAggregate(o *object, a *apidb.Aggregate) *object {
+func endOfAggregate(x *exchange, o *object, a *apidb.Aggregate) *object {
 	o.add("id", a.ID).add("name", a.Name).add("updated_at", stamp(a.UpdatedAt))
 	if x.since(vAggregateUUID) {
 		o.add("uuid", a.UUID)
@@ -84,23 +83,23 @@ func (x *exchange) endOfAggregate(o *object, a *apidb.Aggregate) *object {
 	return o
 }
 
-func (x *exchange) oneAggregate(a *apidb.Aggregate) error {
-	return x.json(http.StatusOK, new(object).add("aggregate", x.aggregateView(a)))
+func oneAggregate(x *exchange, a *apidb.Aggregate) error {
+	return x.json(http.StatusOK, new(object).add("aggregate", aggregateView(x, a)))
 }
 
 // aggregateID is the one in the path.
-func (x *exchange) aggregateID() (int64, error) {
+func aggregateID(x *exchange) (int64, error) {
 	id, err := strconv.ParseInt(strings.TrimSpace(x.param("id")), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		return 0, x.noAggregate()
+		return 0, aggregateNotFound(x)
 	case err != nil:
 		return 0, badRequest("Invalid input received: id must be an integer")
 	}
 	return id, nil
 }
 
-func (x *exchange) noAggregate() error {
+func aggregateNotFound(x *exchange) error {
 	return notFound("Aggregate %s could not be found.", shortened(x.param("id")))
 }
 
@@ -115,7 +114,7 @@ func (a *API) listAggregates(x *exchange) error {
 	}
 	shown := make(list, len(all))
 	for i := range all {
-		shown[i] = x.aggregateView(&all[i])
+		shown[i] = aggregateView(x, &all[i])
 	}
 	return x.json(http.StatusOK, new(object).add("aggregates", shown))
 }
@@ -125,18 +124,18 @@ func (a *API) showAggregate(x *exchange) error {
 	if err := x.allowOwn(ruleAggregatesShow); err != nil {
 		return err
 	}
-	id, err := x.aggregateID()
+	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
 	found, err := a.store.Aggregate(x.ctx(), id)
 	if errors.Is(err, apidb.ErrNotFound) {
-		return x.noAggregate()
+		return aggregateNotFound(x)
 	}
 	if err != nil {
 		return err
 	}
-	return x.oneAggregate(&found)
+	return oneAggregate(x, &found)
 }
 
 // createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
@@ -160,7 +159,7 @@ func (a *API) createAggregate(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("aggregate", x.endOfAggregate(x.beginAggregate(&made), &made)))
+	return x.json(http.StatusOK, new(object).add("aggregate", endOfAggregate(x, beginAggregate(x, &made), &made)))
 }
 
 // updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
@@ -172,7 +171,7 @@ func (a *API) updateAggregate(x *exchange) error {
 	if err := x.allowOwn(ruleAggregatesUpdate); err != nil {
 		return err
 	}
-	id, err := x.aggregateID()
+	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
@@ -180,11 +179,11 @@ func (a *API) updateAggregate(x *exchange) error {
 	name, zone, rezoned := strings.TrimSpace(memberString(asked, "name")), memberString(asked, "availability_zone"), has(asked, "availability_zone")
 	refused := func(reason string) error { return badRequest("Cannot update aggregate %d. Reason: %s.", id, reason) }
 	if rezoned {
-		if err := x.checkZoneChange(id, zone, refused); err != nil {
+		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
 			return err
 		}
 	}
-	changed, err := x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	changed, err := a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		if name != "" {
 			a.Name = name
 		}
@@ -200,14 +199,14 @@ func (a *API) updateAggregate(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.oneAggregate(&changed)
+	return oneAggregate(x, &changed)
 }
 
 // changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
-func (x *exchange) changeAggregate(id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
-	changed, err := x.api.store.ChangeAggregate(x.ctx(), id, change)
+func (a *API) changeAggregate(x *exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
+	changed, err := a.store.ChangeAggregate(x.ctx(), id, change)
 	if errors.Is(err, apidb.ErrNotFound) {
-		err = x.noAggregate()
+		err = aggregateNotFound(x)
 	}
 	return changed, err
 }
@@ -223,13 +222,13 @@ func (a *API) deleteAggregate(x *exchange) error {
 	if err := x.allowOwn(ruleAggregatesDelete); err != nil {
 		return err
 	}
-	id, err := x.aggregateID()
+	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
 	switch err := a.store.DeleteAggregate(x.ctx(), id); {
 	case errors.Is(err, apidb.ErrNotFound):
-		return x.noAggregate()
+		return aggregateNotFound(x)
 	case errors.Is(err, apidb.ErrInUse):
 		return badRequest("Cannot remove host from aggregate %d. Reason: Host aggregate is not empty.", id)
 	case err != nil:
@@ -238,33 +237,32 @@ func (a *API) deleteAggregate(x *exchange) error {
 	return x.empty(http.StatusOK)
 }
 
-// aggregateAction answers POST /os-aggregates/{id}/action: the aggregate as it is then.
-func (a *API) aggregateAction(x *exchange) error {
-	action, asked, err := checkedAction(x, aggregateActions, func(a aggregateActing) js.Schema { return a.schema })
-	if err != nil {
-		return err
+// onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
+// then.
+func (a *API) onAggregate(rule Rule, act func(x *exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*exchange, *js.Object) error {
+	return func(x *exchange, asked *js.Object) error {
+		if err := x.allowOwn(rule); err != nil {
+			return err
+		}
+		id, err := aggregateID(x)
+		if err != nil {
+			return err
+		}
+		changed, err := act(x, id, asked)
+		if err != nil {
+			return err
+		}
+		if host := memberString(asked, "host"); host != "" {
+			a.scheduler.MirrorHost(x.ctx(), host)
+		}
+		return oneAggregate(x, &changed)
 	}
-	if err := x.allowOwn(action.rule); err != nil {
-		return err
-	}
-	id, err := x.aggregateID()
-	if err != nil {
-		return err
-	}
-	changed, err := action.act(x, id, asked)
-	if err != nil {
-		return err
-	}
-	if host := memberString(asked, "host"); host != "" {
-		a.scheduler.MirrorHost(x.ctx(), host)
-	}
-	return x.oneAggregate(&changed)
 }
 
 // addHost adds a host that is mapped to a cell. It may be in several aggregates, but of one zone.
-func (x *exchange) addHost(id int64, body *js.Object) (apidb.Aggregate, error) {
+func (a *API) addHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	host := memberString(body, "host")
-	mapped, err := x.isMapped(host)
+	mapped, err := a.isMapped(x, host)
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
@@ -274,7 +272,7 @@ func (x *exchange) addHost(id int64, body *js.Object) (apidb.Aggregate, error) {
 	refused := func(reason string) error {
 		return conflict("Cannot add host to aggregate %d. Reason: %s.", id, reason)
 	}
-	err = x.checkHostZone(host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+	err = a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
 			all[at].Hosts = append(slices.Clone(all[at].Hosts), host)
 		}
@@ -283,7 +281,7 @@ func (x *exchange) addHost(id int64, body *js.Object) (apidb.Aggregate, error) {
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
-	return x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	return a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		if zone := a.Zone(); zone != "" {
 			if err := otherZones(others, []string{host}, zone, refused); err != nil {
 				return err
@@ -298,13 +296,13 @@ func (x *exchange) addHost(id int64, body *js.Object) (apidb.Aggregate, error) {
 }
 
 // removeHost takes a host out, also one that is not mapped any more.
-func (x *exchange) removeHost(id int64, body *js.Object) (apidb.Aggregate, error) {
+func (a *API) removeHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	host := memberString(body, "host")
 	unknown := func() error { return notFound("Cannot remove host %s in aggregate %d", host, id) }
 	refused := func(reason string) error {
 		return conflict("Cannot remove host from aggregate %d. Reason: %s.", id, reason)
 	}
-	err := x.checkHostZone(host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+	err := a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
 			all[at].Hosts = without(all[at].Hosts, host)
 		}
@@ -313,7 +311,7 @@ func (x *exchange) removeHost(id int64, body *js.Object) (apidb.Aggregate, error
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
-	changed, err := x.api.store.ChangeAggregate(x.ctx(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	changed, err := a.store.ChangeAggregate(x.ctx(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		if !slices.Contains(a.Hosts, host) {
 			return unknown()
 		}
@@ -336,18 +334,18 @@ func aggregateAt(all []apidb.Aggregate, id int64) int {
 }
 
 // setAggregateMetadata sets some of the metadata; null takes one away, but for the zone.
-func (x *exchange) setAggregateMetadata(id int64, body *js.Object) (apidb.Aggregate, error) {
+func (a *API) setAggregateMetadata(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	asked := memberObject(body, "metadata")
 	zone, rezoned := memberString(asked, apidb.ZoneKey), has(asked, apidb.ZoneKey)
 	refused := func(reason string) error {
 		return badRequest("Cannot update metadata of aggregate %d. Reason: %s.", id, reason)
 	}
 	if rezoned {
-		if err := x.checkZoneChange(id, zone, refused); err != nil {
+		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
 			return apidb.Aggregate{}, err
 		}
 	}
-	return x.changeAggregate(id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	return a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		for _, name := range asked.Names() {
 			if value := memberText(asked, name); value != nil {
 				a.Metadata[name] = *value
@@ -380,26 +378,26 @@ func otherZones(others []apidb.Aggregate, hosts []string, zone string, refused f
 // checkZoneChange refuses a new zone of an aggregate: an empty one, one that differs from that of
 // other aggregates of a host, and any while there are servers on a host, which would be in another
 // zone at once. It costs a request to each cell with hosts of the aggregate, if the zone is new.
-func (x *exchange) checkZoneChange(id int64, zone string, refused func(reason string) error) error {
-	all, err := x.api.store.Aggregates(x.ctx())
+func (a *API) checkZoneChange(x *exchange, id int64, zone string, refused func(reason string) error) error {
+	all, err := a.store.Aggregates(x.ctx())
 	if err != nil {
 		return err
 	}
 	at := aggregateAt(all, id)
 	if at < 0 {
-		return x.noAggregate()
+		return aggregateNotFound(x)
 	}
-	a := all[at]
+	changed := all[at]
 	if zone == "" {
-		return refused(fmt.Sprintf("Aggregate %s does not support empty named availability zone", a.Name))
+		return refused(fmt.Sprintf("Aggregate %s does not support empty named availability zone", changed.Name))
 	}
-	if err := otherZones(slices.Delete(all, at, at+1), a.Hosts, zone, refused); err != nil {
+	if err := otherZones(slices.Delete(all, at, at+1), changed.Hosts, zone, refused); err != nil {
 		return err
 	}
-	if zone == a.Zone() {
+	if zone == changed.Zone() {
 		return nil
 	}
-	occupied, err := x.haveServers(a.Hosts)
+	occupied, err := a.haveServers(x, changed.Hosts)
 	if err == nil && occupied {
 		err = refused("One or more hosts contain instances in this zone")
 	}
@@ -409,17 +407,17 @@ func (x *exchange) checkZoneChange(id int64, zone string, refused func(reason st
 // checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
 // does since 2024.2: its servers would move with it. It costs a request to the cell of the host, if
 // the zone is another one then.
-func (x *exchange) checkHostZone(host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
-	all, err := x.api.store.Aggregates(x.ctx())
+func (a *API) checkHostZone(x *exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
+	all, err := a.store.Aggregates(x.ctx())
 	if err != nil {
 		return err
 	}
-	was := x.api.zoneOf(host, apidb.HostZones(all))
-	is := x.api.zoneOf(host, apidb.HostZones(change(all)))
+	was := a.zoneOf(host, apidb.HostZones(all))
+	is := a.zoneOf(host, apidb.HostZones(change(all)))
 	if was == is {
 		return nil
 	}
-	occupied, err := x.haveServers([]string{host})
+	occupied, err := a.haveServers(x, []string{host})
 	if err == nil && occupied {
 		err = refused(fmt.Sprintf("The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or move them away first", was, is))
 	}
@@ -435,26 +433,26 @@ func (a *API) zoneOf(host string, zones map[string]string) string {
 }
 
 // isMapped says whether a host is mapped to a cell.
-func (x *exchange) isMapped(host string) (bool, error) {
-	hosts, err := x.api.store.Hosts(x.ctx())
+func (a *API) isMapped(x *exchange, host string) (bool, error) {
+	hosts, err := a.store.Hosts(x.ctx())
 	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
 }
 
 // haveServers asks the cells of hosts whether any of these has servers, or servers that move to it
 // or can go back to it.
-func (x *exchange) haveServers(hosts []string) (bool, error) {
-	mapped, err := x.api.store.Hosts(x.ctx())
+func (a *API) haveServers(x *exchange, hosts []string) (bool, error) {
+	mapped, err := a.store.Hosts(x.ctx())
 	if err != nil {
 		return false, err
 	}
-	cells, err := x.api.store.Cells(x.ctx())
+	cells, err := a.store.Cells(x.ctx())
 	if err != nil {
 		return false, err
 	}
 	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
 		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
 	})
-	answers := gather.All(x.ctx(), x.api.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+	answers := gather.All(x.ctx(), a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 		return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
 	})
 	occupied := false

@@ -7,57 +7,16 @@ import (
 	"slices"
 
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // The schemas of answers, for the reference and the OpenAPI document. Handlers write answers
 // without them; tests compare each answer with its schema.
 
 // How schemas of answers are made.
-var (
-	described = apidoc.Described
-	listOf    = apidoc.List
-	nullable  = apidoc.OrNull
-	fields    = apidoc.Members
-	whole     = apidoc.Whole
-	always    = apidoc.Always
-)
-
-// byVersion is a body by microversion.
-func byVersion(schema func(Version) js.Schema) apidoc.Body {
-	return func(minor int) js.Schema { return schema(Version(minor)) } //nolint:gosec // between MinVersion and MaxVersion
-}
-
-// part is an object with members that all have, and others.
-func part(all, some js.Properties) js.Schema {
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	return js.ClosedObject(slices.Concat(all, some), names...)
-}
-
-// in is an object with one member.
-func in(name string, s js.Schema) js.Schema { return whole(fields(name, s)) }
+var ()
 
 // Types of members of answers.
-var (
-	answerInt     = js.Schema{js.Type("integer")}
-	answerBool    = js.Schema{js.Type("boolean")}
-	answerTime    = described(schemaText, "A time in UTC, as 2024-05-01T12:00:00Z.")
-	answerStamp   = described(schemaText, "A time in UTC, as 2024-05-01T12:00:00.000000.")
-	answerStampOr = described(nullable("string"), "A time in UTC, as 2024-05-01T12:00:00.000000.")
-	answerNull    = js.Schema{js.Type("null")}
-	answerEmpty   = described(js.ClosedObject(nil), "Always empty.")
-	answerNothing = described(listOf(js.ClosedObject(nil)), "Always empty.")
-	answerTexts   = js.Schema{js.Type("object"), js.PatternProperties(anyKey, schemaText)}
-	answerLinks   = described(listOf(whole(fields("rel", schemaText, "href", schemaText))), "self and bookmark: URLs of it.")
-	answerNext    = described(listOf(whole(fields("rel", schemaText, "href", schemaText))), "The link next, to the next page; only if there may be one.")
-	answerRef     = whole(fields("id", schemaText, "links", answerLinks))
-)
-
-// anyKey is a pattern for the keys of objects that can be any.
-const anyKey = "^(?s:.*)$"
+var ()
 
 // statusNames are the statuses that servers show, for the reference.
 func statusNames() (all []any) {

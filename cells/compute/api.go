@@ -3,9 +3,10 @@
 package compute
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -13,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -27,7 +29,7 @@ type Config struct {
 	Quota     Quotas
 	// Auth finds out who sends a request. Version documents are for everybody.
 	Auth osapi.Authenticator
-	// Policy decides who may do what; Nova's defaults when nil.
+	// Policy decides who may do what; [DefaultPolicy] when nil.
 	Policy  *Policy
 	Options Options
 	// Audit receives who changed what; nil keeps nothing. The Store notes what it changed.
@@ -109,11 +111,9 @@ type API struct {
 	cells     cellReader
 	scheduler Scheduler
 	quota     Quotas
-	policy    *Policy
 	options   Options
-	service   *osapi.Service
+	service   *Service
 	audit     *auditlog.Log
-	routes    *osapi.Routes[route]
 	lost      *osapi.LogLimiter // by cell: see logLost
 	unread    *osapi.LogLimiter // by flavor and extra spec: see logUnread
 	consoles  *consoles
@@ -130,102 +130,129 @@ func New(cfg Config) *API {
 		cells:     gatherReader{cfg.Gatherer},
 		scheduler: cfg.Scheduler,
 		quota:     cfg.Quota,
-		policy:    cfg.Policy,
 		options:   cfg.Options.withDefaults(),
 		audit:     cfg.Audit,
-		service: osapi.NewService(osapi.Options{
+		consoles:  newConsoles(),
+	}
+	a.service = &Service{
+		Service: osapi.NewService(osapi.Options{
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
-		routes:   newRoutes(allRoutes()),
-		consoles: newConsoles(),
+		routes: newRoutes(a.allRoutes()), policy: cfg.Policy, endpoint: a.options.Endpoint, came: cfg.Gatherer.Came,
 	}
 	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
 	a.unread = osapi.NewLogLimiter(time.Hour, func() time.Time { return a.service.Now() })
-	if a.policy == nil {
-		a.policy = DefaultPolicy()
+	if cfg.Policy == nil {
+		a.service.policy = DefaultPolicy()
 	}
 	return a
 }
 
+// allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
+func (a *API) allRoutes() []route {
+	return slices.Concat(
+		a.serverReadRoutes(),
+		a.versionRoutes(),
+		a.createRoutes(),
+		a.deleteRoutes(),
+		a.actionRoutes(),
+		a.serverUpdateRoutes(),
+		a.metadataRoutes(),
+		a.tagRoutes(),
+		a.instanceActionRoutes(),
+		a.hypervisorRoutes(),
+		a.serviceRoutes(),
+		a.flavorRoutes(),
+		a.flavorManageRoutes(),
+		a.extraSpecRoutes(),
+		a.limitRoutes(),
+		a.quotaSetRoutes(),
+		a.aggregateRoutes(),
+		a.zoneRoutes(),
+		a.serverGroupRoutes(),
+		a.migrationRoutes(),
+		a.keyPairRoutes(),
+		a.remoteConsoleRoutes(),
+	)
+}
+
+// rulesOfAll are the rules that the calls ask for.
+func rulesOfAll() []Rule { return rulesOf(new(API).allRoutes()) }
+
+// DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the
+// project.
+func DefaultPolicy() *Policy { return newPolicy(rulesOfAll()) }
+
+// OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml.
+func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
+	return openPolicy(rulesOfAll(), path, log)
+}
+
+// incoming is a request on its way to its handler.
+type incoming struct {
+	exchange
+	api *API
+}
+
+func (a *API) incoming() *incoming { return &incoming{exchange{service: a.service}, a} }
+
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{api: a}
-	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &x.Exchange, x)
+	in := a.incoming()
+	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &in.Exchange, in)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.
 func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	x := &exchange{api: a}
-	a.service.Refuse(w, r, status, reason, &x.Exchange, x)
+	in := a.incoming()
+	a.service.Refuse(w, r, status, reason, &in.Exchange, in)
 }
 
 // InFlight is how many requests are worked on at the moment.
 func (a *API) InFlight() int64 { return a.service.Load().Requests }
 
-// novaOnly are the first parts of paths that Nova has, or had, and this service has not.
-var novaOnly = []string{
-	"extensions", "images", "os-agents", "os-cells", "os-floating-ips", "os-fixed-ips", "os-hosts", "os-networks", "os-security-groups",
-	"os-server-external-events", "os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-volumes",
-}
-
-// absent is the error for an unknown path. It names what a client of Nova may have meant.
-func absent(path string, err *osapi.Error) error {
-	for part := range strings.SplitSeq(path, "/") {
-		switch {
-		case err.Status != http.StatusNotFound || !slices.Contains(novaOnly, part):
-		case part == "os-hosts":
-			return osapi.NotFound("This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.")
-		default:
-			return osapi.NotFound("This service has no %s; docs/cells.md lists the calls that it has.", part)
-		}
-	}
-	return err
-}
-
-// Handle is the way of a request to its handler. The order of the checks is Nova's: who, route,
-// microversion, project of the path.
-func (x *exchange) Handle() error {
-	x.Routine = x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
+// Handle is the way of a request to its handler.
+func (in *incoming) Handle() error {
+	x := &in.exchange
+	x.Routine = x.reading()
 	if x.R.URL.Path == consolePath {
-		return x.console()
+		return in.api.console(x)
 	}
-	found := x.find(x.R.URL.Path)
-	if found.Route == nil || !found.Route.open {
-		if err := x.identify(); err != nil {
-			return err
-		}
+	if err := x.resolve(); err != nil {
+		return err
 	}
-	if found.Route == nil {
-		// The project in a path is one by its form, or because it is the caller's own.
-		if project, path, is := belowProject(x.R.URL.Path, x.Who.Project); is {
-			x.pathProject, found = project, x.find(path)
-		}
-	}
-	if found.Err != nil {
-		return absent(x.R.URL.Path, found.Err)
-	}
-	if !x.Routine {
+	if !x.reading() {
 		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{
 			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project, Traceparent: tracing.Traceparent(x.ctx()),
 		}))
 	}
-	route := found.Route
-	x.route = route
-	x.Route, x.Routine = route.path, x.Routine || route.open
-	if !route.unversioned {
-		if err := x.negotiate(); err != nil {
-			return err
-		}
-	}
-	switch {
-	case x.pathProject != "" && x.pathProject != x.Who.Project:
-		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
-	case route.since > 0 && !x.since(route.since), route.until > 0 && x.version > route.until:
-		return osapi.NoRoute()
-	}
-	if err := x.audit(); err != nil {
+	if err := in.api.record(x); err != nil {
 		return err
 	}
-	return route.handle(x.api, x)
+	return x.handle()
+}
+
+// Explain is how an error of any kind is answered.
+func (in *incoming) Explain(err error) *osapi.Error {
+	var f *osapi.Error
+	var large *http.MaxBytesError
+	var wrong *cellwire.Error
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &large):
+		return osapi.Errorf(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", large.Limit)
+	case errors.As(err, &wrong) && wrong.Status == http.StatusBadRequest: // a query that no cell would take
+		return badRequest("%s", shortened(wrong.Message))
+	case errors.Is(err, apidb.ErrUnavailable):
+		return unavailable("The API database cannot be used now. Send the request again in a moment.").Because(err)
+	case errors.Is(err, gather.ErrDown):
+		return cellDown(err)
+	case errors.Is(err, context.Canceled) && in.R.Context().Err() != nil:
+		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
+	case errors.Is(err, scheduler.ErrUsageUnknown):
+		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
+	}
+	return osapi.Errorf(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", in.ID).Because(err)
 }

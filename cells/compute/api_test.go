@@ -179,7 +179,7 @@ func TestProjectInLinks(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	c.api.service.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*exchange) error { panic("boom") }}})
 	got := c.ask(member, "", "/v2.1/bug")
 	id := got.header.Get("X-Openstack-Request-Id")
 	if got.status != 500 || got.message() != "computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
@@ -197,7 +197,7 @@ const thingsPath = "/v2.1/things"
 func TestBodies(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.routes = newRoutes([]route{{method: "POST", path: thingsPath, body: once(jsonkit.Schema{jsonkit.Type("object")}), handle: func(_ *API, x *exchange) error {
+	c.api.service.routes = newRoutes([]route{{method: "POST", path: thingsPath, body: once(jsonkit.Schema{jsonkit.Type("object")}), handle: func(x *exchange) error {
 		if _, err := x.checked(); err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ ours: "role:member"
 `), 0o600))
 	policy := testproc.Try(OpenPolicy(path, zerolog.New(&logged))).Or(t)
 	c := newCloud(t, Options{})
-	c.api.policy = policy
+	c.api.service.policy = policy
 	for who, want := range map[string]int{member: 200, reader: 403} {
 		if got := c.ask(who, "2.69", "/v2.1/servers"); got.status != want {
 			t.Errorf("%s gets %d %s", who, got.status, got.text)
@@ -344,7 +344,7 @@ func TestPolicyFile(t *testing.T) {
 		policy, err := open(text)
 		testproc.Checkf(t, err, "%s", text)
 		c := newCloud(t, Options{})
-		c.api.policy = policy
+		c.api.service.policy = policy
 		for who, want := range allowed {
 			// The rule is asked for when the filter counts, which it does for all.
 			if got := c.ask(who, "2.69", "/v2.1/servers?all_tenants=1"); (got.status == 200) != want {

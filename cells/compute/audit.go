@@ -10,16 +10,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// audit has what the request changes recorded before it is answered. A request that could change
+// record has what the request changes recorded before it is answered. A request that could change
 // something is refused while the audit log is required and cannot be written.
-func (x *exchange) audit() error {
-	log := x.api.audit
-	if log == nil || !auditlog.Mutating(x.R.Method) || x.Route == "" || x.reads() {
+func (a *API) record(x *exchange) error {
+	log := a.audit
+	if log == nil || !auditlog.Mutating(x.R.Method) || x.Route == "" || reads(x) {
 		return nil
 	}
 	ctx, trail := log.Begin(x.ctx(), auditlog.Request(&x.Exchange))
 	err := log.Refusal()
-	if change, ok := x.asked(); err == nil && ok && change.ID != "" && log.Required() {
+	if change, ok := asked(x); err == nil && ok && change.ID != "" && log.Required() {
 		err = trail.Intend(ctx, change) // what a cell does is not in the API database
 	}
 	if err != nil {
@@ -29,7 +29,7 @@ func (x *exchange) audit() error {
 	x.R = x.R.WithContext(ctx)
 	x.OnAnswer = func(status int) {
 		if status < http.StatusBadRequest && !trail.Changed() {
-			if change, ok := x.asked(); ok {
+			if change, ok := asked(x); ok {
 				log.Note(ctx, auditlog.Record{}, change)
 			}
 		}
@@ -39,7 +39,7 @@ func (x *exchange) audit() error {
 }
 
 // reads says that the route changes nothing, whatever its method: those of no version.
-func (x *exchange) reads() bool { return !strings.HasPrefix(x.Route, prefix) }
+func reads(x *exchange) bool { return !strings.HasPrefix(x.Route, prefix) }
 
 // auditKinds are the kinds of what paths are about that the API database does not keep, by the
 // segment after the version. Their cells record what was before and after.
@@ -49,7 +49,7 @@ var auditKinds = map[string]string{"servers": auditlog.KindServer, "os-services"
 var readingActions = map[string]bool{"os-getConsoleOutput": true}
 
 // asked is what the request asked of something in a cell.
-func (x *exchange) asked() (auditlog.Change, bool) {
+func asked(x *exchange) (auditlog.Change, bool) {
 	collection, below, _ := strings.Cut(strings.TrimPrefix(x.Route, prefix), "/")
 	kind, known := auditKinds[collection]
 	if !known || readingActions[x.action] {

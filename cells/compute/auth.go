@@ -29,7 +29,7 @@ func (x *exchange) identify() error {
 		return osapi.Errorf(http.StatusForbidden, "The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)
 	}
 	roles := slices.Clone(who.Roles)
-	if _, believed := x.api.service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
+	if _, believed := x.service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
 		project, named, _ := strings.Cut(who.Project, ":")
 		who.Project = project
 		switch {

@@ -12,10 +12,18 @@ import (
 
 // zoneRoutes are the calls about availability zones. The zone of a host is what the metadata
 // availability_zone of an aggregate says, or the default one.
-var zoneRoutes = []route{
-	{method: "GET", path: "/v2.1/os-availability-zone", handle: (*API).listZones, about: &aboutListZones},
-	{method: "GET", path: "/v2.1/os-availability-zone/detail", handle: (*API).listZonesDetail, about: &aboutListZonesDetail},
+func (a *API) zoneRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-availability-zone", handle: a.listZones, about: &aboutListZones},
+		{method: "GET", path: "/v2.1/os-availability-zone/detail", handle: a.listZonesDetail, about: &aboutListZonesDetail},
+	}
 }
+
+// The policies of availability zones.
+var (
+	ruleZonesList   = Rule{"os_compute_api:os-availability-zone:list", anyUser}
+	ruleZonesDetail = Rule{"os_compute_api:os-availability-zone:detail", admins}
+)
 
 // listZones answers GET /os-availability-zone. It costs what [API.services] costs, and the host
 // mappings if a cell is down.

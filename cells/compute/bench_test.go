@@ -12,14 +12,14 @@ import (
 
 // BenchmarkDetail shows 1000 servers to an administrator: views and JSON, without the cells.
 func BenchmarkDetail(b *testing.B) {
-	a := &API{policy: DefaultPolicy(), options: Options{}.withDefaults()}
-	x := &exchange{api: a, version: MaxVersion}
+	a := &API{options: Options{}.withDefaults()}
+	x := &exchange{service: &Service{policy: DefaultPolicy()}, version: MaxVersion}
 	x.R, x.Who = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil), osapi.Principal{User: "u", Project: "p1", Roles: []string{roleAdmin}}
 	s := server(1, "web")
 	s.VMState, s.ProjectID = "active", "p1"
 	b.ReportAllocs()
 	for b.Loop() {
-		view := x.newServerView("p1")
+		view := a.newServerView(x, "p1")
 		records := make(list, 0, 1000)
 		for range 1000 {
 			records = append(records, view.whole(&s))

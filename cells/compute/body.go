@@ -4,7 +4,6 @@ package compute
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,32 +22,6 @@ func (x *exchange) checked() (*jsonkit.Object, error) {
 		return nil, badRequest("%s", err)
 	}
 	return value.(*jsonkit.Object), nil // each schema of a body begins with its type
-}
-
-// checkedAction is what the body of POST …/action asks for, and its argument: the body is an object
-// whose only member names one of the actions, and is the argument, nil if it is no object.
-func checkedAction[A any](x *exchange, actions map[string]A, schema func(A) jsonkit.Schema) (action A, argument *jsonkit.Object, err error) {
-	value, err := x.decoded()
-	if err != nil {
-		return action, nil, err
-	}
-	body, is := value.(*jsonkit.Object)
-	if !is || len(body.Names()) != 1 {
-		return action, nil, badRequest("Malformed request body")
-	}
-	name := body.Names()[0]
-	action, known := actions[name]
-	switch {
-	case !known && slices.Contains(novaActions, name):
-		return action, nil, badRequest("This service does not support the action %s; docs/cells.md lists the calls that it has", name)
-	case !known:
-		return action, nil, badRequest("There is no such action: %s", shortened(name))
-	}
-	if err := jsonkit.Validate(jsonkit.ClosedObject(jsonkit.Properties{{Name: name, Schema: schema(action)}}, name), value); err != nil {
-		return action, nil, badRequest("%s", err)
-	}
-	x.action = name
-	return action, memberObject(body, name), nil
 }
 
 // decoded is the body of the request as one value, nil for none.

@@ -14,7 +14,7 @@ type Call struct {
 // Calls are all calls of the API.
 func Calls() []Call {
 	var all []Call
-	for _, r := range allRoutes() {
+	for _, r := range new(API).allRoutes() {
 		all = append(all, Call{Method: r.method, Path: r.path, Open: r.open})
 	}
 	return all

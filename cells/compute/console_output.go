@@ -32,7 +32,7 @@ func (a *API) consoleOutput(x *exchange, m apidb.Mapping, argument *js.Object) e
 	if err := x.allow(ruleConsoleOutput, m.ProjectID); err != nil {
 		return err
 	}
-	server, client, err := x.hosted(m)
+	server, client, err := a.hosted(x, m)
 	if err != nil {
 		return err
 	}
@@ -93,15 +93,15 @@ func printableLog(log string) string {
 
 // hosted is a server that its host may be asked about, and the client of its cell. One without a
 // host is refused (409).
-func (x *exchange) hosted(m apidb.Mapping) (server cellwire.Server, client *cellclient.Client, err error) {
-	cell, building, err := x.placed(m)
+func (a *API) hosted(x *exchange, m apidb.Mapping) (server cellwire.Server, client *cellclient.Client, err error) {
+	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return server, nil, err
 	case building != nil:
 		return server, nil, conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err = gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+	server, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		client = c
 		return c.Server(ctx, m.InstanceUUID)
 	})

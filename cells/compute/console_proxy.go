@@ -96,7 +96,7 @@ func (a *API) CloseConsoles() {
 
 // console answers a request for the page of a console, or for its websocket. The token in the URL
 // is all that the client needs.
-func (x *exchange) console() error {
+func (a *API) console(x *exchange) error {
 	x.Route = consolePath
 	query, err := x.query()
 	x.R = x.R.Clone(x.ctx())
@@ -119,47 +119,47 @@ func (x *exchange) console() error {
 		x.Send(http.StatusOK, consolePage)
 		return nil
 	}
-	if err := x.checkOrigin(); err != nil {
+	if err := a.checkOrigin(x); err != nil {
 		return err
 	}
-	uuid, err := x.api.store.ConsoleToken(x.ctx(), query.Get("token"))
+	uuid, err := a.store.ConsoleToken(x.ctx(), query.Get("token"))
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return osapi.Errorf(http.StatusUnauthorized, "The token of the console is unknown, or has expired. Ask for another URL.")
 	case err != nil:
 		return err
 	}
-	m, err := x.api.store.Mapping(x.ctx(), uuid)
+	m, err := a.store.Mapping(x.ctx(), uuid)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return serverNotFound(uuid)
 	}
 	if err != nil {
 		return err
 	}
-	_, client, err := x.hosted(m)
+	_, client, err := a.hosted(x, m)
 	if err != nil {
 		return err
 	}
-	return x.upgradeConsole(uuid, client)
+	return a.upgradeConsole(x, uuid, client)
 }
 
 // upgradeConsole makes a websocket of the connection, which is served when the request has ended.
-func (x *exchange) upgradeConsole(uuid string, client *cellclient.Client) error {
-	if err := x.api.consoles.begin(); err != nil {
+func (a *API) upgradeConsole(x *exchange, uuid string, client *cellclient.Client) error {
+	if err := a.consoles.begin(); err != nil {
 		return err
 	}
 	accepted := &statusWriter{ResponseWriter: x.W}
 	socket, err := websocket.Accept(accepted, x.R, &websocket.AcceptOptions{Subprotocols: []string{"binary"}, InsecureSkipVerify: true}) // see checkOrigin
 	x.Status = accepted.status
 	if err != nil {
-		x.api.consoles.end()
+		a.consoles.end()
 		return badRequest("This is no request for a websocket: %s.", shortened(err.Error()))
 	}
-	log := x.api.service.Logger.With().Str("request_id", x.ID).Str("instance", uuid).Logger()
+	log := a.service.Logger.With().Str("request_id", x.ID).Str("instance", uuid).Logger()
 	go func() {
-		defer x.api.consoles.end()
+		defer a.consoles.end()
 		log.Info().Str("remote", x.R.RemoteAddr).Msg("A user opened a console.")
-		err := serveConsole(x.api.consoles.stopped, socket, uuid, client)
+		err := serveConsole(a.consoles.stopped, socket, uuid, client)
 		log.Info().AnErr("cause", err).Msg("A console was closed.")
 	}()
 	return nil
@@ -183,7 +183,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // checkOrigin refuses websockets that pages of others open, as Nova does: the host has to be that
 // of the request or of the URL of consoles, and the scheme that of the latter. Other clients than
 // browsers send no origin.
-func (x *exchange) checkOrigin() error {
+func (a *API) checkOrigin(x *exchange) error {
 	sent := x.R.Header.Get("Origin")
 	if sent == "" {
 		return nil
@@ -193,7 +193,7 @@ func (x *exchange) checkOrigin() error {
 	if err != nil || origin.Hostname() == "" || origin.Scheme == "" {
 		return refused("Origin header not valid.")
 	}
-	base, err := url.Parse(x.consoleBase())
+	base, err := url.Parse(a.consoleBase(x))
 	if err != nil {
 		return refused("The URL of consoles is not valid.")
 	}

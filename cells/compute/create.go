@@ -15,8 +15,10 @@ import (
 )
 
 // createRoutes are the calls that make servers.
-var createRoutes = []route{
-	{method: "POST", path: "/v2.1/servers", body: createSchemas, handle: (*API).createServers, about: &aboutCreateServers},
+func (a *API) createRoutes() []route {
+	return []route{
+		{method: "POST", path: "/v2.1/servers", body: createSchemas, handle: a.createServers, about: &aboutCreateServers},
+	}
 }
 
 // createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
@@ -39,12 +41,12 @@ func (a *API) createServers(x *exchange) error {
 	if err := x.allowOwn(ruleServersCreate); err != nil {
 		return err
 	}
-	if err := x.rejectUnsupported(body, asked); err != nil {
+	if err := rejectUnsupported(x, body, asked); err != nil {
 		return err
 	}
 	request := scheduler.CreateRequest{Min: least, Max: most}
 	request.RequestID, request.Traceparent = x.ID, tracing.Traceparent(x.ctx())
-	if err := x.requestedZone(memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
+	if err := a.requestedZone(x, memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
 		return err
 	}
 	// An empty one that is given stands for an empty disk: for a server booted from a volume it is
@@ -53,21 +55,21 @@ func (a *API) createServers(x *exchange) error {
 		return badRequest("Missing imageRef attribute")
 	}
 	image := memberString(asked, "imageRef")
-	if err := x.checkNetworks(asked); err != nil {
+	if err := checkNetworks(x, asked); err != nil {
 		return err
 	}
-	if err := x.requestedHints(body, &request.RequestSpec); err != nil {
+	if err := a.requestedHints(x, body, &request.RequestSpec); err != nil {
 		return err
 	}
-	flavor, err := x.requestedFlavor(asked)
+	flavor, err := a.requestedFlavor(x, asked)
 	if err != nil {
 		return err
 	}
-	metadata, err := x.requestedMetadata(asked)
+	metadata, err := a.requestedMetadata(x, asked)
 	if err != nil {
 		return err
 	}
-	key, err := x.requestedKey(asked)
+	key, err := a.requestedKey(x, asked)
 	if err != nil {
 		return err
 	}
@@ -94,10 +96,10 @@ func (a *API) createServers(x *exchange) error {
 	}
 	for _, name := range a.unreadSpecs(flavor.ExtraSpecs) {
 		if a.unread.Allow(flavor.Name + "\x00" + name) {
-			x.logUnread(flavor.Name, name, "A server was requested by a flavor with an extra spec")
+			a.logUnread(x, flavor.Name, name, "A server was requested by a flavor with an extra spec")
 		}
 	}
-	return x.accepted(asked, &made[0].Server)
+	return accepted(x, asked, &made[0].Server)
 }
 
 // createFault maps the error of a boot to an API error.
@@ -125,7 +127,7 @@ func createFault(err error) error {
 // accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in
 // it, the one that was sent or a new one; it is not set in the guest, as with Nova's drivers
 // without password injection.
-func (x *exchange) accepted(asked *jsonkit.Object, made *cellwire.Server) error {
+func accepted(x *exchange, asked *jsonkit.Object, made *cellwire.Server) error {
 	if memberBool(asked, "return_reservation_id", false) {
 		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))
 	}

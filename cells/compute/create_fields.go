@@ -20,7 +20,7 @@ const defaultSecurityGroup = "default"
 
 // rejectUnsupported refuses what this service has not, and would have to leave out silently: a
 // server that is not what was asked for is worse than none. What is empty asks for nothing.
-func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
+func rejectUnsupported(x *exchange, body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := memberObject(body, name); hints != nil {
 			if others := without(hints.Names(), "group", "same_host", "different_host"); len(others) > 0 {
@@ -50,7 +50,7 @@ func (x *exchange) rejectUnsupported(body, asked *jsonkit.Object) error {
 
 // checkNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where
 // there are none.
-func (x *exchange) checkNetworks(asked *jsonkit.Object) error {
+func checkNetworks(x *exchange, asked *jsonkit.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
 	switch {
@@ -63,12 +63,12 @@ func (x *exchange) checkNetworks(asked *jsonkit.Object) error {
 }
 
 // requestedFlavor is the flavor that flavorRef names, by its id or by its URL.
-func (x *exchange) requestedFlavor(asked *jsonkit.Object) (cellwire.Flavor, error) {
+func (a *API) requestedFlavor(x *exchange, asked *jsonkit.Object) (cellwire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
 	id, _, _ := strings.Cut(jsonkit.PythonStr(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
 	id = id[strings.LastIndex(id, "/")+1:]
-	f, err := x.flavor(id)
+	f, err := a.flavor(x, id)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound) || err == nil && f.Disabled:
 		return cellwire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
@@ -81,12 +81,12 @@ func (x *exchange) requestedFlavor(asked *jsonkit.Object) (cellwire.Flavor, erro
 }
 
 // requestedMetadata are the metadata, within the quota for them.
-func (x *exchange) requestedMetadata(asked *jsonkit.Object) (map[string]string, error) {
+func (a *API) requestedMetadata(x *exchange, asked *jsonkit.Object) (map[string]string, error) {
 	given := memberObject(asked, "metadata")
 	if given == nil || len(given.Names()) == 0 {
 		return map[string]string{}, nil
 	}
-	limits, err := x.api.quota.Limits(x.ctx(), x.Who.Project)
+	limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func requestedAddress(asked *jsonkit.Object, name string) string {
 // one, that of the configuration), and the host and node that an administrator forces. As in Nova a
 // zone does not count beside a forced host, unless it is the default one, and without a host it has
 // to be the zone of an enabled service of a cell that is up.
-func (x *exchange) requestedZone(text string, into *apidb.RequestSpec) error {
+func (a *API) requestedZone(x *exchange, text string, into *apidb.RequestSpec) error {
 	parts := strings.Split(text, ":")
 	into.Zone = parts[0]
 	switch len(parts) {
@@ -137,21 +137,21 @@ func (x *exchange) requestedZone(text string, into *apidb.RequestSpec) error {
 		return badRequest("Invalid input received: Unable to parse availability_zone")
 	}
 	if into.Zone == "" {
-		into.Zone = x.api.options.ScheduleZone
+		into.Zone = a.options.ScheduleZone
 	}
 	if into.ForcedHost != "" || into.ForcedNode != "" {
 		if err := x.allowOwn(ruleCreateForcedHost); err != nil {
 			return err
 		}
-		if into.Zone != x.api.options.DefaultZone {
+		if into.Zone != a.options.DefaultZone {
 			into.Zone = ""
 		}
 		return nil
 	}
-	if into.Zone == "" || into.Zone == x.api.options.DefaultZone {
+	if into.Zone == "" || into.Zone == a.options.DefaultZone {
 		return nil
 	}
-	known, err := x.api.zones(x.ctx())
+	known, err := a.zones(x.ctx())
 	if err != nil {
 		return err
 	}

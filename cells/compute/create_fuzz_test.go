@@ -18,19 +18,19 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// oneFlavor is an API database with a flavor and nothing else.
-type oneFlavor struct{ apidb.Store }
+// flavorStore is an API database with a flavor and nothing else.
+type flavorStore struct{ apidb.Store }
 
-func (oneFlavor) Flavor(_ context.Context, id string) (apidb.Flavor, error) {
+func (flavorStore) Flavor(_ context.Context, id string) (apidb.Flavor, error) {
 	if id != "1" {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
 	return apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true}, nil
 }
 
-func (oneFlavor) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil }
+func (flavorStore) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil }
 
-func (oneFlavor) Quotas(context.Context, string) (apidb.QuotaSet, error) { return nil, nil }
+func (flavorStore) Quotas(context.Context, string) (apidb.QuotaSet, error) { return nil, nil }
 
 // FuzzCreate sends anything to POST /servers, in any microversion: it is booted or refused, never
 // an error of the service, and what is booted is within bounds.
@@ -50,7 +50,7 @@ func FuzzCreate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, version uint8) {
 		boots := &fakeScheduler{}
 		api := New(Config{
-			Store: oneFlavor{}, Scheduler: boots, Quota: &fakeQuotas{store: oneFlavor{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
+			Store: flavorStore{}, Scheduler: boots, Quota: &fakeQuotas{store: flavorStore{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
 			Gatherer: gather.New(gather.Options{Logger: zerolog.Nop()}), Logger: zerolog.Nop(),
 		})
 		r := httptest.NewRequest(http.MethodPost, "http://compute/v2.1/servers", strings.NewReader(body))

@@ -3,18 +3,20 @@
 package compute
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // mostHinted is how many servers a hint names at most.
 const mostHinted = 100
 
 // requestedHints puts the scheduler hints of a request into the specification of its servers.
-func (x *exchange) requestedHints(body *js.Object, spec *apidb.RequestSpec) (err error) {
+func (a *API) requestedHints(x *exchange, body *js.Object, spec *apidb.RequestSpec) (err error) {
 	hints := memberObject(body, hintsMember)
 	if hints == nil {
 		hints = memberObject(body, hintsMemberLong)
@@ -22,24 +24,24 @@ func (x *exchange) requestedHints(body *js.Object, spec *apidb.RequestSpec) (err
 	if hints == nil {
 		return nil
 	}
-	if spec.Group, err = x.hintedGroup(memberString(hints, "group")); err != nil {
+	if spec.Group, err = a.hintedGroup(x, memberString(hints, "group")); err != nil {
 		return err
 	}
-	if spec.SameHost, err = x.hintedServers(hints, "same_host"); err != nil {
+	if spec.SameHost, err = a.hintedServers(x, hints, "same_host"); err != nil {
 		return err
 	}
-	spec.DifferentHost, err = x.hintedServers(hints, "different_host")
+	spec.DifferentHost, err = a.hintedServers(x, hints, "different_host")
 	return err
 }
 
 // hintedGroup is the server group that the hint group names, "" for none.
-func (x *exchange) hintedGroup(id string) (string, error) {
+func (a *API) hintedGroup(x *exchange, id string) (string, error) {
 	if id == "" {
 		return "", nil
 	}
-	g, err := x.serverGroup(id)
+	g, err := a.serverGroup(x, id)
 	if err != nil {
-		if x.Explain(err).Status == http.StatusNotFound {
+		if refusal := (*osapi.Error)(nil); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
 			err = badRequest("Instance group %s could not be found.", id)
 		}
 		return "", err
@@ -50,7 +52,7 @@ func (x *exchange) hintedGroup(id string) (string, error) {
 // hintedServers are those that a hint names, one or a list. Nova takes any uuid; here the caller
 // has to see the servers, so that a hint tells nothing of those of others, and one that cannot be
 // followed is not left out.
-func (x *exchange) hintedServers(hints *js.Object, name string) ([]string, error) {
+func (a *API) hintedServers(x *exchange, hints *js.Object, name string) ([]string, error) {
 	given, _ := hints.Get(name)
 	items, _ := given.([]any)
 	if one, is := given.(string); is {
@@ -71,7 +73,7 @@ func (x *exchange) hintedServers(hints *js.Object, name string) ([]string, error
 			return nil, missing(uuids[i])
 		}
 	}
-	found, err := x.api.store.MappingsOf(x.ctx(), uuids)
+	found, err := a.store.MappingsOf(x.ctx(), uuids)
 	if err != nil {
 		return nil, err
 	}

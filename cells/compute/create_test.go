@@ -5,12 +5,15 @@ package compute
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -234,9 +237,9 @@ func TestBootsInAnOutage(t *testing.T) {
 			boots, _ := c.withCalls()
 			c.withFlavors()
 			if tt.rule != "" {
-				rules, _, err := overlay().Compile([]byte(`"os_compute_api:servers:create:cell_down": "` + tt.rule + `"`))
-				testproc.Check(t, err)
-				c.api.policy = &Policy{rules: rules}
+				path := filepath.Join(t.TempDir(), "policy.yaml")
+				testproc.Check(t, os.WriteFile(path, []byte(`"os_compute_api:servers:create:cell_down": "`+tt.rule+`"`), 0o600))
+				c.api.service.policy = testproc.Try(OpenPolicy(path, zerolog.Nop())).Or(t)
 			}
 			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
 			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)

@@ -3,15 +3,9 @@
 package compute
 
 import (
-	"context"
-	"errors"
 	"mime"
 	"net/http"
 
-	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -65,30 +59,6 @@ var faultNames = map[int]string{
 	http.StatusTooManyRequests:       "overLimit",
 	http.StatusNotImplemented:        "notImplemented",
 	http.StatusServiceUnavailable:    "serviceUnavailable",
-}
-
-// Explain is how an error of any kind is answered.
-func (x *exchange) Explain(err error) *osapi.Error {
-	var f *osapi.Error
-	var large *http.MaxBytesError
-	var wrong *cellwire.Error
-	switch {
-	case errors.As(err, &f):
-		return f
-	case errors.As(err, &large):
-		return osapi.Errorf(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", large.Limit)
-	case errors.As(err, &wrong) && wrong.Status == http.StatusBadRequest: // a query that no cell would take
-		return badRequest("%s", shortened(wrong.Message))
-	case errors.Is(err, apidb.ErrUnavailable):
-		return unavailable("The API database cannot be used now. Send the request again in a moment.").Because(err)
-	case errors.Is(err, gather.ErrDown):
-		return cellDown(err)
-	case errors.Is(err, context.Canceled) && x.R.Context().Err() != nil:
-		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
-	case errors.Is(err, scheduler.ErrUsageUnknown):
-		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
-	}
-	return osapi.Errorf(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", x.ID).Because(err)
 }
 
 // Encode writes an error as Nova does.

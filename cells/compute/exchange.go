@@ -15,10 +15,22 @@ import (
 // headerComputeRequestID is Nova's own header for the id of a request, beside that of all services.
 const headerComputeRequestID = "X-Compute-Request-Id"
 
+// Service is what all requests share.
+type Service struct {
+	*osapi.Service
+	routes *osapi.Routes[route]
+	policy *Policy
+	// endpoint is what links begin with, as https://compute.example.org; "" takes scheme and host
+	// of the request.
+	endpoint string
+	// came makes the context of a request whose body has arrived.
+	came func(context.Context) context.Context
+}
+
 // exchange is one request and its answer.
 type exchange struct {
 	osapi.Exchange
-	api *API
+	service *Service
 
 	route       *route
 	version     Version
@@ -43,7 +55,7 @@ func (x *exchange) query() (url.Values, error) {
 // body is what the client sent.
 func (x *exchange) body() ([]byte, error) {
 	data, err := x.Body()
-	x.R = x.R.WithContext(x.api.gatherer.Came(x.ctx())) // what the client took for its body is not what the cells are to make up for
+	x.R = x.R.WithContext(x.service.came(x.ctx()))
 	return data, err
 }
 

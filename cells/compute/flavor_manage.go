@@ -19,11 +19,20 @@ import (
 
 // flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made
 // with, whatever becomes of it.
-var flavorManageRoutes = []route{
-	{method: "POST", path: "/v2.1/flavors", body: flavorSchemas, handle: (*API).createFlavor, about: &aboutCreateFlavor},
-	{method: "PUT", path: "/v2.1/flavors/{id}", body: once(flavorUpdate), handle: (*API).updateFlavor, since: vFlavorDescription, about: &aboutUpdateFlavor},
-	{method: "DELETE", path: "/v2.1/flavors/{id}", handle: (*API).deleteFlavor, about: &aboutDeleteFlavor},
+func (a *API) flavorManageRoutes() []route {
+	return []route{
+		{method: "POST", path: "/v2.1/flavors", body: flavorSchemas, handle: a.createFlavor, about: &aboutCreateFlavor},
+		{method: "PUT", path: "/v2.1/flavors/{id}", body: once(flavorUpdate), handle: a.updateFlavor, since: vFlavorDescription, about: &aboutUpdateFlavor},
+		{method: "DELETE", path: "/v2.1/flavors/{id}", handle: a.deleteFlavor, about: &aboutDeleteFlavor},
+	}
 }
+
+// The policies of flavors. All may read them.
+var (
+	ruleFlavorCreate = Rule{"os_compute_api:os-flavor-manage:create", admins}
+	ruleFlavorUpdate = Rule{"os_compute_api:os-flavor-manage:update", admins}
+	ruleFlavorDelete = Rule{"os_compute_api:os-flavor-manage:delete", admins}
+)
 
 var flavorID = regexp.MustCompile(`^[a-zA-Z0-9. _-]+$`)
 
@@ -102,7 +111,7 @@ func (a *API) createFlavor(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.oneFlavor(&f)
+	return oneFlavor(x, &f)
 }
 
 // updateFlavor answers PUT /flavors/{id}: the description is all that can be changed.
@@ -114,20 +123,20 @@ func (a *API) updateFlavor(x *exchange) error {
 	if err := x.allowOwn(ruleFlavorUpdate); err != nil {
 		return err
 	}
-	f, err := x.changeFlavor(func(f *apidb.Flavor) error {
+	f, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
 		f.Description = memberText(memberObject(body, "flavor"), "description")
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return x.oneFlavor(&f)
+	return oneFlavor(x, &f)
 }
 
 // changeFlavor changes the flavor that the path names. Of two changes at once none is lost.
-func (x *exchange) changeFlavor(change func(*apidb.Flavor) error) (apidb.Flavor, error) {
+func (a *API) changeFlavor(x *exchange, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
 	id := x.param("id")
-	f, err := x.api.store.ChangeFlavor(x.ctx(), id, func(f *apidb.Flavor) error {
+	f, err := a.store.ChangeFlavor(x.ctx(), id, func(f *apidb.Flavor) error {
 		if !f.IsPublic && !x.isAdmin() {
 			return apidb.ErrNotFound
 		}

@@ -14,13 +14,24 @@ import (
 
 // extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and
 // whatever else the scheduler reads of them.
-var extraSpecRoutes = []route{
-	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: (*API).listExtraSpecs, about: &aboutListExtraSpecs},
-	{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", body: once(newExtraSpecs), handle: (*API).addExtraSpecs, about: &aboutAddExtraSpecs},
-	{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).showExtraSpec, about: &aboutShowExtraSpec},
-	{method: "PUT", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", body: once(oneExtraSpec), handle: (*API).setExtraSpec, about: &aboutSetExtraSpec},
-	{method: "DELETE", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: (*API).deleteExtraSpec, about: &aboutDeleteExtraSpec},
+func (a *API) extraSpecRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs", handle: a.listExtraSpecs, about: &aboutListExtraSpecs},
+		{method: "POST", path: "/v2.1/flavors/{id}/os-extra_specs", body: once(newExtraSpecs), handle: a.addExtraSpecs, about: &aboutAddExtraSpecs},
+		{method: "GET", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: a.showExtraSpec, about: &aboutShowExtraSpec},
+		{method: "PUT", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", body: once(oneExtraSpec), handle: a.setExtraSpec, about: &aboutSetExtraSpec},
+		{method: "DELETE", path: "/v2.1/flavors/{id}/os-extra_specs/{key}", handle: a.deleteExtraSpec, about: &aboutDeleteExtraSpec},
+	}
 }
+
+// The policies of extra specs.
+var (
+	ruleFlavorSpecsIndex  = Rule{"os_compute_api:os-flavor-extra-specs:index", readers}
+	ruleFlavorSpecsShow   = Rule{"os_compute_api:os-flavor-extra-specs:show", readers}
+	ruleFlavorSpecsCreate = Rule{"os_compute_api:os-flavor-extra-specs:create", admins}
+	ruleFlavorSpecsUpdate = Rule{"os_compute_api:os-flavor-extra-specs:update", admins}
+	ruleFlavorSpecsDelete = Rule{"os_compute_api:os-flavor-extra-specs:delete", admins}
+)
 
 // extraSpecs are strings or numbers by name; numbers are kept as strings.
 var (
@@ -29,7 +40,7 @@ var (
 	oneExtraSpec  = append(extraSpecs[:len(extraSpecs):len(extraSpecs)], js.MinProperties(1), js.MaxProperties(1))
 )
 
-func (x *exchange) noExtraSpec() error {
+func noExtraSpec(x *exchange) error {
 	return notFound("Flavor %s has no extra specs with key %s.", x.param("id"), shortened(x.param("key")))
 }
 
@@ -38,7 +49,7 @@ func (a *API) listExtraSpecs(x *exchange) error {
 	if err := x.allowOwn(ruleFlavorSpecsIndex); err != nil {
 		return err
 	}
-	f, err := x.flavorOfPath()
+	f, err := a.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
@@ -50,13 +61,13 @@ func (a *API) showExtraSpec(x *exchange) error {
 	if err := x.allowOwn(ruleFlavorSpecsShow); err != nil {
 		return err
 	}
-	f, err := x.flavorOfPath()
+	f, err := a.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
 	value, has := f.ExtraSpecs[x.param("key")]
 	if !has {
-		return x.noExtraSpec()
+		return noExtraSpec(x)
 	}
 	return x.json(http.StatusOK, new(object).add(x.param("key"), value))
 }
@@ -71,7 +82,7 @@ func (a *API) addExtraSpecs(x *exchange) error {
 	if err := x.allowOwn(ruleFlavorSpecsCreate); err != nil {
 		return err
 	}
-	specs, err := x.mergeExtraSpecs(memberObject(body, "extra_specs"))
+	specs, err := a.mergeExtraSpecs(x, memberObject(body, "extra_specs"))
 	if err != nil {
 		return err
 	}
@@ -90,7 +101,7 @@ func (a *API) setExtraSpec(x *exchange) error {
 	if _, has := body.Get(x.param("key")); !has {
 		return badRequest("Request body and URI mismatch")
 	}
-	specs, err := x.mergeExtraSpecs(body)
+	specs, err := a.mergeExtraSpecs(x, body)
 	if err != nil {
 		return err
 	}
@@ -100,7 +111,7 @@ func (a *API) setExtraSpec(x *exchange) error {
 // mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were
 // sent, as they were sent. Those that no server would have are refused here, and not only when a
 // server is asked for; so does Nova from 2.86 on with those that it does not know.
-func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
+func (a *API) mergeExtraSpecs(x *exchange, given *js.Object) (*object, error) {
 	sent, more := new(object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
 		value, _ := given.Get(name)
@@ -117,7 +128,7 @@ func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	if err := extraspecs.Check(more); err != nil {
 		return nil, badRequest("%s", err)
 	}
-	changed, err := x.changeFlavor(func(f *apidb.Flavor) error {
+	changed, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
 		specs := maps.Clone(f.ExtraSpecs)
 		if specs == nil {
 			specs = map[string]string{}
@@ -129,9 +140,9 @@ func (x *exchange) mergeExtraSpecs(given *js.Object) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range x.api.unreadSpecs(more) {
+	for _, name := range a.unreadSpecs(more) {
 		x.header().Add("Warning", fmt.Sprintf("299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
-		x.logUnread(changed.Name, name, "An administrator set an extra spec")
+		a.logUnread(x, changed.Name, name, "An administrator set an extra spec")
 	}
 	return sent, nil
 }
@@ -143,8 +154,8 @@ func (a *API) unreadSpecs(specs map[string]string) []string {
 
 // logUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
 // may expect that hosts are chosen by it.
-func (x *exchange) logUnread(flavor, name, what string) {
-	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
+func (a *API) logUnread(x *exchange, flavor, name, what string) {
+	a.service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
 		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the driver. " +
 			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] required_member_prefix and default_forbidden_member_prefix.")
 }
@@ -154,9 +165,9 @@ func (a *API) deleteExtraSpec(x *exchange) error {
 	if err := x.allowOwn(ruleFlavorSpecsDelete); err != nil {
 		return err
 	}
-	_, err := x.changeFlavor(func(f *apidb.Flavor) error {
+	_, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
 		if _, has := f.ExtraSpecs[x.param("key")]; !has {
-			return x.noExtraSpec()
+			return noExtraSpec(x)
 		}
 		specs := maps.Clone(f.ExtraSpecs)
 		delete(specs, x.param("key"))

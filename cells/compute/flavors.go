@@ -17,10 +17,12 @@ import (
 // flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for
 // administrators, because this service has no lists of projects that may use one
 // (os-flavor-access).
-var flavorRoutes = []route{
-	{method: "GET", path: "/v2.1/flavors", query: &flavorQuery, handle: (*API).listFlavors, about: &aboutListFlavors},
-	{method: "GET", path: "/v2.1/flavors/detail", query: &flavorQuery, handle: (*API).listFlavorsDetail, about: &aboutListFlavorsDetail},
-	{method: "GET", path: "/v2.1/flavors/{id}", handle: (*API).showFlavor, about: &aboutShowFlavor},
+func (a *API) flavorRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/flavors", query: &flavorQuery, handle: a.listFlavors, about: &aboutListFlavors},
+		{method: "GET", path: "/v2.1/flavors/detail", query: &flavorQuery, handle: a.listFlavorsDetail, about: &aboutListFlavorsDetail},
+		{method: "GET", path: "/v2.1/flavors/{id}", handle: a.showFlavor, about: &aboutShowFlavor},
+	}
 }
 
 // The microversions of flavors.
@@ -45,8 +47,8 @@ var flavorQuery = parameters{all: []parameter{
 func flavorNotFound(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
 
 // flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
-func (x *exchange) flavor(id string) (apidb.Flavor, error) {
-	f, err := x.api.store.Flavor(x.ctx(), id)
+func (a *API) flavor(x *exchange, id string) (apidb.Flavor, error) {
+	f, err := a.store.Flavor(x.ctx(), id)
 	if err == nil && !f.IsPublic && !x.isAdmin() {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
@@ -54,8 +56,8 @@ func (x *exchange) flavor(id string) (apidb.Flavor, error) {
 }
 
 // flavorOfPath is the flavor that the path names, or a 404.
-func (x *exchange) flavorOfPath() (apidb.Flavor, error) {
-	f, err := x.flavor(x.param("id"))
+func (a *API) flavorOfPath(x *exchange) (apidb.Flavor, error) {
+	f, err := a.flavor(x, x.param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
 		err = flavorNotFound(x.param("id"))
 	}
@@ -64,19 +66,19 @@ func (x *exchange) flavorOfPath() (apidb.Flavor, error) {
 
 // showFlavor answers GET /flavors/{id}.
 func (a *API) showFlavor(x *exchange) error {
-	f, err := x.flavorOfPath()
+	f, err := a.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
-	return x.oneFlavor(&f)
+	return oneFlavor(x, &f)
 }
 
-func (x *exchange) oneFlavor(f *apidb.Flavor) error {
-	return x.json(http.StatusOK, new(object).add("flavor", x.flavorView(f)))
+func oneFlavor(x *exchange, f *apidb.Flavor) error {
+	return x.json(http.StatusOK, new(object).add("flavor", flavorView(x, f)))
 }
 
 // flavorView is a flavor as the microversion has it.
-func (x *exchange) flavorView(f *apidb.Flavor) *object {
+func flavorView(x *exchange, f *apidb.Flavor) *object {
 	o := new(object).add("id", f.ID).add("name", f.Name).add("ram", f.MemoryMB).add("disk", f.RootGB)
 	if f.SwapMB == 0 {
 		o.add("swap", "")
@@ -100,22 +102,6 @@ func (x *exchange) flavorView(f *apidb.Flavor) *object {
 	return o
 }
 
-// addNumber adds a number that need not be whole; one that is has a .0, as in Nova.
-func (o *object) addNumber(name string, value float64) *object {
-	text := strconv.FormatFloat(value, 'g', -1, 64)
-	if !strings.ContainsAny(text, ".e") {
-		text += ".0"
-	}
-	return o.addRaw(name, text)
-}
-
-// addRaw adds a member whose value is JSON already.
-func (o *object) addRaw(name, value string) *object {
-	o.add(name, nil)
-	o.text = append(o.text[:len(o.text)-len("null")], value...)
-	return o
-}
-
 // listFlavors answers GET /flavors, listFlavorsDetail GET /flavors/detail.
 func (a *API) listFlavors(x *exchange) error {
 	return a.flavorPage(x, "flavors", func(f *apidb.Flavor) *object {
@@ -128,7 +114,7 @@ func (a *API) listFlavors(x *exchange) error {
 }
 
 func (a *API) listFlavorsDetail(x *exchange) error {
-	return a.flavorPage(x, "flavors/detail", x.flavorView)
+	return a.flavorPage(x, "flavors/detail", func(f *apidb.Flavor) *object { return flavorView(x, f) })
 }
 
 // flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
@@ -145,7 +131,7 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 			limit = min(limit, n)
 		}
 	}
-	wanted, err := x.flavorFilter(params)
+	wanted, err := flavorFilter(x, params)
 	if err != nil {
 		return err
 	}
@@ -179,7 +165,7 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 
 // flavorFilter are the conditions of a query. Only administrators see flavors that are not public,
 // or disabled.
-func (x *exchange) flavorFilter(params query) (func(*apidb.Flavor) bool, error) {
+func flavorFilter(x *exchange, params query) (func(*apidb.Flavor) bool, error) {
 	public, disabled := new(true), false
 	if x.isAdmin() {
 		disabled = true

@@ -21,15 +21,28 @@ import (
 )
 
 // hypervisorRoutes are the calls about the compute nodes of hosts.
-var hypervisorRoutes = []route{
-	{method: "GET", path: "/v2.1/os-hypervisors", query: &hypervisorQuery, handle: (*API).listHypervisors, about: &aboutListHypervisors},
-	{method: "GET", path: "/v2.1/os-hypervisors/detail", query: &hypervisorQuery, handle: (*API).listHypervisorsDetail, about: &aboutListHypervisorsDetail},
-	{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: (*API).hypervisorStatistics, about: &aboutHypervisorStatistics},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}", query: &hypervisorServers, handle: (*API).showHypervisor, about: &aboutShowHypervisor},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: (*API).hypervisorUptime, about: &aboutHypervisorUptime},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: (*API).searchHypervisors, until: vServiceUUID - 1, about: &aboutSearchHypervisors},
-	{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: (*API).serversOfHypervisors, until: vServiceUUID - 1, about: &aboutServersOfHypervisors},
+func (a *API) hypervisorRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-hypervisors", query: &hypervisorQuery, handle: a.listHypervisors, about: &aboutListHypervisors},
+		{method: "GET", path: "/v2.1/os-hypervisors/detail", query: &hypervisorQuery, handle: a.listHypervisorsDetail, about: &aboutListHypervisorsDetail},
+		{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: a.hypervisorStatistics, about: &aboutHypervisorStatistics},
+		{method: "GET", path: "/v2.1/os-hypervisors/{id}", query: &hypervisorServers, handle: a.showHypervisor, about: &aboutShowHypervisor},
+		{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: a.hypervisorUptime, about: &aboutHypervisorUptime},
+		{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: a.searchHypervisors, until: vServiceUUID - 1, about: &aboutSearchHypervisors},
+		{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: a.serversOfHypervisors, until: vServiceUUID - 1, about: &aboutServersOfHypervisors},
+	}
 }
+
+// The policies of hypervisors.
+var (
+	ruleHypervisorsList       = Rule{"os_compute_api:os-hypervisors:list", admins}
+	ruleHypervisorsDetail     = Rule{"os_compute_api:os-hypervisors:list-detail", admins}
+	ruleHypervisorsStatistics = Rule{"os_compute_api:os-hypervisors:statistics", admins}
+	ruleHypervisorsShow       = Rule{"os_compute_api:os-hypervisors:show", admins}
+	ruleHypervisorsUptime     = Rule{"os_compute_api:os-hypervisors:uptime", admins}
+	ruleHypervisorsSearch     = Rule{"os_compute_api:os-hypervisors:search", admins}
+	ruleHypervisorsServers    = Rule{"os_compute_api:os-hypervisors:servers", admins}
+)
 
 // The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest, and no others.
 var (
@@ -54,7 +67,7 @@ type hypervisor struct {
 }
 
 // id is what the microversion knows it by: before 2.53 the number of its service.
-func (x *exchange) hypervisorID(h *hypervisor) string {
+func hypervisorID(x *exchange, h *hypervisor) string {
 	if x.since(vServiceUUID) {
 		return h.UUID
 	}
@@ -149,7 +162,7 @@ func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail b
 		return err
 	}
 	if marker := params.last("marker"); paged && marker != "" {
-		at := slices.IndexFunc(all, func(h hypervisor) bool { return x.hypervisorID(&h) == marker })
+		at := slices.IndexFunc(all, func(h hypervisor) bool { return hypervisorID(x, &h) == marker })
 		if at < 0 {
 			return badRequest("marker [%s] not found", shortened(marker))
 		}
@@ -162,32 +175,32 @@ func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail b
 		all = all[:min(len(all), limit)]
 	}
 	withServers, _ := readBool(params.last("with_servers"))
-	if err := x.complete(all, detail, withServers); err != nil {
+	if err := a.complete(x, all, detail, withServers); err != nil {
 		return err
 	}
-	answer := x.hypervisorList(all, detail)
+	answer := hypervisorsBody(x, all, detail)
 	if full {
-		answer.add("hypervisors_links", x.nextLink(collection, params, x.hypervisorID(&all[len(all)-1])))
+		answer.add("hypervisors_links", x.nextLink(collection, params, hypervisorID(x, &all[len(all)-1])))
 	}
 	return x.json(http.StatusOK, answer)
 }
 
-func (x *exchange) hypervisorList(all []hypervisor, detail bool) *object {
+func hypervisorsBody(x *exchange, all []hypervisor, detail bool) *object {
 	shown := list{}
 	for i := range all {
-		shown = append(shown, x.hypervisorView(&all[i], detail))
+		shown = append(shown, hypervisorView(x, &all[i], detail))
 	}
 	return new(object).add("hypervisors", shown)
 }
 
 // complete finds out what hypervisors have, and which servers.
-func (x *exchange) complete(all []hypervisor, capacity, servers bool) error {
+func (a *API) complete(x *exchange, all []hypervisor, capacity, servers bool) error {
 	if capacity && len(all) > 0 {
 		roots := make([]string, len(all))
 		for i := range all {
 			roots[i] = all[i].UUID
 		}
-		found, err := x.api.scheduler.Capacities(x.ctx(), roots)
+		found, err := a.scheduler.Capacities(x.ctx(), roots)
 		if errors.Is(err, scheduler.ErrCapacityUnknown) {
 			return unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
 		}
@@ -200,7 +213,7 @@ func (x *exchange) complete(all []hypervisor, capacity, servers bool) error {
 	}
 	for i := 0; servers && i < len(all); i++ {
 		var err error
-		if all[i].servers, err = x.serversOfHost(all[i].cell, all[i].Host); err != nil {
+		if all[i].servers, err = a.serversOfHost(x, all[i].cell, all[i].Host); err != nil {
 			return err
 		}
 	}
@@ -209,8 +222,8 @@ func (x *exchange) complete(all []hypervisor, capacity, servers bool) error {
 
 // serversOfHost are the uuids of the servers on a host and the names of their guests; a cell of an
 // earlier version does not number them here, and they have their own names.
-func (x *exchange) serversOfHost(cell apidb.Cell, host string) (list, error) {
-	return gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (list, error) {
+func (a *API) serversOfHost(x *exchange, cell apidb.Cell, host string) (list, error) {
+	return gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (list, error) {
 		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
 		found := list{}
 		for {
@@ -235,7 +248,7 @@ func (x *exchange) serversOfHost(cell apidb.Cell, host string) (list, error) {
 
 // hypervisorView is a hypervisor as the microversion has it. What neither the cell nor Placement
 // knows is null, or 0 where a number is required.
-func (x *exchange) hypervisorView(h *hypervisor, detail bool) *object {
+func hypervisorView(x *exchange, h *hypervisor, detail bool) *object {
 	state, status := "down", "enabled"
 	if h.service.Up {
 		state = "up"
@@ -282,7 +295,7 @@ func addCapacity(o *object, c scheduler.Capacity, servers int64) {
 }
 
 // hypervisorOfPath is the hypervisor of the path.
-func (x *exchange) hypervisorOfPath() (hypervisor, error) {
+func (a *API) hypervisorOfPath(x *exchange) (hypervisor, error) {
 	id := x.param("id")
 	missing := notFound("Hypervisor with ID '%s' could not be found.", shortened(id))
 	if x.since(vServiceUUID) {
@@ -292,11 +305,11 @@ func (x *exchange) hypervisorOfPath() (hypervisor, error) {
 	} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
 		return hypervisor{}, missing
 	}
-	all, err := x.api.hypervisors(x.ctx())
+	all, err := a.hypervisors(x.ctx())
 	if err != nil {
 		return hypervisor{}, err
 	}
-	at := slices.IndexFunc(all, func(h hypervisor) bool { return x.hypervisorID(&h) == id })
+	at := slices.IndexFunc(all, func(h hypervisor) bool { return hypervisorID(x, &h) == id })
 	if at < 0 {
 		return hypervisor{}, missing
 	}
@@ -312,16 +325,16 @@ func (a *API) showHypervisor(x *exchange) error {
 	if err := x.allowOwn(ruleHypervisorsShow); err != nil {
 		return err
 	}
-	found, err := x.hypervisorOfPath()
+	found, err := a.hypervisorOfPath(x)
 	if err != nil {
 		return err
 	}
 	withServers, _ := readBool(params.last("with_servers"))
 	one := []hypervisor{found}
-	if err := x.complete(one, true, withServers); err != nil {
+	if err := a.complete(x, one, true, withServers); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("hypervisor", x.hypervisorView(&one[0], true)))
+	return x.json(http.StatusOK, new(object).add("hypervisor", hypervisorView(x, &one[0], true)))
 }
 
 // hypervisorUptime answers GET /os-hypervisors/{id}/uptime: no host reports its uptime.
@@ -329,7 +342,7 @@ func (a *API) hypervisorUptime(x *exchange) error {
 	if err := x.allowOwn(ruleHypervisorsUptime); err != nil {
 		return err
 	}
-	if _, err := x.hypervisorOfPath(); err != nil {
+	if _, err := a.hypervisorOfPath(x); err != nil {
 		return err
 	}
 	return osapi.Errorf(http.StatusNotImplemented, "The requested functionality is not supported.")
@@ -346,7 +359,7 @@ func (a *API) hypervisorStatistics(x *exchange) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(h hypervisor) bool { return h.service.Disabled })
-	if err := x.complete(all, true, false); err != nil {
+	if err := a.complete(x, all, true, false); err != nil {
 		return err
 	}
 	var sum scheduler.Capacity
@@ -382,10 +395,10 @@ func (a *API) foundHypervisors(x *exchange, rule Rule, servers bool) error {
 		all, err = matchingHypervisors(all, x.param("id"))
 	}
 	if err == nil {
-		err = x.complete(all, false, servers)
+		err = a.complete(x, all, false, servers)
 	}
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, x.hypervisorList(all, false))
+	return x.json(http.StatusOK, hypervisorsBody(x, all, false))
 }

@@ -16,9 +16,11 @@ import (
 )
 
 // instanceActionRoutes are the calls that show what was done to a server.
-var instanceActionRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions", query: &actionQuery, handle: (*API).listInstanceActions, about: &aboutListInstanceActions},
-	{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions/{request}", handle: (*API).showInstanceAction, about: &aboutShowInstanceAction},
+func (a *API) instanceActionRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions", query: &actionQuery, handle: a.listInstanceActions, about: &aboutListInstanceActions},
+		{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions/{request}", handle: a.showInstanceAction, about: &aboutShowInstanceAction},
+	}
 }
 
 // actionQuery are the parameters of a list of actions.
@@ -32,16 +34,16 @@ var actionQuery = parameters{closed: vActionPages, all: []parameter{
 // instanceActions are the actions of the server of the path, the newest first. A server that is not
 // in a cell yet has none. Those of deleted servers are shown from 2.21 on. Cost: two reads of the
 // API database, and one request to one cell.
-func (x *exchange) instanceActions(rule Rule) (apidb.Mapping, []cellwire.Action, error) {
-	m, err := x.mappingOfPath(rule)
+func (a *API) instanceActions(x *exchange, rule Rule) (apidb.Mapping, []cellwire.Action, error) {
+	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return m, nil, err
 	}
-	cell, building, err := x.placed(m)
+	cell, building, err := a.placed(x, m)
 	if err != nil || building != nil {
 		return m, nil, err
 	}
-	answer, err := gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
+	answer, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
 		return c.Actions(ctx, m.InstanceUUID)
 	})
 	switch {
@@ -59,7 +61,7 @@ func (a *API) listInstanceActions(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, actions, err := x.instanceActions(ruleActionsList)
+	m, actions, err := a.instanceActions(x, ruleActionsList)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (a *API) listInstanceActions(x *exchange) error {
 		if len(shown) == limit || at.Before(since) || bounded && at.After(before) {
 			continue
 		}
-		shown, marker = append(shown, x.actionView(m, &actions[i])), actions[i].RequestID
+		shown, marker = append(shown, actionView(x, m, &actions[i])), actions[i].RequestID
 	}
 	answer := new(object).add("instanceActions", shown)
 	if x.since(vActionPages) && len(shown) > 0 && len(shown) == limit {
@@ -96,7 +98,7 @@ func (a *API) listInstanceActions(x *exchange) error {
 
 // showInstanceAction answers GET /servers/{id}/os-instance-actions/{request}.
 func (a *API) showInstanceAction(x *exchange) error {
-	m, actions, err := x.instanceActions(ruleActionsShow)
+	m, actions, err := a.instanceActions(x, ruleActionsShow)
 	if err != nil {
 		return err
 	}
@@ -106,9 +108,9 @@ func (a *API) showInstanceAction(x *exchange) error {
 		return notFound("Action %s not found", shortened(id))
 	}
 	action := &actions[at]
-	shown, all := x.actionView(m, action), x.may(ruleActionsEvents, m.ProjectID)
+	shown, all := actionView(x, m, action), x.may(ruleActionsEvents, m.ProjectID)
 	if all || x.since(vActionEvents) {
-		shown.add("events", list{x.eventView(m, action, all)})
+		shown.add("events", list{eventView(x, m, action, all)})
 	}
 	return x.json(http.StatusOK, new(object).add("instanceAction", shown))
 }
@@ -122,7 +124,7 @@ func lastChange(a *cellwire.Action) time.Time {
 }
 
 // actionView is an action as the microversion has it.
-func (x *exchange) actionView(m apidb.Mapping, a *cellwire.Action) *object {
+func actionView(x *exchange, m apidb.Mapping, a *cellwire.Action) *object {
 	o := new(object).add("action", string(a.Name)).add("instance_uuid", m.InstanceUUID).add("request_id", a.RequestID).
 		add("user_id", orNull(a.UserID)).add("project_id", orNull(a.ProjectID)).add("start_time", microseconds(a.StartedAt))
 	if a.Failed {
@@ -138,7 +140,7 @@ func (x *exchange) actionView(m apidb.Mapping, a *cellwire.Action) *object {
 
 // eventView is the event of an action. Its host and what went wrong are for those who may see all
 // of it.
-func (x *exchange) eventView(m apidb.Mapping, a *cellwire.Action, all bool) *object {
+func eventView(x *exchange, m apidb.Mapping, a *cellwire.Action, all bool) *object {
 	o := new(object).add("event", eventName(a)).add("start_time", microseconds(a.StartedAt))
 	switch {
 	case a.FinishedAt == nil:

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -122,3 +123,39 @@ func encode(body any) ([]byte, error) {
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
+
+// addNumber adds a number that need not be whole; one that is has a .0, as in Nova.
+func (o *object) addNumber(name string, value float64) *object {
+	text := strconv.FormatFloat(value, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return o.addRaw(name, text)
+}
+
+// addRaw adds a member whose value is JSON already.
+func (o *object) addRaw(name, value string) *object {
+	o.add(name, nil)
+	o.text = append(o.text[:len(o.text)-len("null")], value...)
+	return o
+}
+
+// stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
+// none.
+func stamp(t *time.Time) any {
+	if t == nil {
+		return nil
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000")
+}
+
+// orNull is null for "".
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// microseconds is a time as services have it.
+func microseconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }

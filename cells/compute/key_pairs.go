@@ -14,12 +14,22 @@ import (
 )
 
 // keyPairRoutes are the calls about key pairs. They belong to users, in whatever project these are.
-var keyPairRoutes = []route{
-	{method: "GET", path: "/v2.1/os-keypairs", query: &keyPairQuery, handle: (*API).listKeyPairs, about: &aboutListKeyPairs},
-	{method: "POST", path: "/v2.1/os-keypairs", body: keyPairSchemas, handle: (*API).createKeyPair, about: &aboutCreateKeyPair},
-	{method: "GET", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: (*API).showKeyPair, about: &aboutShowKeyPair},
-	{method: "DELETE", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: (*API).deleteKeyPair, about: &aboutDeleteKeyPair},
+func (a *API) keyPairRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-keypairs", query: &keyPairQuery, handle: a.listKeyPairs, about: &aboutListKeyPairs},
+		{method: "POST", path: "/v2.1/os-keypairs", body: keyPairSchemas, handle: a.createKeyPair, about: &aboutCreateKeyPair},
+		{method: "GET", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: a.showKeyPair, about: &aboutShowKeyPair},
+		{method: "DELETE", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: a.deleteKeyPair, about: &aboutDeleteKeyPair},
+	}
 }
+
+// The policies of key pairs.
+var (
+	ruleKeyPairsIndex  = Rule{"os_compute_api:os-keypairs:index", sameUser}
+	ruleKeyPairsShow   = Rule{"os_compute_api:os-keypairs:show", sameUser}
+	ruleKeyPairsCreate = Rule{"os_compute_api:os-keypairs:create", sameUser}
+	ruleKeyPairsDelete = Rule{"os_compute_api:os-keypairs:delete", sameUser}
+)
 
 // The microversions of key pairs.
 const (
@@ -54,7 +64,7 @@ var (
 
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:
 // the caller, or from 2.10 on the one that is named.
-func (x *exchange) keyPairUser(rule Rule) (user string, params query, err error) {
+func keyPairUser(x *exchange, rule Rule) (user string, params query, err error) {
 	user = x.Who.User
 	if params, err = x.checkedQuery(); err != nil {
 		return "", params, err
@@ -66,7 +76,7 @@ func (x *exchange) keyPairUser(rule Rule) (user string, params query, err error)
 }
 
 // keyPairView is a key pair with what all calls show of it.
-func (x *exchange) keyPairView(k *apidb.KeyPair) *object {
+func keyPairView(x *exchange, k *apidb.KeyPair) *object {
 	o := new(object).add("name", k.Name).add("public_key", k.PublicKey).add("fingerprint", k.Fingerprint)
 	if x.since(vKeyTypes) {
 		o.add("type", k.Type)
@@ -80,7 +90,7 @@ func noKeyPair(user, name string) error {
 
 // listKeyPairs answers GET /os-keypairs, by name.
 func (a *API) listKeyPairs(x *exchange) error {
-	user, params, err := x.keyPairUser(ruleKeyPairsIndex)
+	user, params, err := keyPairUser(x, ruleKeyPairsIndex)
 	if err != nil {
 		return err
 	}
@@ -105,7 +115,7 @@ func (a *API) listKeyPairs(x *exchange) error {
 	}
 	shown := make(list, len(pairs))
 	for i := range pairs {
-		shown[i] = new(object).add("keypair", x.keyPairView(&pairs[i]))
+		shown[i] = new(object).add("keypair", keyPairView(x, &pairs[i]))
 	}
 	answer := new(object).add("keypairs", shown)
 	if limit > 0 && len(pairs) == limit {
@@ -116,7 +126,7 @@ func (a *API) listKeyPairs(x *exchange) error {
 
 // showKeyPair answers GET /os-keypairs/{id}.
 func (a *API) showKeyPair(x *exchange) error {
-	user, _, err := x.keyPairUser(ruleKeyPairsShow)
+	user, _, err := keyPairUser(x, ruleKeyPairsShow)
 	if err != nil {
 		return err
 	}
@@ -127,7 +137,7 @@ func (a *API) showKeyPair(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("keypair", x.keyPairView(&k).add("user_id", k.UserID).add("id", k.ID).
+	return x.json(http.StatusOK, new(object).add("keypair", keyPairView(x, &k).add("user_id", k.UserID).add("id", k.ID).
 		add("created_at", stamp(&k.CreatedAt)).add("deleted", false).add("deleted_at", nil).add("updated_at", nil)))
 }
 
@@ -159,7 +169,7 @@ func (a *API) createKeyPair(x *exchange) error {
 	private := ""
 	if _, imported := asked.Get("public_key"); !imported {
 		// Above all not before the quota is checked, though it is checked once more: it costs CPU.
-		if err := x.keyPairQuota(k.UserID, limits); err != nil {
+		if err := a.keyPairQuota(x, k.UserID, limits); err != nil {
 			return err
 		}
 		if k.PublicKey, private, err = generateKey(k.Type); err != nil {
@@ -176,7 +186,7 @@ func (a *API) createKeyPair(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	shown, status := x.keyPairView(&made).add("user_id", made.UserID), http.StatusCreated
+	shown, status := keyPairView(x, &made).add("user_id", made.UserID), http.StatusCreated
 	if private != "" {
 		shown.add("private_key", private)
 	}
@@ -190,8 +200,8 @@ func (a *API) createKeyPair(x *exchange) error {
 const maxUserID = 255
 
 // keyPairQuota refuses one more key pair for a user whose quota is used up.
-func (x *exchange) keyPairQuota(user string, limits apidb.QuotaSet) error {
-	pairs, err := x.api.store.KeyPairs(x.ctx(), user, "", 0)
+func (a *API) keyPairQuota(x *exchange, user string, limits apidb.QuotaSet) error {
+	pairs, err := a.store.KeyPairs(x.ctx(), user, "", 0)
 	if err != nil {
 		return err
 	}
@@ -207,7 +217,7 @@ func tooManyKeyPairs(has int64, limits apidb.QuotaSet) error {
 
 // deleteKeyPair answers DELETE /os-keypairs/{id}. Servers that were made with it keep it.
 func (a *API) deleteKeyPair(x *exchange) error {
-	user, _, err := x.keyPairUser(ruleKeyPairsDelete)
+	user, _, err := keyPairUser(x, ruleKeyPairsDelete)
 	if err != nil {
 		return err
 	}
@@ -225,12 +235,12 @@ func (a *API) deleteKeyPair(x *exchange) error {
 }
 
 // requestedKey is the key pair of the caller that key_name names, the zero one for none.
-func (x *exchange) requestedKey(asked *js.Object) (apidb.KeyPair, error) {
+func (a *API) requestedKey(x *exchange, asked *js.Object) (apidb.KeyPair, error) {
 	name := memberString(asked, "key_name")
 	if name == "" {
 		return apidb.KeyPair{}, nil
 	}
-	k, err := x.api.store.KeyPair(x.ctx(), x.Who.User, name)
+	k, err := a.store.KeyPair(x.ctx(), x.Who.User, name)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return k, badRequest("Invalid key_name provided.")
 	}

@@ -5,9 +5,17 @@ package compute
 import "net/http"
 
 // limitRoutes has the call about limits.
-var limitRoutes = []route{
-	{method: "GET", path: "/v2.1/limits", query: &limitsQuery, handle: (*API).showLimits, about: &aboutShowLimits},
+func (a *API) limitRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/limits", query: &limitsQuery, handle: a.showLimits, about: &aboutShowLimits},
+	}
 }
+
+// The policies of limits.
+var (
+	ruleLimits      = Rule{"os_compute_api:limits", anyUser}
+	ruleLimitsOther = Rule{"os_compute_api:limits:other_project", admins}
+)
 
 // limitsQuery are the parameters of GET /limits.
 var limitsQuery = parameters{all: []parameter{{name: "tenant_id", schema: schemaText, text: "The project whose limits are meant, for administrators."}}}

@@ -9,7 +9,7 @@ import (
 )
 
 // base is what links of this request begin with.
-func (x *exchange) base() string { return x.Base(x.api.options.Endpoint) }
+func (x *exchange) base() string { return x.Base(x.service.endpoint) }
 
 // inProject is the segment of the project, for requests that have one in their path.
 func (x *exchange) inProject() string {

@@ -2,6 +2,18 @@
 
 package compute
 
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
 // One sorted page of servers out of the pages of many cells:
 //
 //	cell A ── rows 1-100 ──┐
@@ -16,18 +28,6 @@ package compute
 //
 // A page of a cell counts only if it is sorted, follows the page before and repeats no server.
 // Otherwise the cell is broken: merging it would disorder the rows of the other cells.
-
-import (
-	"context"
-	"fmt"
-	"math"
-	"slices"
-
-	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/gather"
-)
 
 // minBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how
 // much more it is asked for each time that they were not enough.

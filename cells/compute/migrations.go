@@ -19,12 +19,21 @@ import (
 
 // migrationRoutes are the calls about migrations. Those of one server are only about live ones in
 // Nova, so that there are none here.
-var migrationRoutes = []route{
-	{method: "GET", path: "/v2.1/os-migrations", query: &migrationParameters, handle: (*API).listMigrations, about: &aboutListMigrations},
-	{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: (*API).listLiveMigrations, since: vMigrationTypes, about: &aboutListLiveMigrations},
-	{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).showLiveMigration, since: vMigrationTypes, about: &aboutShowLiveMigration},
-	{method: "DELETE", path: "/v2.1/servers/{id}/migrations/{migration}", handle: (*API).abortMigration, since: vAbort, about: &aboutAbortMigration},
+func (a *API) migrationRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-migrations", query: &migrationParameters, handle: a.listMigrations, about: &aboutListMigrations},
+		{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: a.listLiveMigrations, since: vMigrationTypes, about: &aboutListLiveMigrations},
+		{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: a.showLiveMigration, since: vMigrationTypes, about: &aboutShowLiveMigration},
+		{method: "DELETE", path: "/v2.1/servers/{id}/migrations/{migration}", handle: a.abortMigration, since: vAbort, about: &aboutAbortMigration},
+	}
 }
+
+// The policies of lists of migrations.
+var (
+	ruleMigrationsIndex    = Rule{"os_compute_api:os-migrations:index", managers}
+	ruleMigrationsIndexAll = Rule{"os_compute_api:os-migrations:index:all_projects", admins}
+	ruleMigrationsHosts    = Rule{"os_compute_api:os-migrations:index:host", admins}
+)
 
 // migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
 var migrationParameters = parameters{closed: vMigrationPages, all: []parameter{
@@ -42,7 +51,7 @@ var migrationParameters = parameters{closed: vMigrationPages, all: []parameter{
 }}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
-func (x *exchange) migrationQuery() (params query, q cellwire.MigrationQuery, err error) {
+func (a *API) migrationQuery(x *exchange) (params query, q cellwire.MigrationQuery, err error) {
 	if params, err = x.strictQuery(); err != nil {
 		return params, q, err
 	}
@@ -57,7 +66,7 @@ func (x *exchange) migrationQuery() (params query, q cellwire.MigrationQuery, er
 		q.ProjectID = params.last("project_id")
 		return params, q, nil
 	}
-	q.Limit = readLimit(params, x.api.options.MaxLimit)
+	q.Limit = readLimit(params, a.options.MaxLimit)
 	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
 		if t, has := readTime(params.last(name)); has {
 			*at = &t
@@ -72,7 +81,7 @@ func (x *exchange) migrationQuery() (params query, q cellwire.MigrationQuery, er
 // listMigrations answers GET /os-migrations. Those of cells that are down are left out. Cost: one
 // question to all cells, and with a marker one more.
 func (a *API) listMigrations(x *exchange) error {
-	params, q, err := x.migrationQuery()
+	params, q, err := a.migrationQuery(x)
 	if err != nil {
 		return err
 	}
@@ -106,7 +115,7 @@ func (a *API) listMigrations(x *exchange) error {
 	full := paged && len(all) > 0 && len(all) == q.Limit
 	shown, hosts := list{}, x.may(ruleMigrationsHosts, x.Who.Project)
 	for i := range all {
-		shown = append(shown, x.migrationView(&all[i], hosts))
+		shown = append(shown, migrationView(x, &all[i], hosts))
 	}
 	answer := new(object).add("migrations", shown)
 	if full {
@@ -140,7 +149,7 @@ func (a *API) migrations(ctx context.Context, q cellwire.MigrationQuery) (all []
 
 // migrationView is a migration as the microversion has it. What is not kept here is null: the
 // address of the destination, and the numbers of flavors.
-func (x *exchange) migrationView(m *cellwire.Migration, hosts bool) *object {
+func migrationView(x *exchange, m *cellwire.Migration, hosts bool) *object {
 	shown := func(host string) any {
 		if !hosts {
 			return nil
@@ -167,7 +176,7 @@ func (x *exchange) migrationView(m *cellwire.Migration, hosts bool) *object {
 
 // listLiveMigrations answers GET /servers/{id}/migrations, the live migrations in progress: none.
 func (a *API) listLiveMigrations(x *exchange) error {
-	if _, err := x.mappingOfPath(ruleServerMigrationsList); err != nil {
+	if _, err := a.mappingOfPath(x, ruleServerMigrationsList); err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, new(object).add("migrations", list{}))
@@ -175,7 +184,7 @@ func (a *API) listLiveMigrations(x *exchange) error {
 
 // showLiveMigration answers GET /servers/{id}/migrations/{migration}: no migration is live.
 func (a *API) showLiveMigration(x *exchange) error {
-	m, err := x.mappingOfPath(ruleServerMigrationsShow)
+	m, err := a.mappingOfPath(x, ruleServerMigrationsShow)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func TestObserver(t *testing.T) {
 		r.Header.Set("X-Auth-Token", "u:p1")
 		c.api.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	c.api.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*API, *exchange) error { panic("boom") }}})
+	c.api.service.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*exchange) error { panic("boom") }}})
 	c.ask(member, "", "/v2.1/bug")
 	want := []string{
 		"GET /v2.1/servers 200",
@@ -69,8 +69,8 @@ func TestRequestLog(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	took := time.Duration(0)
-	things := func(status int, err error) func(*API, *exchange) error {
-		return func(_ *API, x *exchange) error {
+	things := func(status int, err error) func(*exchange) error {
+		return func(x *exchange) error {
 			c.clock = c.clock.Add(took)
 			if err != nil {
 				return err
@@ -79,7 +79,7 @@ func TestRequestLog(t *testing.T) {
 		}
 	}
 	c.api.service.Now = func() time.Time { return c.clock }
-	c.api.routes = newRoutes([]route{
+	c.api.service.routes = newRoutes([]route{
 		{method: "GET", path: "/v2.1/things", handle: things(200, nil)},
 		{method: "POST", path: "/v2.1/things", handle: things(202, nil)},
 		{method: "GET", path: "/v2.1/forbidden", handle: things(0, osapi.Errorf(http.StatusForbidden, "no"))},

@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 
@@ -15,6 +16,7 @@ type parameter struct {
 	name         string
 	since, until Version
 	kind         paramKind
+	choices      []string
 	schema       js.Schema
 	// text is for the reference. repeated: it can be there several times.
 	text     string
@@ -110,13 +112,13 @@ func (x *exchange) strictQuery() (query, error) {
 	if err != nil || !x.since(q.known.closed) {
 		return q, err
 	}
-	for _, name := range sortedNames(q.values) {
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		spec := q.known.named(name)
 		if !spec.in(x.version) {
 			return q, badRequest("Additional properties are not allowed (%s was unexpected)", pythonString(shortened(name)))
 		}
 		for _, value := range q.values[name] {
-			if wrong := wrongParam(spec.kind, value); wrong != "" {
+			if wrong := spec.wrong(value); wrong != "" {
 				return q, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
 			}
 		}

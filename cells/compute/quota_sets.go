@@ -14,13 +14,24 @@ import (
 // quotaSetRoutes are the calls about the quotas of projects. Any project name is accepted: its
 // existence is not checked. There are no quotas of single users; asked for those of one, the answer
 // has the project's, which are what counts for each of its users.
-var quotaSetRoutes = []route{
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: (*API).showQuotas, about: &aboutShowQuotas},
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", query: &quotaQuery, handle: (*API).showQuotasDetail, about: &aboutShowQuotasDetail},
-	{method: "GET", path: "/v2.1/os-quota-sets/{id}/defaults", query: &quotaQuery, handle: (*API).showQuotaDefaults, about: &aboutShowQuotaDefaults},
-	{method: "PUT", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, body: quotaSets, handle: (*API).updateQuotas, about: &aboutUpdateQuotas},
-	{method: "DELETE", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: (*API).deleteQuotas, about: &aboutDeleteQuotas},
+func (a *API) quotaSetRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: a.showQuotas, about: &aboutShowQuotas},
+		{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", query: &quotaQuery, handle: a.showQuotasDetail, about: &aboutShowQuotasDetail},
+		{method: "GET", path: "/v2.1/os-quota-sets/{id}/defaults", query: &quotaQuery, handle: a.showQuotaDefaults, about: &aboutShowQuotaDefaults},
+		{method: "PUT", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, body: quotaSets, handle: a.updateQuotas, about: &aboutUpdateQuotas},
+		{method: "DELETE", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: a.deleteQuotas, about: &aboutDeleteQuotas},
+	}
 }
+
+// The policies of quotas.
+var (
+	ruleQuotaShow     = Rule{"os_compute_api:os-quota-sets:show", readers}
+	ruleQuotaDefaults = Rule{"os_compute_api:os-quota-sets:defaults", anyUser}
+	ruleQuotaDetail   = Rule{"os_compute_api:os-quota-sets:detail", readers}
+	ruleQuotaUpdate   = Rule{"os_compute_api:os-quota-sets:update", admins}
+	ruleQuotaDelete   = Rule{"os_compute_api:os-quota-sets:delete", admins}
+)
 
 // quotaQuery are the parameters of all of them.
 var quotaQuery = parameters{all: []parameter{{name: "user_id", schema: schemaText,
@@ -47,7 +58,7 @@ var quotaSets = func() schemaSteps {
 }()
 
 // quotaView writes the resources that the microversion has into a quota set, by their names.
-func (x *exchange) quotaView(set *object, value func(*quotaResource) any) *object {
+func quotaView(x *exchange, set *object, value func(*quotaResource) any) *object {
 	for i := range sortedResources {
 		if r := &sortedResources[i]; r.shown(x.version) {
 			set.add(r.name, value(r))
@@ -60,7 +71,7 @@ var sortedResources = slices.SortedFunc(slices.Values(quotaResources), func(a, b
 
 // showQuotas answers GET /os-quota-sets/{id}.
 func (a *API) showQuotas(x *exchange) error {
-	project, err := x.quotaProject(ruleQuotaShow)
+	project, err := quotaProject(x, ruleQuotaShow)
 	if err != nil {
 		return err
 	}
@@ -68,11 +79,11 @@ func (a *API) showQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, x.quotaView(new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // quotaProject is the project of the path, if the caller passes a rule for it.
-func (x *exchange) quotaProject(rule Rule) (string, error) {
+func quotaProject(x *exchange, rule Rule) (string, error) {
 	if _, err := x.checkedQuery(); err != nil {
 		return "", err
 	}
@@ -83,7 +94,7 @@ func (x *exchange) quotaProject(rule Rule) (string, error) {
 // showQuotasDetail answers GET /os-quota-sets/{id}/detail: also what is used. Nothing is ever
 // reserved.
 func (a *API) showQuotasDetail(x *exchange) error {
-	project, err := x.quotaProject(ruleQuotaDetail)
+	project, err := quotaProject(x, ruleQuotaDetail)
 	if err != nil {
 		return err
 	}
@@ -91,19 +102,19 @@ func (a *API) showQuotasDetail(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, x.quotaView(new(object).add("id", project), func(r *quotaResource) any {
+	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any {
 		return new(object).add("limit", r.limit(limits)).add("in_use", r.inUse(usage)).add("reserved", 0)
 	}))
 }
 
 // showQuotaDefaults answers GET /os-quota-sets/{id}/defaults.
 func (a *API) showQuotaDefaults(x *exchange) error {
-	project, err := x.quotaProject(ruleQuotaDefaults)
+	project, err := quotaProject(x, ruleQuotaDefaults)
 	if err != nil {
 		return err
 	}
 	limits := a.quota.Defaults()
-	return x.json(http.StatusOK, x.quotaView(new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
@@ -113,7 +124,7 @@ func (a *API) updateQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	project, err := x.quotaProject(ruleQuotaUpdate)
+	project, err := quotaProject(x, ruleQuotaUpdate)
 	if err != nil {
 		return err
 	}
@@ -137,7 +148,7 @@ func (a *API) updateQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, x.quotaView(new(object), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.json(http.StatusOK, quotaView(x, new(object), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // wantedQuotas are the limits that a body sets; all of them are checked before any is set.
@@ -168,7 +179,7 @@ func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb
 // deleteQuotas answers DELETE /os-quota-sets/{id}: from now on the defaults count. Of one user
 // there is nothing to delete.
 func (a *API) deleteQuotas(x *exchange) error {
-	project, err := x.quotaProject(ruleQuotaDelete)
+	project, err := quotaProject(x, ruleQuotaDelete)
 	if err != nil {
 		return err
 	}

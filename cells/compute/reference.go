@@ -104,18 +104,8 @@ func Reference() *apidoc.API {
 		Error: always(faultSchema), Failures: commonFailures,
 		Keys: map[string]string{anyKey: "key", metadataKeys: "key"},
 	}
-	for _, r := range allRoutes() {
-		if r.about != nil {
-			a.Calls = append(a.Calls, r.call())
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(actions)) {
-		one := actions[name]
-		a.Calls = append(a.Calls, actionCall(actionRoutes[0].path, name, one.about, one.until, func(v Version) js.Schema { return one.argument(v) }))
-	}
-	for _, name := range slices.Sorted(maps.Keys(aggregateActions)) {
-		one := aggregateActions[name]
-		a.Calls = append(a.Calls, actionCall(aggregateActionPath, name, one.about, 0, func(Version) js.Schema { return one.schema }))
+	for _, r := range new(API).allRoutes() {
+		a.Calls = append(a.Calls, r.calls()...)
 	}
 	slices.SortStableFunc(a.Calls, func(c, d apidoc.Call) int {
 		return cmp.Compare(slices.Index(groupOrder, c.Group), slices.Index(groupOrder, d.Group))
@@ -123,7 +113,17 @@ func Reference() *apidoc.API {
 	return a
 }
 
-// call is the route for the reference.
+// calls are the route, or its actions, for the reference; none for one that says nothing of itself.
+func (r *route) calls() (all []apidoc.Call) {
+	if r.about != nil {
+		all = append(all, r.call())
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.actions)) {
+		all = append(all, r.actionCall(name))
+	}
+	return all
+}
+
 func (r *route) call() apidoc.Call {
 	c := r.about.call()
 	c.Group, c.Method, c.Path = groupOf(r.path), r.method, r.path
@@ -137,7 +137,7 @@ func (r *route) call() apidoc.Call {
 		return c
 	}
 	for i := range r.query.all {
-		c.Query = append(c.Query, r.query.all[i].parameter(r.query))
+		c.Query = append(c.Query, r.query.all[i].inReference())
 	}
 	if r.query.closed > 0 {
 		c.Ignores.Until = int(r.query.closed) - 1
@@ -145,13 +145,13 @@ func (r *route) call() apidoc.Call {
 	return c
 }
 
-// actionCall is an action for the reference.
-func actionCall(path, name string, what *about, until Version, argument func(Version) js.Schema) apidoc.Call {
-	c := what.call()
-	c.Group, c.Method, c.Path, c.Action = groupOf(path), http.MethodPost, path, name
-	c.Until = int(until)
+func (r *route) actionCall(name string) apidoc.Call {
+	action := r.actions[name]
+	c := action.about.call()
+	c.Group, c.Method, c.Path, c.Action = groupOf(r.path), r.method, r.path, name
+	c.Until = int(action.until)
 	c.Body = byVersion(func(v Version) js.Schema {
-		s := argument(v)
+		s := action.argument(v)
 		if s == nil {
 			s = described(nil, "Not looked at; null as a rule.")
 		}
@@ -167,14 +167,30 @@ func (a *about) call() apidoc.Call {
 		if use.when != "" {
 			text = use.when + "; " + text
 		}
-		c.Policies = append(c.Policies, apidoc.Policy{Rule: string(use.rule), Text: text})
+		c.Policies = append(c.Policies, apidoc.Policy{Rule: use.rule.name, Text: text})
 	}
 	return c
 }
 
+// rulesOf are the rules that calls ask for, each once or more often.
+func rulesOf(routes []route) (all []Rule) {
+	add := func(what *about) {
+		for i := 0; what != nil && i < len(what.rules); i++ {
+			all = append(all, what.rules[i].rule)
+		}
+	}
+	for _, r := range routes {
+		add(r.about)
+		for _, action := range r.actions {
+			add(action.about)
+		}
+	}
+	return all
+}
+
 // passes says who passes a rule by default.
 func passes(rule Rule) string {
-	switch text := defaults[rule]; text {
+	switch rule.otherwise {
 	case admins, "rule:admin_api":
 		return "administrators"
 	case members:
@@ -188,46 +204,23 @@ func passes(rule Rule) string {
 	case sameUser:
 		return "the user to whom they belong and administrators"
 	default:
-		panic("compute: the reference has no words for the policy " + text)
+		panic("compute: the reference has no words for the policy " + rule.otherwise)
 	}
 }
 
-// parameter is the parameter for the reference.
-func (p *parameter) parameter(of *parameters) apidoc.Parameter {
-	d := apidoc.Parameter{Name: p.name, Text: p.text, Versions: apidoc.Versions{Since: int(p.since), Until: int(p.until)}, Schema: p.schema}
-	if p.repeated {
-		d.Repeated = max(int(p.since), int(MinVersion))
-	}
-	if d.Schema == nil {
-		d.Schema = p.kind.schema()
-	}
-	if of == &serverQuery && !slices.Contains(paging, p.name) {
-		switch since, is := memberFilters[p.name]; {
-		case !is && p.text != textRefused:
-			d.Text += " For administrators; ignored for others."
-		case since > p.since:
-			d.Text += " For administrators; from " + since.String() + " on for all."
-		}
-	}
-	return d
+// ok is an answer of 200.
+func ok(text string, body apidoc.Body) []apidoc.Answer {
+	return []apidoc.Answer{{Status: http.StatusOK, Text: text, Body: body}}
 }
 
-// schema is what a parameter of the kind holds, for the reference.
-func (k paramKind) schema() js.Schema {
-	switch k {
-	case pattern:
-		return described(js.Schema{js.Type("string"), js.MinLength(1)}, "A regular expression.")
-	case dateTime:
-		return described(schemaText, "A time in ISO 8601.")
-	case number:
-		return js.Schema{js.Type("string"), js.MinLength(1), js.Pattern("^[0-9]*$")}
-	case sortColumn:
-		var all []any
-		for _, key := range slices.Concat(sortKeys, ignoredSortKeys) {
-			all = append(all, key)
-		}
-		return js.Schema{js.Type("string"), js.Enum(all...)}
-	case anyText:
+// done is an answer without a body.
+func done(status int, text string) []apidoc.Answer {
+	return []apidoc.Answer{{Status: status, Text: text}}
+}
+
+func rules(all ...Rule) (uses []ruleUse) {
+	for _, r := range all {
+		uses = append(uses, ruleUse{r, ""})
 	}
-	return schemaText
+	return uses
 }

@@ -10,23 +10,6 @@ import (
 
 // What the reference says about the calls on servers.
 
-// ok is an answer of 200.
-func ok(text string, body apidoc.Body) []apidoc.Answer {
-	return []apidoc.Answer{{Status: http.StatusOK, Text: text, Body: body}}
-}
-
-// done is an answer without a body.
-func done(status int, text string) []apidoc.Answer {
-	return []apidoc.Answer{{Status: status, Text: text}}
-}
-
-func rules(all ...Rule) (uses []ruleUse) {
-	for _, r := range all {
-		uses = append(uses, ruleUse{r, ""})
-	}
-	return uses
-}
-
 // Errors that several calls have.
 var (
 	noServer = failure(http.StatusNotFound, "There is no such server, or it is another project's.")

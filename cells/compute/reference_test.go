@@ -84,23 +84,6 @@ func malformed(answer string) bool {
 	return schemaError.MatchString(answer) && !notInSchemas.MatchString(answer)
 }
 
-// TestEveryRuleIsInTheReference: what handlers ask the policy for, the reference has. What a
-// refusal of these tests names is compared with its call, see askedRule.
-func TestEveryRuleIsInTheReference(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inReference := map[string]bool{string(ruleAdmin): true}
-	for _, c := range Reference().Calls {
-		for _, p := range c.Policies {
-			inReference[p.Rule] = true
-		}
-	}
-	for rule := range defaults {
-		if !inReference[string(rule)] {
-			t.Errorf("no call of the reference has the rule %s", rule)
-		}
-	}
-}
-
 var disallowedRule = regexp.MustCompile(`Policy doesn't allow (\S+) to be performed`)
 
 // askedRule returns an error if a refusal names a rule that the call does not have in the
@@ -110,7 +93,7 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 	if named == nil {
 		return nil
 	}
-	found := newRoutes(allRoutes()).Find(r)
+	found := newRoutes(new(API).allRoutes()).Find(r)
 	if found.Route == nil {
 		return nil
 	}
@@ -121,12 +104,10 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 			return fmt.Errorf("the action: %w", err)
 		}
 		for name := range action {
-			if what = actions[name].about; found.Route.path == aggregateActionPath {
-				what = aggregateActions[name].about
-			}
+			what = found.Route.actions[name].about
 		}
 	}
-	if !slices.ContainsFunc(what.rules, func(u ruleUse) bool { return string(u.rule) == string(named[1]) }) {
+	if !slices.ContainsFunc(what.rules, func(u ruleUse) bool { return u.rule.name == string(named[1]) }) {
 		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.path, named[1])
 	}
 	return nil
@@ -135,9 +116,8 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 // TestOnlyVersionDocumentsAreNotInTheReference: all other routes say what they are.
 func TestOnlyVersionDocumentsAreNotInTheReference(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, r := range allRoutes() {
-		isAction := strings.HasSuffix(r.path, "/action")
-		if r.about == nil && !r.open && !isAction {
+	for _, r := range new(API).allRoutes() {
+		if r.about == nil && r.actions == nil && !r.open {
 			t.Errorf("%s %s says nothing for the reference", r.method, r.path)
 		}
 	}

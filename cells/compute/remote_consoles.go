@@ -12,15 +12,17 @@ import (
 )
 
 // remoteConsoleRoutes is the call for the URL of a console.
-var remoteConsoleRoutes = []route{
-	{
-		method: "POST",
-		path:   "/v2.1/servers/{id}/remote-consoles",
-		body:   remoteConsoleSchemas,
-		handle: (*API).createRemoteConsole,
-		since:  vRemoteConsoles,
-		about:  &aboutCreateRemoteConsole,
-	},
+func (a *API) remoteConsoleRoutes() []route {
+	return []route{
+		{
+			method: "POST",
+			path:   "/v2.1/servers/{id}/remote-consoles",
+			body:   remoteConsoleSchemas,
+			handle: a.createRemoteConsole,
+			since:  vRemoteConsoles,
+			about:  &aboutCreateRemoteConsole,
+		},
+	}
 }
 
 // The microversions of consoles.
@@ -57,7 +59,7 @@ func (a *API) createRemoteConsole(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, err := x.mapping(x.param("id"))
+	m, err := a.mapping(x, x.param("id"))
 	if err != nil {
 		return err
 	}
@@ -75,19 +77,20 @@ func (a *API) createRemoteConsole(x *exchange) error {
 }
 
 // consoleAction is the action of before there was one call for all consoles.
-func consoleAction(what *about, types ...any) action {
+func (a *API) consoleAction(what *about, types ...any) action {
 	return action{
-		about:  what,
-		until:  vRemoteConsoles - 1,
-		schema: js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type"),
-		do: func(a *API, x *exchange, m apidb.Mapping, argument *js.Object) error {
+		about:   what,
+		until:   vRemoteConsoles - 1,
+		instead: "POST /servers/{server_id}/remote-consoles",
+		schemas: once(js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type")),
+		do: a.onServer(func(x *exchange, m apidb.Mapping, argument *js.Object) error {
 			kind := memberString(argument, "type")
 			url, err := a.consoleURL(x, m, kind == consoleSerial, kind)
 			if err != nil {
 				return err
 			}
 			return x.json(http.StatusOK, new(object).add("console", new(object).add("type", kind).add("url", url)))
-		},
+		}),
 	}
 }
 
@@ -100,7 +103,7 @@ func (a *API) consoleURL(x *exchange, m apidb.Mapping, is bool, kind string) (st
 	if !is {
 		return "", badRequest("Unavailable console type %s.", kind)
 	}
-	server, _, err := x.hosted(m)
+	server, _, err := a.hosted(x, m)
 	switch {
 	case err != nil:
 		return "", err
@@ -111,12 +114,12 @@ func (a *API) consoleURL(x *exchange, m apidb.Mapping, is bool, kind string) (st
 	if err := a.store.AddConsoleToken(x.ctx(), token, server.UUID, a.service.Now().Add(a.options.TokenTTL)); err != nil {
 		return "", err
 	}
-	return x.consoleBase() + "?token=" + token, nil
+	return a.consoleBase(x) + "?token=" + token, nil
 }
 
 // consoleBase is what the URLs of consoles begin with.
-func (x *exchange) consoleBase() string {
-	if base := x.api.options.ConsoleURL; base != "" {
+func (a *API) consoleBase(x *exchange) string {
+	if base := a.options.ConsoleURL; base != "" {
 		return strings.TrimSuffix(base, "/")
 	}
 	return x.base() + consolePath

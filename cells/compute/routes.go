@@ -19,7 +19,10 @@ type route struct {
 	// and otherPath for all paths that begin with no version.
 	path string
 	// handle answers, with one of the exchange's methods, or returns an error to be refused with.
-	handle func(*API, *exchange) error
+	// A route with actions has none.
+	handle func(*exchange) error
+	// actions are those that the body can ask for, by the name of its only member.
+	actions map[string]action
 
 	// since and until bound the microversions that have the call; 0 is no bound. Without it the
 	// path is not found.
@@ -34,34 +37,6 @@ type route struct {
 
 	// unversioned calls do not read a microversion and do not show one.
 	unversioned bool
-}
-
-// allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
-func allRoutes() []route {
-	return slices.Concat(
-		serverReadRoutes,
-		versionRoutes,
-		createRoutes,
-		deleteRoutes,
-		actionRoutes,
-		serverUpdateRoutes,
-		metadataRoutes,
-		tagRoutes,
-		instanceActionRoutes,
-		hypervisorRoutes,
-		serviceRoutes,
-		flavorRoutes,
-		flavorManageRoutes,
-		extraSpecRoutes,
-		limitRoutes,
-		quotaSetRoutes,
-		aggregateRoutes,
-		zoneRoutes,
-		serverGroupRoutes,
-		migrationRoutes,
-		keyPairRoutes,
-		remoteConsoleRoutes,
-	)
 }
 
 // newRoutes makes what finds a route; a 405 lists methods in the order of the alphabet.
@@ -91,7 +66,7 @@ func (x *exchange) find(path string) osapi.Found[route] {
 		path = otherPath
 	}
 	x.path = &http.Request{Method: x.R.Method, URL: &url.URL{Path: path}}
-	return x.api.routes.Find(x.path)
+	return x.service.routes.Find(x.path)
 }
 
 // belowProject finds the project that stands after the version in the path, as clients send it that
@@ -104,4 +79,72 @@ func belowProject(path, own string) (project, without string, is bool) {
 		return "", path, false
 	}
 	return project, prefix + rest, true
+}
+
+// resolve finds the route of the request. The order of the checks is Nova's: who, route,
+// microversion, project of the path.
+func (x *exchange) resolve() error {
+	found := x.find(x.R.URL.Path)
+	if found.Route == nil || !found.Route.open {
+		if err := x.identify(); err != nil {
+			return err
+		}
+	}
+	if found.Route == nil {
+		// The project in a path is one by its form, or because it is the caller's own.
+		if project, path, is := belowProject(x.R.URL.Path, x.Who.Project); is {
+			x.pathProject, found = project, x.find(path)
+		}
+	}
+	if found.Err != nil {
+		return absent(x.R.URL.Path, found.Err)
+	}
+	route := found.Route
+	x.route = route
+	x.Route, x.Routine = route.path, x.Routine || route.open
+	if !route.unversioned {
+		if err := x.negotiate(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case x.pathProject != "" && x.pathProject != x.Who.Project:
+		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
+	case route.since > 0 && !x.since(route.since), route.until > 0 && x.version > route.until:
+		return osapi.NoRoute()
+	}
+	return nil
+}
+
+// reading says whether the method changes nothing.
+func (x *exchange) reading() bool {
+	return x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
+}
+
+// handle answers the request with what its route has for it.
+func (x *exchange) handle() error {
+	if x.route.actions != nil {
+		return x.act()
+	}
+	return x.route.handle(x)
+}
+
+// novaOnly are the first parts of paths that Nova has, or had, and this service has not.
+var novaOnly = []string{
+	"extensions", "images", "os-agents", "os-cells", "os-floating-ips", "os-fixed-ips", "os-hosts", "os-networks", "os-security-groups",
+	"os-server-external-events", "os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-volumes",
+}
+
+// absent is the error for an unknown path. It names what a client of Nova may have meant.
+func absent(path string, err *osapi.Error) error {
+	for part := range strings.SplitSeq(path, "/") {
+		switch {
+		case err.Status != http.StatusNotFound || !slices.Contains(novaOnly, part):
+		case part == "os-hosts":
+			return osapi.NotFound("This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.")
+		default:
+			return osapi.NotFound("This service has no %s; docs/cells.md lists the calls that it has.", part)
+		}
+	}
+	return err
 }

@@ -3,9 +3,11 @@
 package compute
 
 import (
+	"slices"
 	"strings"
 
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // The types that Nova's schemas share (nova.api.validation.parameter_types). The order of
@@ -65,3 +67,47 @@ func (s schemaSteps) at(v Version) js.Schema {
 	}
 	panic("compute: no schema for the microversion " + v.String())
 }
+
+var (
+	described = apidoc.Described
+	listOf    = apidoc.List
+	nullable  = apidoc.OrNull
+	fields    = apidoc.Members
+	whole     = apidoc.Whole
+	always    = apidoc.Always
+)
+
+// byVersion is a body by microversion.
+func byVersion(schema func(Version) js.Schema) apidoc.Body {
+	return func(minor int) js.Schema { return schema(Version(minor)) } //nolint:gosec // between MinVersion and MaxVersion
+}
+
+// part is an object with members that all have, and others.
+func part(all, some js.Properties) js.Schema {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return js.ClosedObject(slices.Concat(all, some), names...)
+}
+
+// in is an object with one member.
+func in(name string, s js.Schema) js.Schema { return whole(fields(name, s)) }
+
+var (
+	answerInt     = js.Schema{js.Type("integer")}
+	answerBool    = js.Schema{js.Type("boolean")}
+	answerTime    = described(schemaText, "A time in UTC, as 2024-05-01T12:00:00Z.")
+	answerStamp   = described(schemaText, "A time in UTC, as 2024-05-01T12:00:00.000000.")
+	answerStampOr = described(nullable("string"), "A time in UTC, as 2024-05-01T12:00:00.000000.")
+	answerNull    = js.Schema{js.Type("null")}
+	answerEmpty   = described(js.ClosedObject(nil), "Always empty.")
+	answerNothing = described(listOf(js.ClosedObject(nil)), "Always empty.")
+	answerTexts   = js.Schema{js.Type("object"), js.PatternProperties(anyKey, schemaText)}
+	answerLinks   = described(listOf(whole(fields("rel", schemaText, "href", schemaText))), "self and bookmark: URLs of it.")
+	answerNext    = described(listOf(whole(fields("rel", schemaText, "href", schemaText))), "The link next, to the next page; only if there may be one.")
+	answerRef     = whole(fields("id", schemaText, "links", answerLinks))
+)
+
+// anyKey is a pattern for the keys of objects that can be any.
+const anyKey = "^(?s:.*)$"

@@ -13,22 +13,24 @@ import (
 )
 
 // deleteRoutes is the call that ends servers; two actions end them as well, or take an end back.
-var deleteRoutes = []route{
-	{method: "DELETE", path: "/v2.1/servers/{id}", handle: (*API).deleteServer, about: &aboutDeleteServer},
+func (a *API) deleteRoutes() []route {
+	return []route{
+		{method: "DELETE", path: "/v2.1/servers/{id}", handle: a.deleteServer, about: &aboutDeleteServer},
+	}
 }
 
 // deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to
 // reclaim deletion is soft. With its cell down it is 500, and queued_for_delete is not
 // set.
 func (a *API) deleteServer(x *exchange) error {
-	m, err := x.mapping(x.param("id"))
+	m, err := a.mapping(x, x.param("id"))
 	if err != nil {
 		return err
 	}
 	if err := x.allow(ruleServersDelete, m.ProjectID); err != nil {
 		return err
 	}
-	if err := x.deleteMapped(m, a.options.Reclaim > 0); err != nil {
+	if err := a.deleteMapped(x, m, a.options.Reclaim > 0); err != nil {
 		return err
 	}
 	return x.empty(http.StatusNoContent)
@@ -36,11 +38,11 @@ func (a *API) deleteServer(x *exchange) error {
 
 // deleteMapped deletes the server of a mapping. One that was deleted while it was placed nowhere is
 // not there any more.
-func (x *exchange) deleteMapped(m apidb.Mapping, soft bool) error {
+func (a *API) deleteMapped(x *exchange, m apidb.Mapping, soft bool) error {
 	if m.CellUUID == "" && m.Queued() {
 		return serverNotFound(m.InstanceUUID)
 	}
-	return serverFault(x.api.scheduler.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
+	return serverFault(a.scheduler.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
 }
 
 // serverFault maps the error of an operation on a server to an API error. A change during the check
@@ -62,7 +64,7 @@ func (a *API) forceDeleteServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object)
 	if err := x.allow(ruleForceDelete, m.ProjectID); err != nil {
 		return err
 	}
-	if err := x.deleteMapped(m, false); err != nil {
+	if err := a.deleteMapped(x, m, false); err != nil {
 		return err
 	}
 	return x.empty(http.StatusAccepted)
@@ -70,7 +72,7 @@ func (a *API) forceDeleteServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object)
 
 // restoreServer takes back a soft delete.
 func (a *API) restoreServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object) error {
-	server, err := x.current(m, "restore")
+	server, err := a.current(x, m, "restore")
 	if err != nil {
 		return err
 	}

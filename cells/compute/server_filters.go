@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +29,8 @@ type listRequest struct {
 }
 
 // readList reads what was asked for, with Nova's checks in Nova's order.
-func (x *exchange) readList(detail bool) (*listRequest, error) {
-	params, err := x.listQuery()
+func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
+	params, err := listQuery(x)
 	if err != nil {
 		return nil, err
 	}
@@ -40,9 +41,9 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 	if err := x.allowOwn(rule); err != nil {
 		return nil, err
 	}
-	filters := x.filters(params)
-	l := &listRequest{params: params, detail: detail, minimal: x.minimalRecords(params, filters)}
-	for _, name := range sortedNames(filters) {
+	filters := filters(x, params)
+	l := &listRequest{params: params, detail: detail, minimal: minimalRecords(x, params, filters)}
+	for _, name := range slices.Sorted(maps.Keys(filters)) {
 		if slices.Contains(joined, name) || strings.HasPrefix(name, "_") {
 			return nil, badRequest("Invalid filter field: %s.", shortened(name))
 		}
@@ -65,11 +66,11 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 		l.query.ProjectID = x.Who.Project
 		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
-	l.limit, l.marker, l.hasMarker = readLimit(params, x.api.options.MaxLimit), params.last("marker"), params.has("marker")
-	if l.query.Sort, err = x.readSort(params); err != nil {
+	l.limit, l.marker, l.hasMarker = readLimit(params, a.options.MaxLimit), params.last("marker"), params.has("marker")
+	if l.query.Sort, err = readSort(x, params); err != nil {
 		return nil, err
 	}
-	for _, name := range sortedNames(filters) {
+	for _, name := range slices.Sorted(maps.Keys(filters)) {
 		if err := l.filter(name, filters[name]); err != nil {
 			return nil, err
 		}
@@ -77,18 +78,9 @@ func (x *exchange) readList(detail bool) (*listRequest, error) {
 	return l, nil
 }
 
-func sortedNames[V any](filters map[string]V) []string {
-	var names []string
-	for name := range filters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // filters are the filters that count for this caller: all for an administrator, those of
 // memberFilters for a member.
-func (x *exchange) filters(params query) map[string]string {
+func filters(x *exchange, params query) map[string]string {
 	all := x.may(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
 	for name := range params.values {
@@ -108,7 +100,7 @@ var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 // in the order that a list has by itself, and with no filters but those that the specification
 // allows: the project and deleted=False. Nova leaves them out for administrators who send one of
 // these. What the caller may not filter by does not count, but paging always does.
-func (x *exchange) minimalRecords(params query, filters map[string]string) bool {
+func minimalRecords(x *exchange, params query, filters map[string]string) bool {
 	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.has) {
 		return false
 	}

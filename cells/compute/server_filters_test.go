@@ -28,18 +28,20 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	r.Header.Set("OpenStack-API-Version", "compute "+version)
 	var list *listRequest
 	var err error
-	x := &exchange{api: c.api, route: &route{query: &serverQuery}}
-	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{x, func() error {
+	in := c.api.incoming()
+	x := &in.exchange
+	x.route = &route{query: &serverQuery}
+	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{in, func() error {
 		testproc.Check(c.t, errors.Join(x.identify(), x.negotiate()))
-		list, err = x.readList(false)
+		list, err = c.api.readList(x, false)
 		return err
 	}})
 	return list, err
 }
 
-// handling is an exchange that a test handles.
+// handling is a request that a test handles.
 type handling struct {
-	*exchange
+	*incoming
 	do func() error
 }
 

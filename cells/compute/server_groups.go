@@ -12,12 +12,23 @@ import (
 )
 
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
-var serverGroupRoutes = []route{
-	{method: "GET", path: "/v2.1/os-server-groups", query: &serverGroupQuery, handle: (*API).listServerGroups, about: &aboutListServerGroups},
-	{method: "POST", path: "/v2.1/os-server-groups", body: serverGroupSchemas, handle: (*API).createServerGroup, about: &aboutCreateServerGroup},
-	{method: "GET", path: "/v2.1/os-server-groups/{id}", handle: (*API).showServerGroup, about: &aboutShowServerGroup},
-	{method: "DELETE", path: "/v2.1/os-server-groups/{id}", handle: (*API).deleteServerGroup, about: &aboutDeleteServerGroup},
+func (a *API) serverGroupRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-server-groups", query: &serverGroupQuery, handle: a.listServerGroups, about: &aboutListServerGroups},
+		{method: "POST", path: "/v2.1/os-server-groups", body: serverGroupSchemas, handle: a.createServerGroup, about: &aboutCreateServerGroup},
+		{method: "GET", path: "/v2.1/os-server-groups/{id}", handle: a.showServerGroup, about: &aboutShowServerGroup},
+		{method: "DELETE", path: "/v2.1/os-server-groups/{id}", handle: a.deleteServerGroup, about: &aboutDeleteServerGroup},
+	}
 }
+
+// The policies of server groups.
+var (
+	ruleServerGroupsIndex    = Rule{"os_compute_api:os-server-groups:index", readers}
+	ruleServerGroupsIndexAll = Rule{"os_compute_api:os-server-groups:index:all_projects", admins}
+	ruleServerGroupsShow     = Rule{"os_compute_api:os-server-groups:show", readers}
+	ruleServerGroupsCreate   = Rule{"os_compute_api:os-server-groups:create", members}
+	ruleServerGroupsDelete   = Rule{"os_compute_api:os-server-groups:delete", members}
+)
 
 // The microversions of server groups.
 const (
@@ -60,7 +71,7 @@ var serverGroupQuery = parameters{all: []parameter{
 }}
 
 // serverGroupView is a group as the microversion has it, with the members that are not deleted.
-func (x *exchange) serverGroupView(g *apidb.ServerGroup) *object {
+func serverGroupView(x *exchange, g *apidb.ServerGroup) *object {
 	o := new(object).add("id", g.UUID).add("name", g.Name)
 	if x.since(vGroupPolicy) {
 		rules := new(object)
@@ -78,8 +89,8 @@ func (x *exchange) serverGroupView(g *apidb.ServerGroup) *object {
 	return o
 }
 
-func (x *exchange) oneServerGroup(g *apidb.ServerGroup) error {
-	return x.json(http.StatusOK, new(object).add("server_group", x.serverGroupView(g)))
+func oneServerGroup(x *exchange, g *apidb.ServerGroup) error {
+	return x.json(http.StatusOK, new(object).add("server_group", serverGroupView(x, g)))
 }
 
 func noServerGroup(id string) error {
@@ -87,8 +98,8 @@ func noServerGroup(id string) error {
 }
 
 // serverGroup is a group that the caller may know of: its project's, or any for an administrator.
-func (x *exchange) serverGroup(id string) (apidb.ServerGroup, error) {
-	g, err := x.api.store.ServerGroup(x.ctx(), id)
+func (a *API) serverGroup(x *exchange, id string) (apidb.ServerGroup, error) {
+	g, err := a.store.ServerGroup(x.ctx(), id)
 	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Who.Project && !x.isAdmin() {
 		return apidb.ServerGroup{}, noServerGroup(id)
 	}
@@ -131,21 +142,21 @@ func (a *API) listServerGroups(x *exchange) error {
 	groups = groups[:min(limit, len(groups))]
 	shown := make(list, len(groups))
 	for i := range groups {
-		shown[i] = x.serverGroupView(&groups[i])
+		shown[i] = serverGroupView(x, &groups[i])
 	}
 	return x.json(http.StatusOK, new(object).add("server_groups", shown))
 }
 
 // showServerGroup answers GET /os-server-groups/{id}.
 func (a *API) showServerGroup(x *exchange) error {
-	g, err := x.serverGroup(x.param("id"))
+	g, err := a.serverGroup(x, x.param("id"))
 	if err != nil {
 		return err
 	}
 	if err := x.allow(ruleServerGroupsShow, g.ProjectID); err != nil {
 		return err
 	}
-	return x.oneServerGroup(&g)
+	return oneServerGroup(x, &g)
 }
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
@@ -183,12 +194,12 @@ func (a *API) createServerGroup(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.oneServerGroup(&made)
+	return oneServerGroup(x, &made)
 }
 
 // deleteServerGroup answers DELETE /os-server-groups/{id}. Its members stay where they are.
 func (a *API) deleteServerGroup(x *exchange) error {
-	g, err := x.serverGroup(x.param("id"))
+	g, err := a.serverGroup(x, x.param("id"))
 	if err != nil {
 		return err
 	}

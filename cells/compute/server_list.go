@@ -9,7 +9,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -26,23 +25,23 @@ func (a *API) listDetail(x *exchange) error { return a.listServers(x, true) }
 // made without it, so that when the time of that cell is over only the sending of it is left to do,
 // for all requests that waited.
 func (a *API) listServers(x *exchange, detail bool) error {
-	l, err := x.readList(detail)
+	l, err := a.readList(x, detail)
 	if err != nil {
 		return err
 	}
-	view := x.newServerView(x.Who.Project)
+	view := a.newServerView(x, x.Who.Project)
 	if l.nothing || l.limit <= 0 {
-		return x.json(http.StatusOK, x.listBody(l, view, page{}))
+		return x.json(http.StatusOK, listBody(x, l, view, page{}))
 	}
 	var body *object
-	if err := a.page(x, l, func(p page) { body = x.listBody(l, view, p) }); err != nil {
+	if err := a.page(x, l, func(p page) { body = listBody(x, l, view, p) }); err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, body)
 }
 
 // listBody is a page as JSON.
-func (x *exchange) listBody(l *listRequest, view *serverView, p page) *object {
+func listBody(x *exchange, l *listRequest, view *serverView, p page) *object {
 	known, unknown := view.brief, view.unknownBrief
 	if l.detail {
 		known, unknown = view.whole, view.unknown

@@ -11,13 +11,15 @@ import (
 )
 
 // metadataRoutes are the calls about the metadata of a server.
-var metadataRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/metadata", handle: (*API).listMetadata, about: &aboutListMetadata},
-	{method: "POST", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: (*API).addMetadata, about: &aboutAddMetadata},
-	{method: "PUT", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: (*API).replaceMetadata, about: &aboutReplaceMetadata},
-	{method: "GET", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).showMetadata, about: &aboutShowMetadata},
-	{method: "PUT", path: "/v2.1/servers/{id}/metadata/{key}", body: once(metaBody), handle: (*API).setMetadata, about: &aboutSetMetadata},
-	{method: "DELETE", path: "/v2.1/servers/{id}/metadata/{key}", handle: (*API).deleteMetadata, about: &aboutDeleteMetadata},
+func (a *API) metadataRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/servers/{id}/metadata", handle: a.listMetadata, about: &aboutListMetadata},
+		{method: "POST", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: a.addMetadata, about: &aboutAddMetadata},
+		{method: "PUT", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: a.replaceMetadata, about: &aboutReplaceMetadata},
+		{method: "GET", path: "/v2.1/servers/{id}/metadata/{key}", handle: a.showMetadata, about: &aboutShowMetadata},
+		{method: "PUT", path: "/v2.1/servers/{id}/metadata/{key}", body: once(metaBody), handle: a.setMetadata, about: &aboutSetMetadata},
+		{method: "DELETE", path: "/v2.1/servers/{id}/metadata/{key}", handle: a.deleteMetadata, about: &aboutDeleteMetadata},
+	}
 }
 
 // The bodies with all items, and with one.
@@ -29,18 +31,18 @@ var (
 )
 
 // serverOfPath is the server of the path, for a caller who passes a rule.
-func (x *exchange) serverOfPath(rule Rule) (apidb.Mapping, cellwire.Server, error) {
-	m, err := x.mappingOfPath(rule)
+func (a *API) serverOfPath(x *exchange, rule Rule) (apidb.Mapping, cellwire.Server, error) {
+	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return m, cellwire.Server{}, err
 	}
-	server, err := x.current(m, "show")
+	server, err := a.current(x, m, "show")
 	return m, server, err
 }
 
 // mappingOfPath is the mapping of the server of the path, for a caller who passes a rule.
-func (x *exchange) mappingOfPath(rule Rule) (apidb.Mapping, error) {
-	m, err := x.mapping(x.param("id"))
+func (a *API) mappingOfPath(x *exchange, rule Rule) (apidb.Mapping, error) {
+	m, err := a.mapping(x, x.param("id"))
 	if err != nil {
 		return m, err
 	}
@@ -49,7 +51,7 @@ func (x *exchange) mappingOfPath(rule Rule) (apidb.Mapping, error) {
 
 // listMetadata answers GET /servers/{id}/metadata.
 func (a *API) listMetadata(x *exchange) error {
-	_, server, err := x.serverOfPath(ruleMetadataIndex)
+	_, server, err := a.serverOfPath(x, ruleMetadataIndex)
 	if err != nil {
 		return err
 	}
@@ -58,7 +60,7 @@ func (a *API) listMetadata(x *exchange) error {
 
 // showMetadata answers GET /servers/{id}/metadata/{key}.
 func (a *API) showMetadata(x *exchange) error {
-	_, server, err := x.serverOfPath(ruleMetadataShow)
+	_, server, err := a.serverOfPath(x, ruleMetadataShow)
 	if err != nil {
 		return err
 	}
@@ -72,24 +74,24 @@ func (a *API) showMetadata(x *exchange) error {
 
 // addMetadata answers POST /servers/{id}/metadata: items that are there stay, or get another value.
 func (a *API) addMetadata(x *exchange) error {
-	return x.putMetadata(ruleMetadataCreate, false)
+	return a.putMetadata(x, ruleMetadataCreate, false)
 }
 
 // replaceMetadata answers PUT /servers/{id}/metadata: there are no other items afterwards.
 func (a *API) replaceMetadata(x *exchange) error {
-	return x.putMetadata(ruleMetadataUpdateAll, true)
+	return a.putMetadata(x, ruleMetadataUpdateAll, true)
 }
 
-func (x *exchange) putMetadata(rule Rule, replace bool) error {
+func (a *API) putMetadata(x *exchange, rule Rule, replace bool) error {
 	body, err := x.checked()
 	if err != nil {
 		return err
 	}
-	m, err := x.mappingOfPath(rule)
+	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return err
 	}
-	server, err := x.patchMetadata(m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(memberObject(body, "metadata"))})
+	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(memberObject(body, "metadata"))})
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func (a *API) setMetadata(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, err := x.mappingOfPath(ruleMetadataUpdate)
+	m, err := a.mappingOfPath(x, ruleMetadataUpdate)
 	if err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func (a *API) setMetadata(x *exchange) error {
 	if _, has := item[x.param("key")]; !has {
 		return badRequest("Request body and URI mismatch")
 	}
-	if _, err := x.patchMetadata(m, cellwire.MetadataPatch{Set: item}); err != nil {
+	if _, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Set: item}); err != nil {
 		return err
 	}
 	return x.json(http.StatusOK, new(object).add("meta", item))
@@ -118,7 +120,7 @@ func (a *API) setMetadata(x *exchange) error {
 
 // deleteMetadata answers DELETE /servers/{id}/metadata/{key}.
 func (a *API) deleteMetadata(x *exchange) error {
-	m, server, err := x.serverOfPath(ruleMetadataDelete)
+	m, server, err := a.serverOfPath(x, ruleMetadataDelete)
 	if err != nil {
 		return err
 	}
@@ -126,22 +128,22 @@ func (a *API) deleteMetadata(x *exchange) error {
 	if _, has := server.Metadata[key]; !has {
 		return notFound("Metadata item was not found")
 	}
-	if _, err := x.patchMetadata(m, cellwire.MetadataPatch{Remove: []string{key}}); err != nil {
+	if _, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Remove: []string{key}}); err != nil {
 		return err
 	}
 	return x.empty(http.StatusNoContent)
 }
 
 // patchMetadata changes the metadata of a server, within the quota of the caller's project.
-func (x *exchange) patchMetadata(m apidb.Mapping, patch cellwire.MetadataPatch) (cellwire.Server, error) {
+func (a *API) patchMetadata(x *exchange, m apidb.Mapping, patch cellwire.MetadataPatch) (cellwire.Server, error) {
 	if len(patch.Set) > 0 {
-		limits, err := x.api.quota.Limits(x.ctx(), x.Who.Project)
+		limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
 		if err != nil {
 			return cellwire.Server{}, err
 		}
 		patch.Most = max(metadataItems.limit(limits), 0)
 	}
-	return x.patchServer(m, cellwire.ServerPatch{Metadata: &patch})
+	return a.patchServer(x, m, cellwire.ServerPatch{Metadata: &patch})
 }
 
 // memberTexts are the members of an object that are all strings.

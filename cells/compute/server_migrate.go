@@ -38,7 +38,7 @@ var (
 // evacuateServer has a server made on another host, because its own is down. As in Nova the answer
 // is a 200. The password is one to show, as that of a boot.
 func (a *API) evacuateServer(x *exchange, m apidb.Mapping, argument *js.Object) error {
-	server, err := x.current(m, "evacuate")
+	server, err := a.current(x, m, "evacuate")
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (a *API) evacuateServer(x *exchange, m apidb.Mapping, argument *js.Object) 
 			return badRequest("The target host can't be the same one.")
 		}
 	}
-	if err := x.migrate(m, &server, cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err != nil {
+	if err := a.migrate(x, m, &server, cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err != nil {
 		return err
 	}
 	if x.since(vStorageFound) {
@@ -78,7 +78,7 @@ func (a *API) evacuateServer(x *exchange, m apidb.Mapping, argument *js.Object) 
 
 // migrateServer moves a server to another host: its guest is shut down and started there again.
 func (a *API) migrateServer(x *exchange, m apidb.Mapping, argument *js.Object) error {
-	server, err := x.current(m, "migrate")
+	server, err := a.current(x, m, "migrate")
 	if err != nil {
 		return err
 	}
@@ -93,17 +93,17 @@ func (a *API) migrateServer(x *exchange, m apidb.Mapping, argument *js.Object) e
 	if err := x.allow(rule, m.ProjectID); err != nil {
 		return err
 	}
-	if err := x.migrate(m, &server, q); err != nil {
+	if err := a.migrate(x, m, &server, q); err != nil {
 		return err
 	}
 	return x.empty(http.StatusAccepted)
 }
 
 // migrate begins a migration, after the checks in Nova's order. The cell checks once more.
-func (x *exchange) migrate(m apidb.Mapping, server *cellwire.Server, q cellwire.MigrateRequest) error {
+func (a *API) migrate(x *exchange, m apidb.Mapping, server *cellwire.Server, q cellwire.MigrateRequest) error {
 	err := q.Check(server)
 	if err == nil && q.Type == cellwire.MigrationCold && q.Host != "" {
-		known, unread := x.api.knowsHost(x.ctx(), q.Host)
+		known, unread := a.knowsHost(x.ctx(), q.Host)
 		switch {
 		case unread != nil:
 			return unread
@@ -114,7 +114,7 @@ func (x *exchange) migrate(m apidb.Mapping, server *cellwire.Server, q cellwire.
 		}
 	}
 	if err == nil {
-		err = x.api.scheduler.Migrate(x.ctx(), m, q.Type, q.Host)
+		err = a.scheduler.Migrate(x.ctx(), m, q.Type, q.Host)
 	}
 	var refusal *cellwire.Error
 	if cellclient.IsInUse(err) && errors.As(err, &refusal) {
@@ -131,9 +131,9 @@ func (a *API) knowsHost(ctx context.Context, host string) (bool, error) {
 
 // decideMigration ends a migration that is finished: the server stays where it is (204), or goes
 // back (202).
-func decideMigration(rule Rule, action string, stays bool, status int) func(*API, *exchange, apidb.Mapping, *js.Object) error {
-	return func(a *API, x *exchange, m apidb.Mapping, _ *js.Object) error {
-		server, err := x.current(m, action)
+func (a *API) decideMigration(rule Rule, action string, stays bool, status int) func(*exchange, apidb.Mapping, *js.Object) error {
+	return func(x *exchange, m apidb.Mapping, _ *js.Object) error {
+		server, err := a.current(x, m, action)
 		if err != nil {
 			return err
 		}

@@ -3,34 +3,19 @@
 package compute
 
 import (
-	"regexp"
-	"regexp/syntax"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// The kinds of values that the query of a list of servers may have.
-type paramKind int
-
-const (
-	anyText paramKind = iota
-	pattern           // a regular expression
-	dateTime
-	number // not negative
-	sortColumn
-)
-
 // serverQuery are the parameters of a list of servers, as Nova's schemas have them: what they hold,
 // and since when. Others are left out before 2.75, but for those that begin with an underscore.
-var serverQuery = parameters{all: slices.Concat([]parameter{
+var serverQuery = parameters{all: forMembers(slices.Concat([]parameter{
 	{name: "limit", kind: number, text: textLimit},
 	{name: "marker", text: "The id of a server: the page begins after it."},
-	{name: "sort_key", kind: sortColumn, repeated: true, text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
+	{name: "sort_key", kind: choice, choices: slices.Concat(sortKeys, ignoredSortKeys), repeated: true, text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
 	{name: "sort_dir", repeated: true, text: "asc or desc, for each key; desc without one, and the first for keys without one."},
 	{name: "all_tenants", text: "A boolean, or empty for true: servers of all projects, for administrators."},
 	{name: "status", repeated: true, text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},
@@ -77,15 +62,31 @@ var serverQuery = parameters{all: slices.Concat([]parameter{
 	{name: "locked_by", kind: pattern, text: textRefused},
 	{name: "auto_disk_config", kind: pattern, text: textRefused},
 	{name: "progress", kind: pattern, text: textRefused},
-}, joinedParameters())}
+}, joinedParameters()))}
 
 // The texts of parameters.
 const (
-	textLimit   = "At most this many, and no more than the server gives ([compute_api] max_limit)."
 	textPattern = "Those with a match of the regular expression (RE2)."
 	textNothing = "Finds nothing: no server here has one."
 	textRefused = "Refused with 400 for administrators; ignored for others."
 )
+
+// forMembers adds to the texts of filters for whom they count.
+func forMembers(all []parameter) []parameter {
+	for i := range all {
+		p := &all[i]
+		if slices.Contains(paging, p.name) {
+			continue
+		}
+		switch since, is := memberFilters[p.name]; {
+		case !is && p.text != textRefused:
+			p.text += " For administrators; ignored for others."
+		case since > p.since:
+			p.text += " For administrators; from " + since.String() + " on for all."
+		}
+	}
+	return all
+}
 
 // joinedParameters are those of joined.
 func joinedParameters() (all []parameter) {
@@ -121,13 +122,13 @@ var (
 
 // listQuery reads the parameters of a list and refuses those that are wrong, in the words of Nova's
 // schemas. What the microversion does not know is left out.
-func (x *exchange) listQuery() (query, error) {
+func listQuery(x *exchange) (query, error) {
 	params, err := x.readQuery()
 	if err != nil {
 		return params, err
 	}
 	patterns := 0
-	for _, name := range sortedNames(params.values) {
+	for _, name := range slices.Sorted(maps.Keys(params.values)) {
 		spec := params.known.named(name)
 		switch {
 		case strings.HasPrefix(name, "_"):
@@ -142,7 +143,7 @@ func (x *exchange) listQuery() (query, error) {
 					return params, badRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
 				}
 			}
-			if wrong := wrongParam(spec.kind, value); wrong != "" {
+			if wrong := spec.wrong(value); wrong != "" {
 				return params, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
 			}
 		}
@@ -154,100 +155,10 @@ func (x *exchange) listQuery() (query, error) {
 // seconds to read.
 const maxPatterns = 8 << 10
 
-var digits = regexp.MustCompile(`^[0-9]*$`)
-
-// wrongParam says what is wrong with a value, "" for nothing.
-func wrongParam(kind paramKind, value string) string {
-	quoted := pythonString(shortened(value))
-	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
-		return quoted + " is not text"
-	}
-	switch kind {
-	case pattern: // empty is no pattern, as for Nova's format "regex"
-		if _, err := syntax.Parse(value, syntax.Perl); err != nil || value == "" { // those that are looked for are bounded where they are compiled
-			return quoted + " is not a 'regex'"
-		}
-	case dateTime:
-		if _, ok := readTime(value); !ok {
-			return quoted + " is not a 'date-time'"
-		}
-	case number:
-		switch {
-		case value == "":
-			return quoted + " is too short"
-		case !digits.MatchString(value):
-			return quoted + " does not match '^[0-9]*$'"
-		}
-	case sortColumn:
-		if !slices.Contains(sortKeys, value) && !slices.Contains(ignoredSortKeys, value) {
-			return quoted + " is not one of " + pythonList(slices.Concat(sortKeys, ignoredSortKeys))
-		}
-	}
-	return ""
-}
-
-// pythonString is a string as Python's repr has it, for the plain ones that go into errors.
-func pythonString(s string) string {
-	quote := "'"
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		quote = `"`
-	}
-	inner := strings.ReplaceAll(s, `\`, `\\`)
-	if quote == "'" {
-		inner = strings.ReplaceAll(inner, "'", `\'`)
-	}
-	return quote + inner + quote
-}
-
-func pythonList(words []string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i] = pythonString(word)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// timeForms are the forms of ISO 8601 that clients use; without a zone it is UTC.
-var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999",
-	"2006-01-02T15:04:05.999999999-0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
-
-func readTime(s string) (time.Time, bool) {
-	for _, form := range timeForms {
-		if t, err := time.Parse(form, s); err == nil {
-			return t.UTC(), true
-		}
-	}
-	return time.Time{}, false
-}
-
-// readBool reads a word as oslo.utils does.
-func readBool(s string) (value, known bool) {
-	switch strings.ToLower(strings.TrimSpace(s)) {
-	case "1", "t", "true", "on", "y", "yes":
-		return true, true
-	case "0", "f", "false", "off", "n", "no":
-		return false, true
-	}
-	return false, false
-}
-
-// readLimit is how many records a page has at most.
-func readLimit(params query, most int) int {
-	if !params.has("limit") {
-		return most
-	}
-	limit := strings.TrimLeft(params.last("limit"), "0")
-	n, err := strconv.Atoi("0" + limit)
-	if err != nil {
-		return most // more digits than a number has here
-	}
-	return min(n, most)
-}
-
 // readSort is the order that the parameters ask for, in the columns that cells have. A direction
 // that is left out is the first one, and without any descending; without a key it is the time of
 // creation. Keys that Nova ignores take their direction away with them.
-func (x *exchange) readSort(params query) ([]cellwire.SortKey, error) {
+func readSort(x *exchange, params query) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
 	for _, key := range params.every("sort_key") {
 		keys = append(keys, strings.TrimSpace(key))

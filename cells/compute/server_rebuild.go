@@ -53,11 +53,11 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 	if err := x.allow(ruleServersRebuild, m.ProjectID); err != nil {
 		return err
 	}
-	request, err := x.requestedRebuild(asked)
+	request, err := a.requestedRebuild(x, asked)
 	if err != nil {
 		return err
 	}
-	cell, building, err := x.placed(m)
+	cell, building, err := a.placed(x, m)
 	var server cellwire.Server
 	switch {
 	case err != nil:
@@ -81,7 +81,7 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 	case err != nil:
 		return inNovasWords(err, "rebuild", m.InstanceUUID)
 	}
-	view := x.newServerView(m.ProjectID)
+	view := a.newServerView(x, m.ProjectID)
 	view.changed = true
 	body := view.whole(&server)
 	if x.since(vRebuildKey) {
@@ -95,12 +95,12 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 		password = newPassword()
 	}
 	x.header().Set("Location", x.selfLink("servers", server.UUID))
-	return x.serverAnswer(http.StatusAccepted, m, body.add("adminPass", password))
+	return a.serverAnswer(x, http.StatusAccepted, m, body.add("adminPass", password))
 }
 
 // requestedRebuild is what a rebuild asks for. What this service has not is refused: nothing is
 // destroyed for a guest that is not what was asked for.
-func (x *exchange) requestedRebuild(asked *js.Object) (request cellwire.RebuildRequest, err error) {
+func (a *API) requestedRebuild(x *exchange, asked *js.Object) (request cellwire.RebuildRequest, err error) {
 	switch {
 	case memberBool(asked, "preserve_ephemeral", false):
 		return request, badRequest("preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
@@ -112,14 +112,14 @@ func (x *exchange) requestedRebuild(asked *js.Object) (request cellwire.RebuildR
 	request.ImageRef = memberString(asked, "imageRef")
 	request.Patch = requestedPatch(asked)
 	if memberObject(asked, "metadata") != nil {
-		metadata, err := x.requestedMetadata(asked)
+		metadata, err := a.requestedMetadata(x, asked)
 		if err != nil {
 			return request, err
 		}
 		request.Patch.Metadata = &cellwire.MetadataPatch{Replace: true, Set: metadata}
 	}
 	if _, given := asked.Get("key_name"); given {
-		key, err := x.requestedKey(asked)
+		key, err := a.requestedKey(x, asked)
 		if err != nil {
 			return request, err
 		}

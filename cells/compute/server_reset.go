@@ -31,7 +31,7 @@ func (a *API) resetServer(x *exchange, m apidb.Mapping, argument *js.Object) err
 		return err
 	}
 	request := cellwire.ResetRequest{VMState: memberString(argument, "state")}
-	cell, building, err := x.placed(m)
+	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return err
@@ -52,7 +52,7 @@ func (a *API) resetServer(x *exchange, m apidb.Mapping, argument *js.Object) err
 // here one ends that waits for a host that is down, and no other. Cost: two reads of the API
 // database, and two requests to one cell.
 func (a *API) abortMigration(x *exchange) error {
-	m, err := x.mappingOfPath(ruleServerMigrationAbort)
+	m, err := a.mappingOfPath(x, ruleServerMigrationAbort)
 	if err != nil {
 		return err
 	}

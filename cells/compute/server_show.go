@@ -14,10 +14,12 @@ import (
 )
 
 // serverReadRoutes are the calls that read servers.
-var serverReadRoutes = []route{
-	{method: "GET", path: "/v2.1/servers", query: &serverQuery, handle: (*API).listBrief, about: &aboutListBrief},
-	{method: "GET", path: "/v2.1/servers/detail", query: &serverQuery, handle: (*API).listDetail, about: &aboutListDetail},
-	{method: "GET", path: "/v2.1/servers/{id}", handle: (*API).showServer, about: &aboutShowServer},
+func (a *API) serverReadRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/servers", query: &serverQuery, handle: a.listBrief, about: &aboutListBrief},
+		{method: "GET", path: "/v2.1/servers/detail", query: &serverQuery, handle: a.listDetail, about: &aboutListDetail},
+		{method: "GET", path: "/v2.1/servers/{id}", handle: a.showServer, about: &aboutShowServer},
+	}
 }
 
 // isUUID says whether an identifier can be one of a server. Others are not looked for.
@@ -28,12 +30,12 @@ func isUUID(s string) bool {
 
 // mapping is that of a server that the caller may know of: its project's, or any for an
 // administrator. All others are a 404, whether the cell is up or not.
-func (x *exchange) mapping(uuid string) (apidb.Mapping, error) {
+func (a *API) mapping(x *exchange, uuid string) (apidb.Mapping, error) {
 	uuid = strings.ToLower(uuid)
 	if !isUUID(uuid) {
 		return apidb.Mapping{}, serverNotFound(uuid)
 	}
-	m, err := x.api.store.Mapping(x.ctx(), uuid)
+	m, err := a.store.Mapping(x.ctx(), uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return apidb.Mapping{}, serverNotFound(uuid)
@@ -63,7 +65,7 @@ func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
 // its build request. From 2.69 on a server of a cell that is down is shown as far as the API
 // database knows it. Cost: up to three reads of the API database, and one request to one cell.
 func (a *API) showServer(x *exchange) error {
-	m, err := x.mapping(x.param("id"))
+	m, err := a.mapping(x, x.param("id"))
 	if err != nil {
 		return err
 	}
@@ -71,20 +73,20 @@ func (a *API) showServer(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.oneServer(m, body)
+	return a.oneServer(x, m, body)
 }
 
 // oneServer answers with a server. From 2.71 on it says in which server groups it is, one or none,
 // also if its cell is down.
-func (x *exchange) oneServer(m apidb.Mapping, body *object) error {
-	return x.serverAnswer(http.StatusOK, m, body)
+func (a *API) oneServer(x *exchange, m apidb.Mapping, body *object) error {
+	return a.serverAnswer(x, http.StatusOK, m, body)
 }
 
 // serverAnswer is oneServer with a status.
-func (x *exchange) serverAnswer(status int, m apidb.Mapping, body *object) error {
+func (a *API) serverAnswer(x *exchange, status int, m apidb.Mapping, body *object) error {
 	if x.since(vShowGroups) {
 		groups := []string{}
-		switch g, err := x.api.store.ServerGroupOf(x.ctx(), m.InstanceUUID); {
+		switch g, err := a.store.ServerGroupOf(x.ctx(), m.InstanceUUID); {
 		case err == nil:
 			groups = append(groups, g.UUID)
 		case !errors.Is(err, apidb.ErrNotFound):
@@ -97,7 +99,7 @@ func (x *exchange) serverAnswer(status int, m apidb.Mapping, body *object) error
 
 // shown is the server of a mapping, for a caller who may know of it.
 func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
-	cell, building, err := x.placed(m)
+	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return nil, err
@@ -105,7 +107,7 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 		if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
 			return nil, err
 		}
-		return x.newServerView(m.ProjectID).whole(building), nil
+		return a.newServerView(x, m.ProjectID).whole(building), nil
 	}
 	server, err := a.cells.show(x.ctx(), cell, m.InstanceUUID)
 	switch {
@@ -124,7 +126,7 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
 		return nil, err
 	}
-	return x.newServerView(m.ProjectID).whole(&server), nil
+	return a.newServerView(x, m.ProjectID).whole(&server), nil
 }
 
 // logLost logs that a cell does not have a living server that is mapped to it. Its owner gets
@@ -154,5 +156,5 @@ func (a *API) shownUnknown(x *exchange, m apidb.Mapping) (*object, error) {
 	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
 		return nil, err
 	}
-	return x.newServerView(m.ProjectID).unknownWhole(&m, &spec), nil
+	return a.newServerView(x, m.ProjectID).unknownWhole(&m, &spec), nil
 }

@@ -11,13 +11,15 @@ import (
 )
 
 // tagRoutes are the calls about the tags of a server.
-var tagRoutes = []route{
-	{method: "GET", path: "/v2.1/servers/{id}/tags", handle: (*API).listTags, since: vTags, about: &aboutListTags},
-	{method: "PUT", path: "/v2.1/servers/{id}/tags", body: once(tagsBody), handle: (*API).replaceTags, since: vTags, about: &aboutReplaceTags},
-	{method: "DELETE", path: "/v2.1/servers/{id}/tags", handle: (*API).deleteTags, since: vTags, about: &aboutDeleteTags},
-	{method: "GET", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).showTag, since: vTags, about: &aboutShowTag},
-	{method: "PUT", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).addTag, since: vTags, about: &aboutAddTag},
-	{method: "DELETE", path: "/v2.1/servers/{id}/tags/{tag}", handle: (*API).deleteTag, since: vTags, about: &aboutDeleteTag},
+func (a *API) tagRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/servers/{id}/tags", handle: a.listTags, since: vTags, about: &aboutListTags},
+		{method: "PUT", path: "/v2.1/servers/{id}/tags", body: once(tagsBody), handle: a.replaceTags, since: vTags, about: &aboutReplaceTags},
+		{method: "DELETE", path: "/v2.1/servers/{id}/tags", handle: a.deleteTags, since: vTags, about: &aboutDeleteTags},
+		{method: "GET", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.showTag, since: vTags, about: &aboutShowTag},
+		{method: "PUT", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.addTag, since: vTags, about: &aboutAddTag},
+		{method: "DELETE", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.deleteTag, since: vTags, about: &aboutDeleteTag},
+	}
 }
 
 // tagsBody is the body with all tags; that with one is null.
@@ -30,7 +32,7 @@ var (
 
 // listTags answers GET /servers/{id}/tags.
 func (a *API) listTags(x *exchange) error {
-	_, server, err := x.serverOfPath(ruleTagsIndex)
+	_, server, err := a.serverOfPath(x, ruleTagsIndex)
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (a *API) listTags(x *exchange) error {
 
 // showTag answers GET /servers/{id}/tags/{tag}: 204 if the server has it.
 func (a *API) showTag(x *exchange) error {
-	m, server, err := x.serverOfPath(ruleTagsShow)
+	m, server, err := a.serverOfPath(x, ruleTagsShow)
 	if err != nil {
 		return err
 	}
@@ -55,11 +57,11 @@ func (a *API) replaceTags(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, err := x.mappingOfPath(ruleTagsUpdateAll)
+	m, err := a.mappingOfPath(x, ruleTagsUpdateAll)
 	if err != nil {
 		return err
 	}
-	server, err := x.patchServer(m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(body)}})
+	server, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(body)}})
 	if err != nil {
 		return err
 	}
@@ -68,11 +70,11 @@ func (a *API) replaceTags(x *exchange) error {
 
 // deleteTags answers DELETE /servers/{id}/tags.
 func (a *API) deleteTags(x *exchange) error {
-	m, err := x.mappingOfPath(ruleTagsDeleteAll)
+	m, err := a.mappingOfPath(x, ruleTagsDeleteAll)
 	if err != nil {
 		return err
 	}
-	if _, err := x.patchServer(m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true}}); err != nil {
+	if _, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true}}); err != nil {
 		return err
 	}
 	return x.empty(http.StatusNoContent)
@@ -89,7 +91,7 @@ func (a *API) addTag(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, server, err := x.serverOfPath(ruleTagsUpdate)
+	m, server, err := a.serverOfPath(x, ruleTagsUpdate)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func (a *API) addTag(x *exchange) error {
 	if slices.Contains(server.Tags, tag) {
 		return x.empty(http.StatusNoContent)
 	}
-	if _, err := x.patchServer(m, patch); err != nil {
+	if _, err := a.patchServer(x, m, patch); err != nil {
 		return err
 	}
 	x.header().Set("Location", x.selfLink("servers", m.InstanceUUID+"/tags/"+tag))
@@ -116,7 +118,7 @@ func (a *API) addTag(x *exchange) error {
 
 // deleteTag answers DELETE /servers/{id}/tags/{tag}.
 func (a *API) deleteTag(x *exchange) error {
-	m, server, err := x.serverOfPath(ruleTagsDelete)
+	m, server, err := a.serverOfPath(x, ruleTagsDelete)
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func (a *API) deleteTag(x *exchange) error {
 	if !slices.Contains(server.Tags, tag) {
 		return notFound("Instance %s has no tag '%s'", m.InstanceUUID, shortened(tag))
 	}
-	if _, err := x.patchServer(m, patch); err != nil {
+	if _, err := a.patchServer(x, m, patch); err != nil {
 		return err
 	}
 	return x.empty(http.StatusNoContent)

@@ -14,8 +14,10 @@ import (
 )
 
 // serverUpdateRoutes is the call that changes what a server is called.
-var serverUpdateRoutes = []route{
-	{method: "PUT", path: "/v2.1/servers/{id}", body: updateSchemas, handle: (*API).updateServer, about: &aboutUpdateServer},
+func (a *API) serverUpdateRoutes() []route {
+	return []route{
+		{method: "PUT", path: "/v2.1/servers/{id}", body: updateSchemas, handle: a.updateServer, about: &aboutUpdateServer},
+	}
 }
 
 // updateSchemas are the bodies of PUT /servers/{id}.
@@ -38,7 +40,7 @@ func (a *API) updateServer(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	m, err := x.mapping(x.param("id"))
+	m, err := a.mapping(x, x.param("id"))
 	if err != nil {
 		return err
 	}
@@ -46,13 +48,13 @@ func (a *API) updateServer(x *exchange) error {
 		return err
 	}
 	asked := memberObject(body, "server")
-	server, err := x.patchServer(m, requestedPatch(asked))
+	server, err := a.patchServer(x, m, requestedPatch(asked))
 	if err != nil {
 		return err
 	}
-	view := x.newServerView(m.ProjectID)
+	view := a.newServerView(x, m.ProjectID)
 	view.changed = true
-	return x.oneServer(m, view.whole(&server))
+	return a.oneServer(x, m, view.whole(&server))
 }
 
 // requestedPatch is what a server is to be called.
@@ -73,8 +75,8 @@ func requestedPatch(asked *js.Object) cellwire.ServerPatch {
 // patchServer has the cell of a server change it. While the server is not in one, it cannot be
 // changed: that is a moment, unless no cell has a host for it. Cost: two reads of the API database,
 // and one request to one cell.
-func (x *exchange) patchServer(m apidb.Mapping, patch cellwire.ServerPatch) (cellwire.Server, error) {
-	cell, building, err := x.placed(m)
+func (a *API) patchServer(x *exchange, m apidb.Mapping, patch cellwire.ServerPatch) (cellwire.Server, error) {
+	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return cellwire.Server{}, err
@@ -84,7 +86,7 @@ func (x *exchange) patchServer(m apidb.Mapping, patch cellwire.ServerPatch) (cel
 		}
 		return cellwire.Server{}, conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err := gather.One(x.ctx(), x.api.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+	server, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		return c.Patch(ctx, m.InstanceUUID, patch)
 	})
 	var refusal *cellwire.Error

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -24,14 +23,17 @@ type serverView struct {
 	extended, extraSpecs, admin bool
 	// hostStatus and hostUnknown: any status of the host, or only that nothing is known of it.
 	hostStatus, hostUnknown bool
+	// defaultZone is that of hosts that say nothing else.
+	defaultZone string
 	// changed: as the answer to a change has it, without states and what else was an extension.
 	changed bool
 }
 
 // newServerView asks the policies, for servers of a project.
-func (x *exchange) newServerView(project string) *serverView {
+func (a *API) newServerView(x *exchange, project string) *serverView {
 	return &serverView{
 		x:           x,
+		defaultZone: a.options.DefaultZone,
 		extended:    x.may(ruleExtendedAttrs, project),
 		extraSpecs:  x.may(ruleShowExtraSpecs, project),
 		admin:       x.isAdmin(),
@@ -199,7 +201,7 @@ func (v *serverView) fault(f *cellwire.Fault) *object {
 // zone is the availability zone: that of its host, or the one that was asked for.
 func (v *serverView) zone(s *cellwire.Server) string {
 	if s.Zone == "" && s.Host != "" {
-		return v.x.api.options.DefaultZone
+		return v.defaultZone
 	}
 	return s.Zone
 }
@@ -211,21 +213,4 @@ func hostID(s *cellwire.Server) string {
 	}
 	sum := sha256.Sum224([]byte(s.ProjectID + s.Host))
 	return hex.EncodeToString(sum[:])
-}
-
-// stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
-// none.
-func stamp(t *time.Time) any {
-	if t == nil {
-		return nil
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000000")
-}
-
-// orNull is null for "".
-func orNull(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }

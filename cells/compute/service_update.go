@@ -83,7 +83,7 @@ func (a *API) updateService(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("service", x.serviceView(&service{changed, s.cell, s.zone})))
+	return x.json(http.StatusOK, new(object).add("service", serviceView(x, &service{changed, s.cell, s.zone})))
 }
 
 // unknownService is for a service that may be in a cell that is down.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -18,11 +17,20 @@ import (
 // serviceRoutes are the calls about services. The services are the nova-compute services of the
 // cells' hosts: what Nova has as conductors and schedulers are parts of the processes of cells and
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
-var serviceRoutes = []route{
-	{method: "GET", path: "/v2.1/os-services", query: &serviceQuery, handle: (*API).listServices, about: &aboutListServices},
-	{method: "PUT", path: "/v2.1/os-services/{id}", body: serviceUpdates, handle: (*API).updateService, about: &aboutUpdateService},
-	{method: "DELETE", path: "/v2.1/os-services/{id}", handle: (*API).deleteService, about: &aboutDeleteService},
+func (a *API) serviceRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v2.1/os-services", query: &serviceQuery, handle: a.listServices, about: &aboutListServices},
+		{method: "PUT", path: "/v2.1/os-services/{id}", body: serviceUpdates, handle: a.updateService, about: &aboutUpdateService},
+		{method: "DELETE", path: "/v2.1/os-services/{id}", handle: a.deleteService, about: &aboutDeleteService},
+	}
 }
+
+// The policies of services.
+var (
+	ruleServicesList   = Rule{"os_compute_api:os-services:list", admins}
+	ruleServicesUpdate = Rule{"os_compute_api:os-services:update", admins}
+	ruleServicesDelete = Rule{"os_compute_api:os-services:delete", admins}
+)
 
 // computeBinary is what services of hosts are called.
 const computeBinary = "nova-compute"
@@ -106,7 +114,7 @@ func (a *API) listServices(x *exchange) error {
 	shown := list{}
 	for i := range all.up {
 		if s := &all.up[i]; wanted(s.Host, s.Binary) {
-			shown = append(shown, x.serviceView(s))
+			shown = append(shown, serviceView(x, s))
 		}
 	}
 	if x.since(vDownCells) && len(all.down) > 0 {
@@ -126,7 +134,7 @@ func (a *API) listServices(x *exchange) error {
 }
 
 // serviceView is a service as the microversion has it.
-func (x *exchange) serviceView(s *service) *object {
+func serviceView(x *exchange, s *service) *object {
 	o := new(object).add("binary", s.Binary).add("host", s.Host)
 	if x.since(vServiceUUID) {
 		o.add("id", s.UUID)
@@ -152,6 +160,3 @@ func (x *exchange) serviceView(s *service) *object {
 	}
 	return o
 }
-
-// microseconds is a time as services have it.
-func microseconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }

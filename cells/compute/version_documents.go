@@ -6,18 +6,20 @@ import "net/http"
 
 // versionRoutes are the version documents, which clients read before they have a token. They are
 // documents whatever the method, as with Nova.
-var versionRoutes = []route{
-	{method: "GET", path: "/", handle: (*API).listVersions, open: true, unversioned: true, about: &aboutListVersions},
-	{method: "POST", path: "/", handle: (*API).listVersions, open: true, unversioned: true},
-	{method: "GET", path: "/v2.1", handle: (*API).showVersion, open: true},
-	{method: "POST", path: "/v2.1", handle: (*API).showVersion, open: true},
-	{method: "GET", path: "/v2.1/", handle: (*API).showVersion, open: true, about: &aboutShowVersion},
-	{method: "POST", path: "/v2.1/", handle: (*API).showVersion, open: true},
-	{method: "GET", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "POST", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "PUT", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "PATCH", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
-	{method: "DELETE", path: otherPath, handle: (*API).offerVersions, open: true, unversioned: true},
+func (a *API) versionRoutes() []route {
+	return []route{
+		{method: "GET", path: "/", handle: a.listVersions, open: true, unversioned: true, about: &aboutListVersions},
+		{method: "POST", path: "/", handle: a.listVersions, open: true, unversioned: true},
+		{method: "GET", path: "/v2.1", handle: a.showVersion, open: true},
+		{method: "POST", path: "/v2.1", handle: a.showVersion, open: true},
+		{method: "GET", path: "/v2.1/", handle: a.showVersion, open: true, about: &aboutShowVersion},
+		{method: "POST", path: "/v2.1/", handle: a.showVersion, open: true},
+		{method: "GET", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+		{method: "POST", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+		{method: "PUT", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+		{method: "PATCH", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+		{method: "DELETE", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+	}
 }
 
 // The only version is v2.1. Nova has v2.0 as well, which is v2.1 without microversions and without
