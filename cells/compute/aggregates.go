@@ -14,121 +14,123 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // aggregateRoutes are the calls about host aggregates.
-func (a *API) aggregateRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-aggregates", handle: a.listAggregates, about: &aboutListAggregates},
-		{method: "POST", path: "/v2.1/os-aggregates", body: once(aggregateCreate), handle: a.createAggregate, about: &aboutCreateAggregate},
-		{method: "GET", path: "/v2.1/os-aggregates/{id}", handle: a.showAggregate, about: &aboutShowAggregate},
-		{method: "PUT", path: "/v2.1/os-aggregates/{id}", body: once(aggregateUpdate), handle: a.updateAggregate, about: &aboutUpdateAggregate},
-		{method: "DELETE", path: "/v2.1/os-aggregates/{id}", handle: a.deleteAggregate, about: &aboutDeleteAggregate},
-		{method: "POST", path: "/v2.1/os-aggregates/{id}/action", actions: map[string]action{
-			"add_host":     {schemas: onlyHost, do: a.onAggregate(ruleAggregatesAddHost, a.addHost), about: &aboutAddHost},
-			"remove_host":  {schemas: onlyHost, do: a.onAggregate(ruleAggregatesRemoveHost, a.removeHost), about: &aboutRemoveHost},
-			"set_metadata": {schemas: onlyMetadata, do: a.onAggregate(ruleAggregatesSetMetadata, a.setAggregateMetadata), about: &aboutSetAggregateMetadata},
+func (a *API) aggregateRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-aggregates", Handle: a.listAggregates, About: &aboutListAggregates},
+		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Handle: a.createAggregate, About: &aboutCreateAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Handle: a.showAggregate, About: &aboutShowAggregate},
+		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Handle: a.updateAggregate, About: &aboutUpdateAggregate},
+		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Handle: a.deleteAggregate, About: &aboutDeleteAggregate},
+		{Method: "POST", Path: "/v2.1/os-aggregates/{id}/action", Actions: map[string]api.Action{
+			"add_host":     {Schemas: onlyHost, Do: a.onAggregate(ruleAggregatesAddHost, a.addHost), About: &aboutAddHost},
+			"remove_host":  {Schemas: onlyHost, Do: a.onAggregate(ruleAggregatesRemoveHost, a.removeHost), About: &aboutRemoveHost},
+			"set_metadata": {Schemas: onlyMetadata, Do: a.onAggregate(ruleAggregatesSetMetadata, a.setAggregateMetadata), About: &aboutSetAggregateMetadata},
 		}},
 	}
 }
 
 // The policies of aggregates.
 var (
-	ruleAggregatesIndex       = Rule{"os_compute_api:os-aggregates:index", admins}
-	ruleAggregatesShow        = Rule{"os_compute_api:os-aggregates:show", admins}
-	ruleAggregatesCreate      = Rule{"os_compute_api:os-aggregates:create", admins}
-	ruleAggregatesUpdate      = Rule{"os_compute_api:os-aggregates:update", admins}
-	ruleAggregatesDelete      = Rule{"os_compute_api:os-aggregates:delete", admins}
-	ruleAggregatesAddHost     = Rule{"os_compute_api:os-aggregates:add_host", admins}
-	ruleAggregatesRemoveHost  = Rule{"os_compute_api:os-aggregates:remove_host", admins}
-	ruleAggregatesSetMetadata = Rule{"os_compute_api:os-aggregates:set_metadata", admins}
+	ruleAggregatesIndex       = api.Rule{Name: "os_compute_api:os-aggregates:index", Default: api.Admins}
+	ruleAggregatesShow        = api.Rule{Name: "os_compute_api:os-aggregates:show", Default: api.Admins}
+	ruleAggregatesCreate      = api.Rule{Name: "os_compute_api:os-aggregates:create", Default: api.Admins}
+	ruleAggregatesUpdate      = api.Rule{Name: "os_compute_api:os-aggregates:update", Default: api.Admins}
+	ruleAggregatesDelete      = api.Rule{Name: "os_compute_api:os-aggregates:delete", Default: api.Admins}
+	ruleAggregatesAddHost     = api.Rule{Name: "os_compute_api:os-aggregates:add_host", Default: api.Admins}
+	ruleAggregatesRemoveHost  = api.Rule{Name: "os_compute_api:os-aggregates:remove_host", Default: api.Admins}
+	ruleAggregatesSetMetadata = api.Rule{Name: "os_compute_api:os-aggregates:set_metadata", Default: api.Admins}
 )
 
 // vAggregateUUID is the microversion from which on aggregates show their uuid.
-const vAggregateUUID Version = 41
+const vAggregateUUID api.Version = 41
 
 // zoneOrNull is an availability zone: a name without a colon, which would separate it from a host.
-var zoneOrNull = js.Schema{js.AnyOf(append(schemaName[:len(schemaName):len(schemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
+var zoneOrNull = js.Schema{js.AnyOf(append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
 
 // The bodies of the calls about aggregates.
 var (
 	aggregateCreate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: js.ClosedObject(js.Properties{
-		{Name: "name", Schema: schemaName}, {Name: "availability_zone", Schema: zoneOrNull},
+		{Name: "name", Schema: api.SchemaName}, {Name: "availability_zone", Schema: zoneOrNull},
 	}, "name")}}, "aggregate")
 	aggregateUpdate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: append(js.ClosedObject(js.Properties{
 		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}}, {Name: "availability_zone", Schema: zoneOrNull},
 	}), js.AnyOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
-	onlyHost     = once(js.ClosedObject(js.Properties{{Name: "host", Schema: schemaHost}}, "host"))
-	onlyMetadata = once(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
-		js.Type("object"), js.PatternProperties(metadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
+	onlyHost     = api.Once(js.ClosedObject(js.Properties{{Name: "host", Schema: api.SchemaHost}}, "host"))
+	onlyMetadata = api.Once(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
+		js.Type("object"), js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
 	}}}, "metadata"))
 )
 
 // aggregateView is an aggregate as the microversion has it.
-func aggregateView(x *exchange, a *apidb.Aggregate) *object {
-	return endOfAggregate(x, beginAggregate(x, a).add("hosts", a.Hosts).add("metadata", a.Metadata), a)
+func aggregateView(x *api.Exchange, a *apidb.Aggregate) *api.Object {
+	return endOfAggregate(x, beginAggregate(x, a).Add("hosts", a.Hosts).Add("metadata", a.Metadata), a)
 }
 
-func beginAggregate(x *exchange, a *apidb.Aggregate) *object {
-	return new(object).add("availability_zone", orNull(a.Zone())).add("created_at", microseconds(a.CreatedAt)).add("deleted", false).add("deleted_at", nil)
+func beginAggregate(x *api.Exchange, a *apidb.Aggregate) *api.Object {
+	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Stamp(&a.CreatedAt)).Add("deleted", false).Add("deleted_at", nil)
 }
 
-func endOfAggregate(x *exchange, o *object, a *apidb.Aggregate) *object {
-	o.add("id", a.ID).add("name", a.Name).add("updated_at", stamp(a.UpdatedAt))
-	if x.since(vAggregateUUID) {
-		o.add("uuid", a.UUID)
+func endOfAggregate(x *api.Exchange, o *api.Object, a *apidb.Aggregate) *api.Object {
+	o.Add("id", a.ID).Add("name", a.Name).Add("updated_at", api.Stamp(a.UpdatedAt))
+	if x.Since(vAggregateUUID) {
+		o.Add("uuid", a.UUID)
 	}
 	return o
 }
 
-func oneAggregate(x *exchange, a *apidb.Aggregate) error {
-	return x.json(http.StatusOK, new(object).add("aggregate", aggregateView(x, a)))
+func oneAggregate(x *api.Exchange, a *apidb.Aggregate) error {
+	return x.JSON(http.StatusOK, new(api.Object).Add("aggregate", aggregateView(x, a)))
 }
 
 // aggregateID is the one in the path.
-func aggregateID(x *exchange) (int64, error) {
-	id, err := strconv.ParseInt(strings.TrimSpace(x.param("id")), 10, 64)
+func aggregateID(x *api.Exchange) (int64, error) {
+	id, err := strconv.ParseInt(strings.TrimSpace(x.Param("id")), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		return 0, aggregateNotFound(x)
 	case err != nil:
-		return 0, badRequest("Invalid input received: id must be an integer")
+		return 0, osapi.BadRequest("Invalid input received: id must be an integer")
 	}
 	return id, nil
 }
 
-func aggregateNotFound(x *exchange) error {
-	return notFound("Aggregate %s could not be found.", shortened(x.param("id")))
+func aggregateNotFound(x *api.Exchange) error {
+	return osapi.NotFound("Aggregate %s could not be found.", osapi.Shortened(x.Param("id")))
 }
 
 // listAggregates answers GET /os-aggregates.
-func (a *API) listAggregates(x *exchange) error {
-	if err := x.allowOwn(ruleAggregatesIndex); err != nil {
+func (a *API) listAggregates(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleAggregatesIndex); err != nil {
 		return err
 	}
-	all, err := a.store.Aggregates(x.ctx())
+	all, err := a.store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
-	shown := make(list, len(all))
+	shown := make(api.List, len(all))
 	for i := range all {
 		shown[i] = aggregateView(x, &all[i])
 	}
-	return x.json(http.StatusOK, new(object).add("aggregates", shown))
+	return x.JSON(http.StatusOK, new(api.Object).Add("aggregates", shown))
 }
 
 // showAggregate answers GET /os-aggregates/{id}.
-func (a *API) showAggregate(x *exchange) error {
-	if err := x.allowOwn(ruleAggregatesShow); err != nil {
+func (a *API) showAggregate(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleAggregatesShow); err != nil {
 		return err
 	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Aggregate(x.ctx(), id)
+	found, err := a.store.Aggregate(x.Context(), id)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return aggregateNotFound(x)
 	}
@@ -139,45 +141,47 @@ func (a *API) showAggregate(x *exchange) error {
 }
 
 // createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
-func (a *API) createAggregate(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createAggregate(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleAggregatesCreate); err != nil {
+	if err := x.AllowOwn(ruleAggregatesCreate); err != nil {
 		return err
 	}
-	asked := memberObject(body, "aggregate")
-	name, metadata := strings.TrimSpace(memberString(asked, "name")), map[string]string{}
-	if zone := memberString(asked, "availability_zone"); zone != "" {
+	asked := api.MemberObject(body, "aggregate")
+	name, metadata := strings.TrimSpace(api.MemberString(asked, "name")), map[string]string{}
+	if zone := api.MemberString(asked, "availability_zone"); zone != "" {
 		metadata[apidb.ZoneKey] = zone
 	}
-	made, err := a.store.CreateAggregate(x.ctx(), name, metadata)
+	made, err := a.store.CreateAggregate(x.Context(), name, metadata)
 	if errors.Is(err, apidb.ErrExists) {
-		return conflict("Aggregate %s already exists.", name)
+		return api.Conflict("Aggregate %s already exists.", name)
 	}
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("aggregate", endOfAggregate(x, beginAggregate(x, &made), &made)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("aggregate", endOfAggregate(x, beginAggregate(x, &made), &made)))
 }
 
 // updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
-func (a *API) updateAggregate(x *exchange) error {
-	body, err := x.checked()
+func (a *API) updateAggregate(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleAggregatesUpdate); err != nil {
+	if err := x.AllowOwn(ruleAggregatesUpdate); err != nil {
 		return err
 	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, "aggregate")
-	name, zone, rezoned := strings.TrimSpace(memberString(asked, "name")), memberString(asked, "availability_zone"), has(asked, "availability_zone")
-	refused := func(reason string) error { return badRequest("Cannot update aggregate %d. Reason: %s.", id, reason) }
+	asked := api.MemberObject(body, "aggregate")
+	name, zone, rezoned := strings.TrimSpace(api.MemberString(asked, "name")), api.MemberString(asked, "availability_zone"), has(asked, "availability_zone")
+	refused := func(reason string) error {
+		return osapi.BadRequest("Cannot update aggregate %d. Reason: %s.", id, reason)
+	}
 	if rezoned {
 		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
 			return err
@@ -194,7 +198,7 @@ func (a *API) updateAggregate(x *exchange) error {
 		return nil
 	})
 	if errors.Is(err, apidb.ErrExists) {
-		return conflict("Aggregate %s already exists.", name)
+		return api.Conflict("Aggregate %s already exists.", name)
 	}
 	if err != nil {
 		return err
@@ -203,8 +207,8 @@ func (a *API) updateAggregate(x *exchange) error {
 }
 
 // changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
-func (a *API) changeAggregate(x *exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
-	changed, err := a.store.ChangeAggregate(x.ctx(), id, change)
+func (a *API) changeAggregate(x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
+	changed, err := a.store.ChangeAggregate(x.Context(), id, change)
 	if errors.Is(err, apidb.ErrNotFound) {
 		err = aggregateNotFound(x)
 	}
@@ -218,30 +222,30 @@ func has(o *js.Object, name string) bool {
 }
 
 // deleteAggregate answers DELETE /os-aggregates/{id}.
-func (a *API) deleteAggregate(x *exchange) error {
-	if err := x.allowOwn(ruleAggregatesDelete); err != nil {
+func (a *API) deleteAggregate(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleAggregatesDelete); err != nil {
 		return err
 	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
-	switch err := a.store.DeleteAggregate(x.ctx(), id); {
+	switch err := a.store.DeleteAggregate(x.Context(), id); {
 	case errors.Is(err, apidb.ErrNotFound):
 		return aggregateNotFound(x)
 	case errors.Is(err, apidb.ErrInUse):
-		return badRequest("Cannot remove host from aggregate %d. Reason: Host aggregate is not empty.", id)
+		return osapi.BadRequest("Cannot remove host from aggregate %d. Reason: Host aggregate is not empty.", id)
 	case err != nil:
 		return err
 	}
-	return x.empty(http.StatusOK)
+	return x.Empty(http.StatusOK)
 }
 
 // onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
 // then.
-func (a *API) onAggregate(rule Rule, act func(x *exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*exchange, *js.Object) error {
-	return func(x *exchange, asked *js.Object) error {
-		if err := x.allowOwn(rule); err != nil {
+func (a *API) onAggregate(rule api.Rule, act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
+	return func(x *api.Exchange, asked *js.Object) error {
+		if err := x.AllowOwn(rule); err != nil {
 			return err
 		}
 		id, err := aggregateID(x)
@@ -252,25 +256,25 @@ func (a *API) onAggregate(rule Rule, act func(x *exchange, id int64, argument *j
 		if err != nil {
 			return err
 		}
-		if host := memberString(asked, "host"); host != "" {
-			a.scheduler.MirrorHost(x.ctx(), host)
+		if host := api.MemberString(asked, "host"); host != "" {
+			a.scheduler.MirrorHost(x.Context(), host)
 		}
 		return oneAggregate(x, &changed)
 	}
 }
 
 // addHost adds a host that is mapped to a cell. It may be in several aggregates, but of one zone.
-func (a *API) addHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
-	host := memberString(body, "host")
+func (a *API) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+	host := api.MemberString(body, "host")
 	mapped, err := a.isMapped(x, host)
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
 	if !mapped {
-		return apidb.Aggregate{}, notFound("Compute host %s could not be found.", host)
+		return apidb.Aggregate{}, osapi.NotFound("Compute host %s could not be found.", host)
 	}
 	refused := func(reason string) error {
-		return conflict("Cannot add host to aggregate %d. Reason: %s.", id, reason)
+		return api.Conflict("Cannot add host to aggregate %d. Reason: %s.", id, reason)
 	}
 	err = a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
@@ -288,7 +292,7 @@ func (a *API) addHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, 
 			}
 		}
 		if slices.Contains(a.Hosts, host) {
-			return conflict("Aggregate %d already has host %s.", id, host)
+			return api.Conflict("Aggregate %d already has host %s.", id, host)
 		}
 		a.Hosts = append(a.Hosts, host)
 		return nil
@@ -296,11 +300,11 @@ func (a *API) addHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, 
 }
 
 // removeHost takes a host out, also one that is not mapped any more.
-func (a *API) removeHost(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
-	host := memberString(body, "host")
-	unknown := func() error { return notFound("Cannot remove host %s in aggregate %d", host, id) }
+func (a *API) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+	host := api.MemberString(body, "host")
+	unknown := func() error { return osapi.NotFound("Cannot remove host %s in aggregate %d", host, id) }
 	refused := func(reason string) error {
-		return conflict("Cannot remove host from aggregate %d. Reason: %s.", id, reason)
+		return api.Conflict("Cannot remove host from aggregate %d. Reason: %s.", id, reason)
 	}
 	err := a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
@@ -311,7 +315,7 @@ func (a *API) removeHost(x *exchange, id int64, body *js.Object) (apidb.Aggregat
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
-	changed, err := a.store.ChangeAggregate(x.ctx(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	changed, err := a.store.ChangeAggregate(x.Context(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		if !slices.Contains(a.Hosts, host) {
 			return unknown()
 		}
@@ -334,11 +338,11 @@ func aggregateAt(all []apidb.Aggregate, id int64) int {
 }
 
 // setAggregateMetadata sets some of the metadata; null takes one away, but for the zone.
-func (a *API) setAggregateMetadata(x *exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
-	asked := memberObject(body, "metadata")
-	zone, rezoned := memberString(asked, apidb.ZoneKey), has(asked, apidb.ZoneKey)
+func (a *API) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+	asked := api.MemberObject(body, "metadata")
+	zone, rezoned := api.MemberString(asked, apidb.ZoneKey), has(asked, apidb.ZoneKey)
 	refused := func(reason string) error {
-		return badRequest("Cannot update metadata of aggregate %d. Reason: %s.", id, reason)
+		return osapi.BadRequest("Cannot update metadata of aggregate %d. Reason: %s.", id, reason)
 	}
 	if rezoned {
 		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
@@ -347,7 +351,7 @@ func (a *API) setAggregateMetadata(x *exchange, id int64, body *js.Object) (apid
 	}
 	return a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		for _, name := range asked.Names() {
-			if value := memberText(asked, name); value != nil {
+			if value := api.MemberText(asked, name); value != nil {
 				a.Metadata[name] = *value
 			} else {
 				delete(a.Metadata, name)
@@ -378,8 +382,8 @@ func otherZones(others []apidb.Aggregate, hosts []string, zone string, refused f
 // checkZoneChange refuses a new zone of an aggregate: an empty one, one that differs from that of
 // other aggregates of a host, and any while there are servers on a host, which would be in another
 // zone at once. It costs a request to each cell with hosts of the aggregate, if the zone is new.
-func (a *API) checkZoneChange(x *exchange, id int64, zone string, refused func(reason string) error) error {
-	all, err := a.store.Aggregates(x.ctx())
+func (a *API) checkZoneChange(x *api.Exchange, id int64, zone string, refused func(reason string) error) error {
+	all, err := a.store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -407,8 +411,8 @@ func (a *API) checkZoneChange(x *exchange, id int64, zone string, refused func(r
 // checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
 // does since 2024.2: its servers would move with it. It costs a request to the cell of the host, if
 // the zone is another one then.
-func (a *API) checkHostZone(x *exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
-	all, err := a.store.Aggregates(x.ctx())
+func (a *API) checkHostZone(x *api.Exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
+	all, err := a.store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -433,26 +437,26 @@ func (a *API) zoneOf(host string, zones map[string]string) string {
 }
 
 // isMapped says whether a host is mapped to a cell.
-func (a *API) isMapped(x *exchange, host string) (bool, error) {
-	hosts, err := a.store.Hosts(x.ctx())
+func (a *API) isMapped(x *api.Exchange, host string) (bool, error) {
+	hosts, err := a.store.Hosts(x.Context())
 	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
 }
 
 // haveServers asks the cells of hosts whether any of these has servers, or servers that move to it
 // or can go back to it.
-func (a *API) haveServers(x *exchange, hosts []string) (bool, error) {
-	mapped, err := a.store.Hosts(x.ctx())
+func (a *API) haveServers(x *api.Exchange, hosts []string) (bool, error) {
+	mapped, err := a.store.Hosts(x.Context())
 	if err != nil {
 		return false, err
 	}
-	cells, err := a.store.Cells(x.ctx())
+	cells, err := a.store.Cells(x.Context())
 	if err != nil {
 		return false, err
 	}
 	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
 		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
 	})
-	answers := gather.All(x.ctx(), a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+	answers := gather.All(x.Context(), a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 		return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
 	})
 	occupied := false
@@ -462,5 +466,5 @@ func (a *API) haveServers(x *exchange, hosts []string) (bool, error) {
 		}
 		occupied = occupied || len(answer.Value) > 0
 	}
-	return occupied, x.ctx().Err()
+	return occupied, x.Context().Err()
 }

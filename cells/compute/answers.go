@@ -5,49 +5,51 @@ package compute
 import (
 	"slices"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 var ()
 
-func flavorBrief(v Version) js.Properties {
-	p := fields("id", schemaText, "name", schemaText, "links", answerLinks)
+func flavorBrief(v api.Version) js.Properties {
+	p := apidoc.Members("id", api.SchemaText, "name", api.SchemaText, "links", api.AnswerLinks)
 	if v >= vFlavorDescription {
-		p = append(p, fields("description", nullable("string"))...)
+		p = append(p, apidoc.Members("description", apidoc.OrNull("string"))...)
 	}
 	return p
 }
 
-func flavorWhole(v Version) js.Schema {
-	p := append(flavorBrief(v), fields(
-		"ram", described(answerInt, "In MiB."), "disk", described(answerInt, "In GiB."), "vcpus", answerInt,
-		"swap", described(js.Schema{js.Type("integer", "string")}, "In MiB; an empty string for none."),
-		"OS-FLV-EXT-DATA:ephemeral", described(answerInt, "In GiB."), "OS-FLV-DISABLED:disabled", answerBool, "os-flavor-access:is_public", answerBool,
-		"rxtx_factor", described(js.Schema{js.Type("number", "string")}, "An empty string for none. It has no effect."),
+func flavorWhole(v api.Version) js.Schema {
+	p := append(flavorBrief(v), apidoc.Members(
+		"ram", apidoc.Described(api.AnswerInt, "In MiB."), "disk", apidoc.Described(api.AnswerInt, "In GiB."), "vcpus", api.AnswerInt,
+		"swap", apidoc.Described(js.Schema{js.Type("integer", "string")}, "In MiB; an empty string for none."),
+		"OS-FLV-EXT-DATA:ephemeral", apidoc.Described(api.AnswerInt, "In GiB."), "OS-FLV-DISABLED:disabled", api.AnswerBool, "os-flavor-access:is_public", api.AnswerBool,
+		"rxtx_factor", apidoc.Described(js.Schema{js.Type("number", "string")}, "An empty string for none. It has no effect."),
 	)...)
 	if v < vFlavorSpecs {
-		return whole(p)
+		return apidoc.Whole(p)
 	}
-	return part(p, fields("extra_specs", described(answerTexts, "For those whom the policy os-flavor-extra-specs:index allows.")))
+	return api.Part(p, apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts, "For those whom the policy os-flavor-extra-specs:index allows.")))
 }
 
-func flavorAnswer(v Version) js.Schema { return in("flavor", flavorWhole(v)) }
+func flavorAnswer(v api.Version) js.Schema { return api.In("flavor", flavorWhole(v)) }
 
-func flavorsAnswer(v Version) js.Schema {
-	return part(fields("flavors", listOf(whole(flavorBrief(v)))), fields("flavors_links", answerNext))
+func flavorsAnswer(v api.Version) js.Schema {
+	return api.Part(apidoc.Members("flavors", apidoc.List(apidoc.Whole(flavorBrief(v)))), apidoc.Members("flavors_links", api.AnswerNext))
 }
 
-func flavorDetailsAnswer(v Version) js.Schema {
-	return part(fields("flavors", listOf(flavorWhole(v))), fields("flavors_links", answerNext))
+func flavorDetailsAnswer(v api.Version) js.Schema {
+	return api.Part(apidoc.Members("flavors", apidoc.List(flavorWhole(v))), apidoc.Members("flavors_links", api.AnswerNext))
 }
 
 var (
-	extraSpecsAnswer = in("extra_specs", answerTexts)
-	sentSpecs        = described(js.Schema{js.Type("object"), js.PatternProperties(anyKey, js.Schema{js.Type("string", "number")})}, "As they were sent.")
+	extraSpecsAnswer = api.In("extra_specs", api.AnswerTexts)
+	sentSpecs        = apidoc.Described(js.Schema{js.Type("object"), js.PatternProperties(api.AnyKey, js.Schema{js.Type("string", "number")})}, "As they were sent.")
 )
 
 // limitsAnswer has the resources that quotas have, by their names among limits.
-func limitsAnswer(v Version) js.Schema {
+func limitsAnswer(v api.Version) js.Schema {
 	var absolute js.Properties
 	for i := range quotaResources {
 		r := &quotaResources[i]
@@ -56,43 +58,43 @@ func limitsAnswer(v Version) js.Schema {
 		}
 		for _, name := range r.max {
 			if name != maxImageMeta || v < vNoImageMeta {
-				absolute = append(absolute, fields(name, described(answerInt, "-1 for no limit."))...)
+				absolute = append(absolute, apidoc.Members(name, apidoc.Described(api.AnswerInt, "-1 for no limit."))...)
 			}
 		}
 		if r.used != "" {
-			absolute = append(absolute, fields(r.used, answerInt)...)
+			absolute = append(absolute, apidoc.Members(r.used, api.AnswerInt)...)
 		}
 	}
-	return in("limits", whole(fields("rate", answerNothing, "absolute", whole(absolute))))
+	return api.In("limits", apidoc.Whole(apidoc.Members("rate", api.AnswerNothing, "absolute", apidoc.Whole(absolute))))
 }
 
 // quotaAnswer is a quota set with something for each resource.
-func quotaAnswer(v Version, of js.Schema, named bool) js.Schema {
+func quotaAnswer(v api.Version, of js.Schema, named bool) js.Schema {
 	var set js.Properties
 	if named {
-		set = fields("id", described(schemaText, "The project."))
+		set = apidoc.Members("id", apidoc.Described(api.SchemaText, "The project."))
 	}
 	for i := range sortedResources {
 		if r := &sortedResources[i]; r.shown(v) {
-			set = append(set, fields(r.name, of)...)
+			set = append(set, apidoc.Members(r.name, of)...)
 		}
 	}
-	return in("quota_set", whole(set))
+	return api.In("quota_set", apidoc.Whole(set))
 }
 
-var quotaLimit = described(answerInt, "-1 for no limit.")
+var quotaLimit = apidoc.Described(api.AnswerInt, "-1 for no limit.")
 
-func quotaShown(v Version) js.Schema   { return quotaAnswer(v, quotaLimit, true) }
-func quotaChanged(v Version) js.Schema { return quotaAnswer(v, quotaLimit, false) }
-func quotaDetail(v Version) js.Schema {
-	return quotaAnswer(v, whole(fields("limit", quotaLimit, "in_use", answerInt, "reserved", described(answerInt, "Always 0."))), true)
+func quotaShown(v api.Version) js.Schema   { return quotaAnswer(v, quotaLimit, true) }
+func quotaChanged(v api.Version) js.Schema { return quotaAnswer(v, quotaLimit, false) }
+func quotaDetail(v api.Version) js.Schema {
+	return quotaAnswer(v, apidoc.Whole(apidoc.Members("limit", quotaLimit, "in_use", api.AnswerInt, "reserved", apidoc.Described(api.AnswerInt, "Always 0."))), true)
 }
 
-func numberOrUUID(v Version) js.Schema {
+func numberOrUUID(v api.Version) js.Schema {
 	if v < vServiceUUID {
-		return described(answerInt, "A number of its cell: other cells have the same.")
+		return apidoc.Described(api.AnswerInt, "A number of its cell: other cells have the same.")
 	}
-	return schemaUUID
+	return api.SchemaUUID
 }
 
 var (
@@ -100,161 +102,167 @@ var (
 	upOrDown      = js.Schema{js.Type("string"), js.Enum("up", "down")}
 )
 
-func serviceWhole(v Version) js.Schema {
-	p := fields("id", numberOrUUID(v), "binary", schemaText, "host", schemaText, "zone", schemaText, "status", serviceStatus, "state", upOrDown,
-		"updated_at", answerStampOr, "disabled_reason", nullable("string"))
+func serviceWhole(v api.Version) js.Schema {
+	p := apidoc.Members("id", numberOrUUID(v), "binary", api.SchemaText, "host", api.SchemaText, "zone", api.SchemaText, "status", serviceStatus, "state", upOrDown,
+		"updated_at", api.AnswerStampOr, "disabled_reason", apidoc.OrNull("string"))
 	if v >= vForcedDown {
-		p = append(p, fields("forced_down", answerBool)...)
+		p = append(p, apidoc.Members("forced_down", api.AnswerBool)...)
 	}
-	return whole(p)
+	return apidoc.Whole(p)
 }
 
-func servicesAnswer(v Version) js.Schema {
+func servicesAnswer(v api.Version) js.Schema {
 	one := serviceWhole(v)
 	if v >= vDownCells {
-		one = js.Schema{js.AnyOf(one, whole(fields("binary", schemaText, "host", schemaText, "status", js.Schema{js.Type("string"), js.Enum(statusUnknown)})))}
+		one = js.Schema{js.AnyOf(one, apidoc.Whole(apidoc.Members("binary", api.SchemaText, "host", api.SchemaText, "status", js.Schema{js.Type("string"), js.Enum(statusUnknown)})))}
 	}
-	return in("services", listOf(one))
+	return api.In("services", apidoc.List(one))
 }
 
-func serviceUpdated(v Version) js.Schema {
+func serviceUpdated(v api.Version) js.Schema {
 	if v >= vServiceUUID {
-		return in("service", serviceWhole(v))
+		return api.In("service", serviceWhole(v))
 	}
-	some := fields("status", serviceStatus, "disabled_reason", schemaText)
+	some := apidoc.Members("status", serviceStatus, "disabled_reason", api.SchemaText)
 	if v >= vForcedDown {
-		some = append(some, fields("forced_down", answerBool)...)
+		some = append(some, apidoc.Members("forced_down", api.AnswerBool)...)
 	}
-	return in("service", part(fields("host", schemaText, "binary", schemaText), some))
+	return api.In("service", api.Part(apidoc.Members("host", api.SchemaText, "binary", api.SchemaText), some))
 }
 
-func hypervisorBrief(v Version) js.Properties {
-	return fields("id", numberOrUUID(v), "hypervisor_hostname", schemaText, "state", upOrDown, "status", serviceStatus)
+func hypervisorBrief(v api.Version) js.Properties {
+	return apidoc.Members("id", numberOrUUID(v), "hypervisor_hostname", api.SchemaText, "state", upOrDown, "status", serviceStatus)
 }
 
-var hypervisorHas = fields("servers", described(listOf(whole(fields("uuid", schemaUUID, "name", described(schemaText, "The name of the guest.")))),
+var hypervisorHas = apidoc.Members("servers", apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("uuid", api.SchemaUUID, "name", apidoc.Described(api.SchemaText, "The name of the guest.")))),
 	"If they are asked for, and there are any."))
 
 // capacityMembers are what hypervisors have and use.
-var capacityMembers = fields("vcpus", answerInt, "vcpus_used", answerInt, "memory_mb", answerInt, "memory_mb_used", answerInt, "free_ram_mb", answerInt,
-	"local_gb", answerInt, "local_gb_used", answerInt, "free_disk_gb", answerInt, "disk_available_least", answerInt, "running_vms", answerInt,
-	"current_workload", described(answerInt, "Always 0."))
+var capacityMembers = apidoc.Members("vcpus", api.AnswerInt, "vcpus_used", api.AnswerInt, "memory_mb", api.AnswerInt, "memory_mb_used", api.AnswerInt, "free_ram_mb", api.AnswerInt,
+	"local_gb", api.AnswerInt, "local_gb_used", api.AnswerInt, "free_disk_gb", api.AnswerInt, "disk_available_least", api.AnswerInt, "running_vms", api.AnswerInt,
+	"current_workload", apidoc.Described(api.AnswerInt, "Always 0."))
 
-func hypervisorDetail(v Version) js.Schema {
-	cpus := described(schemaText, "Always empty.")
+func hypervisorDetail(v api.Version) js.Schema {
+	cpus := apidoc.Described(api.SchemaText, "Always empty.")
 	if v >= vCPUInfo {
-		cpus = answerEmpty
+		cpus = api.AnswerEmpty
 	}
-	all := slices.Concat(hypervisorBrief(v), capacityMembers, fields(
-		"hypervisor_type", described(nullable("string"), "As the virt driver reports it: `QEMU`, `fake`. Null if it, or the agent, does not."),
-		"hypervisor_version", described(answerInt, "As the virt driver reports it: 7.2.1 is 7002001. 0 if it, or the agent, does not."),
-		"host_ip", described(nullable("string"), "The address of `[agent] my_ip`, or that from which the agent talks to its cell. Null if the agent does not report it."),
-		"service", whole(fields("id", numberOrUUID(v), "host", schemaText, "disabled_reason", nullable("string"))), "cpu_info", cpus,
+	all := slices.Concat(hypervisorBrief(v), capacityMembers, apidoc.Members(
+		"hypervisor_type", apidoc.Described(apidoc.OrNull("string"), "As the virt driver reports it: `QEMU`, `fake`. Null if it, or the agent, does not."),
+		"hypervisor_version", apidoc.Described(api.AnswerInt, "As the virt driver reports it: 7.2.1 is 7002001. 0 if it, or the agent, does not."),
+		"host_ip", apidoc.Described(apidoc.OrNull("string"), "The address of `[agent] my_ip`, or that from which the agent talks to its cell. Null if the agent does not report it."),
+		"service", apidoc.Whole(apidoc.Members("id", numberOrUUID(v), "host", api.SchemaText, "disabled_reason", apidoc.OrNull("string"))), "cpu_info", cpus,
 	))
 	if v < vServiceUUID {
-		return whole(all)
+		return apidoc.Whole(all)
 	}
-	return part(all, hypervisorHas)
+	return api.Part(all, hypervisorHas)
 }
 
-func hypervisorList(v Version, of js.Schema) js.Schema {
-	list := fields("hypervisors", listOf(of))
+func hypervisorList(v api.Version, of js.Schema) js.Schema {
+	list := apidoc.Members("hypervisors", apidoc.List(of))
 	if v < vHypervisorPages {
-		return whole(list)
+		return apidoc.Whole(list)
 	}
-	return part(list, fields("hypervisors_links", answerNext))
+	return api.Part(list, apidoc.Members("hypervisors_links", api.AnswerNext))
 }
 
-func hypervisorsAnswer(v Version) js.Schema {
+func hypervisorsAnswer(v api.Version) js.Schema {
 	if v < vServiceUUID {
-		return hypervisorList(v, whole(hypervisorBrief(v)))
+		return hypervisorList(v, apidoc.Whole(hypervisorBrief(v)))
 	}
-	return hypervisorList(v, part(hypervisorBrief(v), hypervisorHas))
+	return hypervisorList(v, api.Part(hypervisorBrief(v), hypervisorHas))
 }
 
-func hypervisorDetailsAnswer(v Version) js.Schema { return hypervisorList(v, hypervisorDetail(v)) }
+func hypervisorDetailsAnswer(v api.Version) js.Schema { return hypervisorList(v, hypervisorDetail(v)) }
 
-func hypervisorAnswer(v Version) js.Schema { return in("hypervisor", hypervisorDetail(v)) }
+func hypervisorAnswer(v api.Version) js.Schema { return api.In("hypervisor", hypervisorDetail(v)) }
 
-func hypervisorsFound(v Version) js.Schema {
-	return in("hypervisors", listOf(whole(hypervisorBrief(v))))
+func hypervisorsFound(v api.Version) js.Schema {
+	return api.In("hypervisors", apidoc.List(apidoc.Whole(hypervisorBrief(v))))
 }
 
-func hypervisorServersFound(v Version) js.Schema {
-	return in("hypervisors", listOf(part(hypervisorBrief(v), hypervisorHas)))
+func hypervisorServersFound(v api.Version) js.Schema {
+	return api.In("hypervisors", apidoc.List(api.Part(hypervisorBrief(v), hypervisorHas)))
 }
 
-var statisticsAnswer = in("hypervisor_statistics", whole(append(fields("count", answerInt), capacityMembers...)))
+var statisticsAnswer = api.In("hypervisor_statistics", apidoc.Whole(append(apidoc.Members("count", api.AnswerInt), capacityMembers...)))
 
-func aggregateMembers(v Version) js.Properties {
-	p := fields("id", answerInt, "name", schemaText, "availability_zone", nullable("string"), "created_at", answerStamp, "updated_at", answerStampOr,
-		"deleted", described(answerBool, "Always false."), "deleted_at", described(answerNull, "Always null."))
+func aggregateMembers(v api.Version) js.Properties {
+	p := apidoc.Members("id", api.AnswerInt, "name", api.SchemaText, "availability_zone", apidoc.OrNull("string"), "created_at", api.AnswerStamp, "updated_at", api.AnswerStampOr,
+		"deleted", apidoc.Described(api.AnswerBool, "Always false."), "deleted_at", apidoc.Described(api.AnswerNull, "Always null."))
 	if v >= vAggregateUUID {
-		p = append(p, fields("uuid", schemaUUID)...)
+		p = append(p, apidoc.Members("uuid", api.SchemaUUID)...)
 	}
 	return p
 }
 
-func aggregateWhole(v Version) js.Schema {
-	return whole(append(aggregateMembers(v), fields("hosts", listOf(schemaText), "metadata", answerTexts)...))
+func aggregateWhole(v api.Version) js.Schema {
+	return apidoc.Whole(append(aggregateMembers(v), apidoc.Members("hosts", apidoc.List(api.SchemaText), "metadata", api.AnswerTexts)...))
 }
 
-func aggregateAnswer(v Version) js.Schema  { return in("aggregate", aggregateWhole(v)) }
-func aggregatesAnswer(v Version) js.Schema { return in("aggregates", listOf(aggregateWhole(v))) }
-func aggregateCreated(v Version) js.Schema { return in("aggregate", whole(aggregateMembers(v))) }
+func aggregateAnswer(v api.Version) js.Schema { return api.In("aggregate", aggregateWhole(v)) }
+func aggregatesAnswer(v api.Version) js.Schema {
+	return api.In("aggregates", apidoc.List(aggregateWhole(v)))
+}
+func aggregateCreated(v api.Version) js.Schema {
+	return api.In("aggregate", apidoc.Whole(aggregateMembers(v)))
+}
 
 func zones(hosts js.Schema) js.Schema {
-	return in("availabilityZoneInfo", listOf(whole(fields("zoneName", schemaText, "zoneState", in("available", answerBool), "hosts", hosts))))
+	return api.In("availabilityZoneInfo", apidoc.List(apidoc.Whole(apidoc.Members("zoneName", api.SchemaText, "zoneState", api.In("available", api.AnswerBool), "hosts", hosts))))
 }
 
 var (
-	zonesAnswer       = zones(described(answerNull, "Always null."))
-	zoneDetailsAnswer = zones(described(js.Schema{js.Type("object", "null"), js.PatternProperties(anyKey, js.Schema{
+	zonesAnswer       = zones(apidoc.Described(api.AnswerNull, "Always null."))
+	zoneDetailsAnswer = zones(apidoc.Described(js.Schema{js.Type("object", "null"), js.PatternProperties(api.AnyKey, js.Schema{
 		js.Type("object"),
 		js.PatternProperties(
-			anyKey,
-			whole(fields("available", described(answerBool, "Whether it is up."), "active", described(answerBool, "Always true."), "updated_at", answerStampOr)),
+			api.AnyKey,
+			apidoc.Whole(apidoc.Members("available", apidoc.Described(api.AnswerBool, "Whether it is up."), "active", apidoc.Described(api.AnswerBool, "Always true."), "updated_at", api.AnswerStampOr)),
 		),
 	})},
 		"By host, and the binary of the service; null for a zone that is not available."))
 )
 
-func serverGroupWhole(v Version) js.Schema {
-	p := fields("id", schemaUUID, "name", schemaText, "members", described(listOf(schemaUUID), "Its servers."))
+func serverGroupWhole(v api.Version) js.Schema {
+	p := apidoc.Members("id", api.SchemaUUID, "name", api.SchemaText, "members", apidoc.Described(apidoc.List(api.SchemaUUID), "Its servers."))
 	if v >= vGroupOwner {
-		p = append(p, fields("project_id", schemaText, "user_id", schemaText)...)
+		p = append(p, apidoc.Members("project_id", api.SchemaText, "user_id", api.SchemaText)...)
 	}
 	if v >= vGroupPolicy {
-		return whole(append(p, fields("policy", schemaText, "rules", part(nil, fields(maxPerHost, answerInt)))...))
+		return apidoc.Whole(append(p, apidoc.Members("policy", api.SchemaText, "rules", api.Part(nil, apidoc.Members(maxPerHost, api.AnswerInt)))...))
 	}
-	return whole(append(p, fields("policies", described(listOf(schemaText), "One."), "metadata", answerEmpty)...))
+	return apidoc.Whole(append(p, apidoc.Members("policies", apidoc.Described(apidoc.List(api.SchemaText), "One."), "metadata", api.AnswerEmpty)...))
 }
 
-func serverGroupAnswer(v Version) js.Schema  { return in("server_group", serverGroupWhole(v)) }
-func serverGroupsAnswer(v Version) js.Schema { return in("server_groups", listOf(serverGroupWhole(v))) }
+func serverGroupAnswer(v api.Version) js.Schema { return api.In("server_group", serverGroupWhole(v)) }
+func serverGroupsAnswer(v api.Version) js.Schema {
+	return api.In("server_groups", apidoc.List(serverGroupWhole(v)))
+}
 
-func keyPairBrief(v Version) js.Properties {
-	p := fields("name", schemaText, "public_key", schemaText, "fingerprint", schemaText)
+func keyPairBrief(v api.Version) js.Properties {
+	p := apidoc.Members("name", api.SchemaText, "public_key", api.SchemaText, "fingerprint", api.SchemaText)
 	if v >= vKeyTypes {
-		p = append(p, fields("type", js.Schema{js.Type("string"), js.Enum("ssh", "x509")})...)
+		p = append(p, apidoc.Members("type", js.Schema{js.Type("string"), js.Enum("ssh", "x509")})...)
 	}
 	return p
 }
 
-func keyPairsAnswer(v Version) js.Schema {
-	list := fields("keypairs", listOf(in("keypair", whole(keyPairBrief(v)))))
+func keyPairsAnswer(v api.Version) js.Schema {
+	list := apidoc.Members("keypairs", apidoc.List(api.In("keypair", apidoc.Whole(keyPairBrief(v)))))
 	if v < vKeyPages {
-		return whole(list)
+		return apidoc.Whole(list)
 	}
-	return part(list, fields("keypairs_links", answerNext))
+	return api.Part(list, apidoc.Members("keypairs_links", api.AnswerNext))
 }
 
-func keyPairAnswer(v Version) js.Schema {
-	return in("keypair", whole(append(keyPairBrief(v), fields("id", answerInt, "user_id", schemaText, "created_at", answerStamp,
-		"deleted", described(answerBool, "Always false."), "deleted_at", described(answerNull, "Always null."), "updated_at", described(answerNull, "Always null."))...)))
+func keyPairAnswer(v api.Version) js.Schema {
+	return api.In("keypair", apidoc.Whole(append(keyPairBrief(v), apidoc.Members("id", api.AnswerInt, "user_id", api.SchemaText, "created_at", api.AnswerStamp,
+		"deleted", apidoc.Described(api.AnswerBool, "Always false."), "deleted_at", apidoc.Described(api.AnswerNull, "Always null."), "updated_at", apidoc.Described(api.AnswerNull, "Always null."))...)))
 }
 
-func keyPairCreated(v Version) js.Schema {
-	return in("keypair", part(append(keyPairBrief(v), fields("user_id", schemaText)...),
-		fields("private_key", described(schemaText, "In PEM, if no public key was sent. It is kept nowhere."))))
+func keyPairCreated(v api.Version) js.Schema {
+	return api.In("keypair", api.Part(append(keyPairBrief(v), apidoc.Members("user_id", api.SchemaText)...),
+		apidoc.Members("private_key", apidoc.Described(api.SchemaText, "In PEM, if no public key was sent. It is kept nowhere."))))
 }

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // The schemas of answers, for the reference and the OpenAPI document. Handlers write answers
@@ -32,209 +34,209 @@ func statusNames() (all []any) {
 	return all
 }
 
-var serverBrief = fields("id", schemaUUID, "name", schemaText, "links", answerLinks)
+var serverBrief = apidoc.Members("id", api.SchemaUUID, "name", api.SchemaText, "links", api.AnswerLinks)
 
 // The records of a server whose cell is down: in lists, in lists with details, and by itself.
 var (
 	serverStatusSchema = js.Schema{js.Type("string"), js.Enum(statusNames()...)}
-	unknownBrief       = fields("id", schemaUUID, "status", serverStatusSchema, "links", answerLinks)
-	unknownDetail      = fields("id", schemaUUID, "status", serverStatusSchema, "tenant_id", answerProject, "created", answerTime, "links", answerLinks)
-	answerProject      = described(schemaText, "The project.")
-	answerUser         = described(schemaText, "The user who created it; UNKNOWN if that is not known.")
-	answerZone         = described(schemaText, "The availability zone: that of its host, or the one that was asked for; UNKNOWN if that is not known.")
-	answerPower        = described(answerInt, "0: not known, 1: running, 3: paused, 4: shut down, 6: crashed, 7: suspended.")
+	unknownBrief       = apidoc.Members("id", api.SchemaUUID, "status", serverStatusSchema, "links", api.AnswerLinks)
+	unknownDetail      = apidoc.Members("id", api.SchemaUUID, "status", serverStatusSchema, "tenant_id", answerProject, "created", api.AnswerTime, "links", api.AnswerLinks)
+	answerProject      = apidoc.Described(api.SchemaText, "The project.")
+	answerUser         = apidoc.Described(api.SchemaText, "The user who created it; UNKNOWN if that is not known.")
+	answerZone         = apidoc.Described(api.SchemaText, "The availability zone: that of its host, or the one that was asked for; UNKNOWN if that is not known.")
+	answerPower        = apidoc.Described(api.AnswerInt, "0: not known, 1: running, 3: paused, 4: shut down, 6: crashed, 7: suspended.")
 )
 
-func serverFlavor(v Version) js.Schema {
+func serverFlavor(v api.Version) js.Schema {
 	if v < vFlavorEmbedded {
-		return described(answerRef, "The flavor.")
+		return apidoc.Described(api.AnswerRef, "The flavor.")
 	}
-	return described(part(fields("vcpus", answerInt, "ram", answerInt, "disk", answerInt, "ephemeral", answerInt, "swap", answerInt, "original_name", schemaText),
-		fields("extra_specs", described(answerTexts, "For those whom the policy servers:show:flavor-extra-specs allows."))), "The flavor, as it was when the server was created.")
+	return apidoc.Described(api.Part(apidoc.Members("vcpus", api.AnswerInt, "ram", api.AnswerInt, "disk", api.AnswerInt, "ephemeral", api.AnswerInt, "swap", api.AnswerInt, "original_name", api.SchemaText),
+		apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts, "For those whom the policy servers:show:flavor-extra-specs allows."))), "The flavor, as it was when the server was created.")
 }
 
 // changedServer is a server as the answer to a change has it: the members that are always there,
 // and those that depend on its state.
-func changedServer(v Version) (all, some js.Properties) {
-	all = fields(
-		"id", schemaUUID, "name", schemaText, "status", serverStatusSchema, "tenant_id", answerProject, "user_id", answerUser,
-		"metadata", answerTexts,
-		"hostId", described(schemaText, "The same for servers of the project on the same host; empty without a host."),
-		"image", described(answerRef, "The image; the id is no-image for a server without one."), "flavor", serverFlavor(v),
-		"created", answerTime, "updated", answerTime, "addresses", answerEmpty,
-		"accessIPv4", described(schemaText, "Empty for none."), "accessIPv6", described(schemaText, "Empty for none."),
-		"links", answerLinks, "OS-DCF:diskConfig", schemaDiskConfig,
+func changedServer(v api.Version) (all, some js.Properties) {
+	all = apidoc.Members(
+		"id", api.SchemaUUID, "name", api.SchemaText, "status", serverStatusSchema, "tenant_id", answerProject, "user_id", answerUser,
+		"metadata", api.AnswerTexts,
+		"hostId", apidoc.Described(api.SchemaText, "The same for servers of the project on the same host; empty without a host."),
+		"image", apidoc.Described(api.AnswerRef, "The image; the id is no-image for a server without one."), "flavor", serverFlavor(v),
+		"created", api.AnswerTime, "updated", api.AnswerTime, "addresses", api.AnswerEmpty,
+		"accessIPv4", apidoc.Described(api.SchemaText, "Empty for none."), "accessIPv6", apidoc.Described(api.SchemaText, "Empty for none."),
+		"links", api.AnswerLinks, "OS-DCF:diskConfig", schemaDiskConfig,
 	)
 	if v >= vLocked {
-		all = append(all, fields("locked", answerBool)...)
+		all = append(all, apidoc.Members("locked", api.AnswerBool)...)
 	}
 	if v >= vDescription {
-		all = append(all, fields("description", nullable("string"))...)
+		all = append(all, apidoc.Members("description", apidoc.OrNull("string"))...)
 	}
 	if v >= vTags {
-		all = append(all, fields("tags", listOf(schemaText))...)
+		all = append(all, apidoc.Members("tags", apidoc.List(api.SchemaText))...)
 	}
 	if v >= vTrustedCerts {
-		all = append(all, fields("trusted_image_certificates", js.Schema{js.Type("array", "null"), js.Items(schemaText)})...)
+		all = append(all, apidoc.Members("trusted_image_certificates", js.Schema{js.Type("array", "null"), js.Items(api.SchemaText)})...)
 	}
-	return all, fields(
-		"fault", described(part(fields("code", answerInt, "created", answerTime, "message", schemaText),
-			fields("details", described(schemaText, "For administrators, or if code is not 500."))), "Why it is in ERROR."),
-		"progress", described(answerInt, "Always 0; in some statuses."),
+	return all, apidoc.Members(
+		"fault", apidoc.Described(api.Part(apidoc.Members("code", api.AnswerInt, "created", api.AnswerTime, "message", api.SchemaText),
+			apidoc.Members("details", apidoc.Described(api.SchemaText, "For administrators, or if code is not 500."))), "Why it is in ERROR."),
+		"progress", apidoc.Described(api.AnswerInt, "Always 0; in some statuses."),
 	)
 }
 
 // shownServer is a server as lists with details have it.
-func shownServer(v Version) (all, some js.Properties) {
+func shownServer(v api.Version) (all, some js.Properties) {
 	all, some = changedServer(v)
-	all = append(all, fields(
-		"OS-EXT-AZ:availability_zone", answerZone, "config_drive", described(schemaText, "True, or empty."),
-		"key_name", nullable("string"), "OS-SRV-USG:launched_at", answerStampOr, "OS-SRV-USG:terminated_at", answerStampOr,
-		"OS-EXT-STS:task_state", described(nullable("string"), "What is being done to it; null for nothing."), "OS-EXT-STS:vm_state", nullable("string"),
-		"OS-EXT-STS:power_state", answerPower, "os-extended-volumes:volumes_attached", answerNothing,
+	all = append(all, apidoc.Members(
+		"OS-EXT-AZ:availability_zone", answerZone, "config_drive", apidoc.Described(api.SchemaText, "True, or empty."),
+		"key_name", apidoc.OrNull("string"), "OS-SRV-USG:launched_at", api.AnswerStampOr, "OS-SRV-USG:terminated_at", api.AnswerStampOr,
+		"OS-EXT-STS:task_state", apidoc.Described(apidoc.OrNull("string"), "What is being done to it; null for nothing."), "OS-EXT-STS:vm_state", apidoc.OrNull("string"),
+		"OS-EXT-STS:power_state", answerPower, "os-extended-volumes:volumes_attached", api.AnswerNothing,
 	)...)
 	const administrators = "For administrators."
-	some = append(some, fields(
-		"OS-EXT-SRV-ATTR:host", described(nullable("string"), administrators), "OS-EXT-SRV-ATTR:instance_name", described(schemaText, administrators),
-		"OS-EXT-SRV-ATTR:hypervisor_hostname", described(nullable("string"), administrators),
+	some = append(some, apidoc.Members(
+		"OS-EXT-SRV-ATTR:host", apidoc.Described(apidoc.OrNull("string"), administrators), "OS-EXT-SRV-ATTR:instance_name", apidoc.Described(api.SchemaText, administrators),
+		"OS-EXT-SRV-ATTR:hypervisor_hostname", apidoc.Described(apidoc.OrNull("string"), administrators),
 	)...)
 	if v >= vExtendedAttributes {
-		some = append(some, fields(
-			"OS-EXT-SRV-ATTR:reservation_id", described(schemaText, administrators), "OS-EXT-SRV-ATTR:launch_index", described(answerInt, administrators),
-			"OS-EXT-SRV-ATTR:hostname", described(schemaText, administrators),
-			"OS-EXT-SRV-ATTR:kernel_id", described(schemaText, administrators), "OS-EXT-SRV-ATTR:ramdisk_id", described(schemaText, administrators),
-			"OS-EXT-SRV-ATTR:root_device_name", described(answerNull, administrators), "OS-EXT-SRV-ATTR:user_data", described(nullable("string"), administrators),
+		some = append(some, apidoc.Members(
+			"OS-EXT-SRV-ATTR:reservation_id", apidoc.Described(api.SchemaText, administrators), "OS-EXT-SRV-ATTR:launch_index", apidoc.Described(api.AnswerInt, administrators),
+			"OS-EXT-SRV-ATTR:hostname", apidoc.Described(api.SchemaText, administrators),
+			"OS-EXT-SRV-ATTR:kernel_id", apidoc.Described(api.SchemaText, administrators), "OS-EXT-SRV-ATTR:ramdisk_id", apidoc.Described(api.SchemaText, administrators),
+			"OS-EXT-SRV-ATTR:root_device_name", apidoc.Described(api.AnswerNull, administrators), "OS-EXT-SRV-ATTR:user_data", apidoc.Described(apidoc.OrNull("string"), administrators),
 		)...)
 	}
 	if v >= vHostStatus {
-		some = append(some, fields("host_status", described(js.Schema{js.Type("string"), js.Enum("UP", "UNKNOWN", "DOWN", "MAINTENANCE", "")},
+		some = append(some, apidoc.Members("host_status", apidoc.Described(js.Schema{js.Type("string"), js.Enum("UP", "UNKNOWN", "DOWN", "MAINTENANCE", "")},
 			"How its host is, for administrators."))...)
 	}
 	return all, some
 }
 
 // grouped adds the groups of a server, for answers about one.
-func grouped(v Version, all js.Properties) js.Properties {
+func grouped(v api.Version, all js.Properties) js.Properties {
 	if v < vShowGroups {
 		return all
 	}
-	return append(all, fields("server_groups", described(listOf(schemaUUID), "Its server group, or none."))...)
+	return append(all, apidoc.Members("server_groups", apidoc.Described(apidoc.List(api.SchemaUUID), "Its server group, or none."))...)
 }
 
 // orUnknown is a server, or from 2.69 on the minimal record of one.
-func orUnknown(v Version, s js.Schema, unknown js.Properties) js.Schema {
+func orUnknown(v api.Version, s js.Schema, unknown js.Properties) js.Schema {
 	if v < vDownCells {
 		return s
 	}
-	return js.Schema{js.AnyOf(s, whole(unknown))}
+	return js.Schema{js.AnyOf(s, apidoc.Whole(unknown))}
 }
 
-func serversAnswer(v Version) js.Schema {
-	return part(fields("servers", listOf(orUnknown(v, whole(serverBrief), unknownBrief))), fields("servers_links", answerNext))
+func serversAnswer(v api.Version) js.Schema {
+	return api.Part(apidoc.Members("servers", apidoc.List(orUnknown(v, apidoc.Whole(serverBrief), unknownBrief))), apidoc.Members("servers_links", api.AnswerNext))
 }
 
-func serverDetailsAnswer(v Version) js.Schema {
-	return part(fields("servers", listOf(orUnknown(v, part(shownServer(v)), unknownDetail))), fields("servers_links", answerNext))
+func serverDetailsAnswer(v api.Version) js.Schema {
+	return api.Part(apidoc.Members("servers", apidoc.List(orUnknown(v, api.Part(shownServer(v)), unknownDetail))), apidoc.Members("servers_links", api.AnswerNext))
 }
 
-func serverAnswer(v Version) js.Schema {
+func serverAnswer(v api.Version) js.Schema {
 	all, some := shownServer(v)
-	unknown := append(slices.Clone(unknownDetail), fields("image", described(answerRef, "The image; the id is no-image for a server without one."),
+	unknown := append(slices.Clone(unknownDetail), apidoc.Members("image", apidoc.Described(api.AnswerRef, "The image; the id is no-image for a server without one."),
 		"flavor", serverFlavor(v), "OS-EXT-AZ:availability_zone", answerZone, "OS-EXT-STS:power_state", answerPower, "user_id", answerUser)...)
-	return in("server", orUnknown(v, part(grouped(v, all), some), grouped(v, unknown)))
+	return api.In("server", orUnknown(v, api.Part(grouped(v, all), some), grouped(v, unknown)))
 }
 
-func serverUpdated(v Version) js.Schema {
+func serverUpdated(v api.Version) js.Schema {
 	all, some := changedServer(v)
-	return in("server", part(grouped(v, all), some))
+	return api.In("server", api.Part(grouped(v, all), some))
 }
 
-var answerPassword = described(schemaText, "The adminPass that was sent, or a new one. It is not set in the guest.")
+var answerPassword = apidoc.Described(api.SchemaText, "The adminPass that was sent, or a new one. It is not set in the guest.")
 
-func serverRebuilt(v Version) js.Schema {
+func serverRebuilt(v api.Version) js.Schema {
 	all, some := changedServer(v)
-	all = append(grouped(v, all), fields("adminPass", answerPassword)...)
+	all = append(grouped(v, all), apidoc.Members("adminPass", answerPassword)...)
 	if v >= vRebuildKey {
-		all = append(all, fields("key_name", nullable("string"))...)
+		all = append(all, apidoc.Members("key_name", apidoc.OrNull("string"))...)
 	}
 	if v >= vRebuildUserData {
-		all = append(all, fields("user_data", nullable("string"))...)
+		all = append(all, apidoc.Members("user_data", apidoc.OrNull("string"))...)
 	}
-	return in("server", part(all, some))
+	return api.In("server", api.Part(all, some))
 }
 
 var serverCreated = js.Schema{js.AnyOf(
-	in("server", whole(fields("id", schemaUUID, "links", answerLinks, "OS-DCF:diskConfig", schemaDiskConfig,
-		"security_groups", described(listOf(in("name", schemaText)), "The group default, which does nothing."), "adminPass", answerPassword))),
-	in("reservation_id", described(schemaText, "If return_reservation_id was sent: a filter by reservation_id finds the servers.")),
+	api.In("server", apidoc.Whole(apidoc.Members("id", api.SchemaUUID, "links", api.AnswerLinks, "OS-DCF:diskConfig", schemaDiskConfig,
+		"security_groups", apidoc.Described(apidoc.List(api.In("name", api.SchemaText)), "The group default, which does nothing."), "adminPass", answerPassword))),
+	api.In("reservation_id", apidoc.Described(api.SchemaText, "If return_reservation_id was sent: a filter by reservation_id finds the servers.")),
 )}
 
-func evacuated(v Version) js.Schema {
+func evacuated(v api.Version) js.Schema {
 	if v >= vStorageFound {
 		return nil
 	}
-	return in("adminPass", described(nullable("string"), "A password; null on shared storage. It is not set in the guest."))
+	return api.In("adminPass", apidoc.Described(apidoc.OrNull("string"), "A password; null on shared storage. It is not set in the guest."))
 }
 
 var (
-	consoleAnswer       = in("console", whole(fields("type", schemaText, "url", described(schemaText, "An URL for browsers, good for some minutes."))))
-	remoteConsoleAnswer = in("remote_console", whole(fields("protocol", schemaText, "type", schemaText,
-		"url", described(schemaText, "An URL for browsers, good for some minutes."))))
-	consoleOutputAnswer = in("output", described(schemaText, "The end of the log."))
+	consoleAnswer       = api.In("console", apidoc.Whole(apidoc.Members("type", api.SchemaText, "url", apidoc.Described(api.SchemaText, "An URL for browsers, good for some minutes."))))
+	remoteConsoleAnswer = api.In("remote_console", apidoc.Whole(apidoc.Members("protocol", api.SchemaText, "type", api.SchemaText,
+		"url", apidoc.Described(api.SchemaText, "An URL for browsers, good for some minutes."))))
+	consoleOutputAnswer = api.In("output", apidoc.Described(api.SchemaText, "The end of the log."))
 
-	metadataAnswer = in("metadata", answerTexts)
-	metaAnswer     = in("meta", append(slices.Clone(answerTexts), js.MinProperties(1), js.MaxProperties(1)))
-	tagsAnswer     = in("tags", listOf(schemaText))
+	metadataAnswer = api.In("metadata", api.AnswerTexts)
+	metaAnswer     = api.In("meta", append(slices.Clone(api.AnswerTexts), js.MinProperties(1), js.MaxProperties(1)))
+	tagsAnswer     = api.In("tags", apidoc.List(api.SchemaText))
 )
 
-func instanceAction(v Version) js.Properties {
-	p := fields("action", schemaText, "instance_uuid", schemaUUID, "request_id", described(schemaText, "The id of the request; it is the id of the action."),
-		"user_id", nullable("string"), "project_id", nullable("string"), "start_time", answerStamp, "message", described(nullable("string"), "Error if it failed."))
+func instanceAction(v api.Version) js.Properties {
+	p := apidoc.Members("action", api.SchemaText, "instance_uuid", api.SchemaUUID, "request_id", apidoc.Described(api.SchemaText, "The id of the request; it is the id of the action."),
+		"user_id", apidoc.OrNull("string"), "project_id", apidoc.OrNull("string"), "start_time", api.AnswerStamp, "message", apidoc.Described(apidoc.OrNull("string"), "Error if it failed."))
 	if v >= vActionPages {
-		p = append(p, fields("updated_at", answerStamp)...)
+		p = append(p, apidoc.Members("updated_at", api.AnswerStamp)...)
 	}
 	return p
 }
 
-func instanceActionsAnswer(v Version) js.Schema {
-	list := fields("instanceActions", listOf(whole(instanceAction(v))))
+func instanceActionsAnswer(v api.Version) js.Schema {
+	list := apidoc.Members("instanceActions", apidoc.List(apidoc.Whole(instanceAction(v))))
 	if v < vActionPages {
-		return whole(list)
+		return apidoc.Whole(list)
 	}
-	return part(list, fields("links", answerNext))
+	return api.Part(list, apidoc.Members("links", api.AnswerNext))
 }
 
-func instanceActionAnswer(v Version) js.Schema {
-	all := fields("event", schemaText, "start_time", answerStamp, "finish_time", answerStampOr,
-		"result", described(nullable("string"), "Success or Error; null while it is not finished."))
-	some := fields("traceback", described(nullable("string"), "What went wrong, for administrators."))
+func instanceActionAnswer(v api.Version) js.Schema {
+	all := apidoc.Members("event", api.SchemaText, "start_time", api.AnswerStamp, "finish_time", api.AnswerStampOr,
+		"result", apidoc.Described(apidoc.OrNull("string"), "Success or Error; null while it is not finished."))
+	some := apidoc.Members("traceback", apidoc.Described(apidoc.OrNull("string"), "What went wrong, for administrators."))
 	if v >= vActionHost {
-		all = append(all, fields("hostId", described(schemaText, "The same for servers of the project on the same host."))...)
-		some = append(some, fields("host", described(nullable("string"), "For administrators."))...)
+		all = append(all, apidoc.Members("hostId", apidoc.Described(api.SchemaText, "The same for servers of the project on the same host."))...)
+		some = append(some, apidoc.Members("host", apidoc.Described(apidoc.OrNull("string"), "For administrators."))...)
 	}
-	events := fields("events", listOf(part(all, some)))
+	events := apidoc.Members("events", apidoc.List(api.Part(all, some)))
 	if v < vActionEvents {
-		events[0].Schema = described(events[0].Schema, "For administrators.")
-		return in("instanceAction", part(instanceAction(v), events))
+		events[0].Schema = apidoc.Described(events[0].Schema, "For administrators.")
+		return api.In("instanceAction", api.Part(instanceAction(v), events))
 	}
-	return in("instanceAction", whole(append(instanceAction(v), events...)))
+	return api.In("instanceAction", apidoc.Whole(append(instanceAction(v), events...)))
 }
 
 // migrationsAnswer has null where nothing is kept.
-func migrationsAnswer(v Version) js.Schema {
+func migrationsAnswer(v api.Version) js.Schema {
 	const hosts = "For those whom the policy os-migrations:index:host allows; null for others."
-	host := described(nullable("string"), hosts)
-	p := fields("id", answerInt, "instance_uuid", schemaUUID, "status", schemaText, "created_at", answerStamp, "updated_at", answerStampOr,
-		"source_compute", host, "source_node", host, "dest_compute", host, "dest_node", host, "dest_host", described(answerNull, "Always null."),
-		"new_instance_type_id", described(answerNull, "Always null."), "old_instance_type_id", described(answerNull, "Always null."))
+	host := apidoc.Described(apidoc.OrNull("string"), hosts)
+	p := apidoc.Members("id", api.AnswerInt, "instance_uuid", api.SchemaUUID, "status", api.SchemaText, "created_at", api.AnswerStamp, "updated_at", api.AnswerStampOr,
+		"source_compute", host, "source_node", host, "dest_compute", host, "dest_node", host, "dest_host", apidoc.Described(api.AnswerNull, "Always null."),
+		"new_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."), "old_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."))
 	if v >= vMigrationTypes {
-		p = append(p, fields("migration_type", js.Schema{js.Type("string"), js.Enum("migration", "evacuation")})...)
+		p = append(p, apidoc.Members("migration_type", js.Schema{js.Type("string"), js.Enum("migration", "evacuation")})...)
 	}
 	if v < vMigrationPages {
-		return in("migrations", listOf(whole(p)))
+		return api.In("migrations", apidoc.List(apidoc.Whole(p)))
 	}
-	p = append(p, fields("uuid", schemaUUID)...)
-	return part(fields("migrations", listOf(whole(p))), fields("migrations_links", answerNext))
+	p = append(p, apidoc.Members("uuid", api.SchemaUUID)...)
+	return api.Part(apidoc.Members("migrations", apidoc.List(apidoc.Whole(p))), apidoc.Members("migrations_links", api.AnswerNext))
 }
 
-var liveMigrationsAnswer = in("migrations", answerNothing)
+var liveMigrationsAnswer = api.In("migrations", api.AnswerNothing)

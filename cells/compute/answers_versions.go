@@ -3,31 +3,15 @@
 package compute
 
 import (
-	"slices"
-
-	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
-// faultSchema is the body of an error: one member, whose name goes with the status.
-var faultSchema = func() js.Schema {
-	fault := whole(fields("code", described(answerInt, "The status."), "message", described(schemaText, "What is wrong.")))
-	names := []string{computeFault}
-	for _, name := range faultNames {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var all []js.Schema
-	for _, name := range slices.Compact(names) {
-		all = append(all, in(name, fault))
-	}
-	return js.Schema{js.AnyOf(all...)}
-}()
-
 var (
-	mediaTypesAnswer = listOf(whole(fields("base", schemaText, "type", schemaText)))
-	versionMembers   = fields("id", described(schemaText, "v2.1"), "status", described(schemaText, "CURRENT"),
-		"version", described(schemaText, "The highest microversion."), "min_version", described(schemaText, "The lowest microversion."), "updated", answerTime)
-	versionsAnswer = in("versions", listOf(whole(versionMembers.With("links", listOf(whole(fields("rel", schemaText, "href", schemaText)))))))
-	versionAnswer  = in("version", whole(versionMembers.
-			With("links", listOf(part(fields("rel", schemaText, "href", schemaText), fields("type", schemaText)))).With("media-types", mediaTypesAnswer)))
+	mediaTypesAnswer = apidoc.List(apidoc.Whole(apidoc.Members("base", api.SchemaText, "type", api.SchemaText)))
+	versionMembers   = apidoc.Members("id", apidoc.Described(api.SchemaText, "v2.1"), "status", apidoc.Described(api.SchemaText, "CURRENT"),
+		"version", apidoc.Described(api.SchemaText, "The highest microversion."), "min_version", apidoc.Described(api.SchemaText, "The lowest microversion."), "updated", api.AnswerTime)
+	versionsAnswer = api.In("versions", apidoc.List(apidoc.Whole(versionMembers.With("links", apidoc.List(apidoc.Whole(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText)))))))
+	versionAnswer  = api.In("version", apidoc.Whole(versionMembers.
+			With("links", apidoc.List(api.Part(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText), apidoc.Members("type", api.SchemaText)))).With("media-types", mediaTypesAnswer)))
 )

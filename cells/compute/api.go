@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
@@ -30,7 +31,7 @@ type Config struct {
 	// Auth finds out who sends a request. Version documents are for everybody.
 	Auth osapi.Authenticator
 	// Policy decides who may do what; [DefaultPolicy] when nil.
-	Policy  *Policy
+	Policy  *api.Policy
 	Options Options
 	// Audit receives who changed what; nil keeps nothing. The Store notes what it changed.
 	Audit *auditlog.Log
@@ -112,7 +113,7 @@ type API struct {
 	scheduler Scheduler
 	quota     Quotas
 	options   Options
-	service   *Service
+	service   *api.Service
 	audit     *auditlog.Log
 	lost      *osapi.LogLimiter // by cell: see logLost
 	unread    *osapi.LogLimiter // by flavor and extra spec: see logUnread
@@ -134,23 +135,23 @@ func New(cfg Config) *API {
 		audit:     cfg.Audit,
 		consoles:  newConsoles(),
 	}
-	a.service = &Service{
+	a.service = &api.Service{
 		Service: osapi.NewService(osapi.Options{
-			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{headerComputeRequestID},
+			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{api.HeaderComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
-		routes: newRoutes(a.allRoutes()), policy: cfg.Policy, endpoint: a.options.Endpoint, came: cfg.Gatherer.Came,
+		Routes: api.NewRoutes(a.allRoutes()), Policy: cfg.Policy, Endpoint: a.options.Endpoint, Came: cfg.Gatherer.Came,
 	}
 	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
 	a.unread = osapi.NewLogLimiter(time.Hour, func() time.Time { return a.service.Now() })
 	if cfg.Policy == nil {
-		a.service.policy = DefaultPolicy()
+		a.service.Policy = DefaultPolicy()
 	}
 	return a
 }
 
 // allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
-func (a *API) allRoutes() []route {
+func (a *API) allRoutes() []api.Route {
 	return slices.Concat(
 		a.serverReadRoutes(),
 		a.versionRoutes(),
@@ -178,35 +179,35 @@ func (a *API) allRoutes() []route {
 }
 
 // rulesOfAll are the rules that the calls ask for.
-func rulesOfAll() []Rule { return rulesOf(new(API).allRoutes()) }
+func rulesOfAll() []api.Rule { return api.RulesOf(new(API).allRoutes()) }
 
 // DefaultPolicy has Nova's new defaults: administrators, members of the project, readers of the
 // project.
-func DefaultPolicy() *Policy { return newPolicy(rulesOfAll()) }
+func DefaultPolicy() *api.Policy { return api.NewPolicy(rulesOfAll()) }
 
 // OpenPolicy makes a Policy of the defaults and a file, in the format of oslo.policy's policy.yaml.
-func OpenPolicy(path string, log zerolog.Logger) (*Policy, error) {
-	return openPolicy(rulesOfAll(), path, log)
+func OpenPolicy(path string, log zerolog.Logger) (*api.Policy, error) {
+	return api.OpenPolicy(rulesOfAll(), path, log)
 }
 
 // incoming is a request on its way to its handler.
 type incoming struct {
-	exchange
+	api.Exchange
 	api *API
 }
 
-func (a *API) incoming() *incoming { return &incoming{exchange{service: a.service}, a} }
+func (a *API) incoming() *incoming { return &incoming{api.Exchange{Service: a.service}, a} }
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := a.incoming()
-	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &in.Exchange, in)
+	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &in.Exchange.Exchange, in)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.
 func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	in := a.incoming()
-	a.service.Refuse(w, r, status, reason, &in.Exchange, in)
+	a.service.Refuse(w, r, status, reason, &in.Exchange.Exchange, in)
 }
 
 // InFlight is how many requests are worked on at the moment.
@@ -214,23 +215,23 @@ func (a *API) InFlight() int64 { return a.service.Load().Requests }
 
 // Handle is the way of a request to its handler.
 func (in *incoming) Handle() error {
-	x := &in.exchange
-	x.Routine = x.reading()
+	x := &in.Exchange
+	x.Routine = x.Reading()
 	if x.R.URL.Path == consolePath {
 		return in.api.console(x)
 	}
-	if err := x.resolve(); err != nil {
+	if err := x.Resolve(); err != nil {
 		return err
 	}
-	if !x.reading() {
-		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), cellwire.Origin{
-			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project, Traceparent: tracing.Traceparent(x.ctx()),
+	if !x.Reading() {
+		x.R = x.R.WithContext(cellwire.WithOrigin(x.Context(), cellwire.Origin{
+			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project, Traceparent: tracing.Traceparent(x.Context()),
 		}))
 	}
 	if err := in.api.record(x); err != nil {
 		return err
 	}
-	return x.handle()
+	return x.Answer()
 }
 
 // Explain is how an error of any kind is answered.
@@ -244,15 +245,24 @@ func (in *incoming) Explain(err error) *osapi.Error {
 	case errors.As(err, &large):
 		return osapi.Errorf(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", large.Limit)
 	case errors.As(err, &wrong) && wrong.Status == http.StatusBadRequest: // a query that no cell would take
-		return badRequest("%s", shortened(wrong.Message))
+		return osapi.BadRequest("%s", osapi.Shortened(wrong.Message))
 	case errors.Is(err, apidb.ErrUnavailable):
-		return unavailable("The API database cannot be used now. Send the request again in a moment.").Because(err)
+		return osapi.Unavailable("The API database cannot be used now. Send the request again in a moment.").Because(err)
 	case errors.Is(err, gather.ErrDown):
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && in.R.Context().Err() != nil:
 		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
 	case errors.Is(err, scheduler.ErrUsageUnknown):
-		return unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
+		return osapi.Unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
 	}
 	return osapi.Errorf(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", in.ID).Because(err)
 }
+
+// cellDown is the 500 for what cannot be done with a server because its cell is down. Nova's
+// sentence for it is "Unexpected API Error"; its tests look for the name of the exception.
+func cellDown(err error) *osapi.Error {
+	return osapi.Errorf(http.StatusInternalServerError, "NovaException: The server's cell is not responding. Try again when it is back.").Because(err)
+}
+
+// statusClientClosed is in the log for requests whose client went away, as nginx has it.
+const statusClientClosed = 499

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
@@ -35,7 +36,7 @@ func TestMicroversions(t *testing.T) {
 	}{
 		{name: "none", status: 200, echo: "2.1"},
 		{name: "a version", standard: []string{"compute 2.69"}, status: 200, echo: "2.69"},
-		{name: "latest", standard: []string{"compute latest"}, status: 200, echo: MaxVersion.String()},
+		{name: "latest", standard: []string{"compute latest"}, status: 200, echo: api.MaxVersion.String()},
 		{name: "only the old header", legacy: []string{"2.26"}, status: 200, echo: "2.26"},
 		{name: "both", standard: []string{"compute 2.47"}, legacy: []string{"2.26"}, status: 200, echo: "2.47"},
 		{name: "another service's", standard: []string{"volume 3.1"}, status: 200, echo: "2.1"},
@@ -45,15 +46,15 @@ func TestMicroversions(t *testing.T) {
 		{name: "no service", standard: []string{"2.5"}, status: 200, echo: "2.1"},
 		{
 			name: "too high", standard: []string{"compute 2.999"}, status: 406, echo: "2.999",
-			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
+			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
 		},
 		{
 			name: "too low", standard: []string{"compute 2.0"}, status: 406, echo: "2.0",
-			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
+			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
 		},
 		{
 			name: "another API", standard: []string{"compute 3.1"}, status: 406, echo: "3.1",
-			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is " + MaxVersion.String() + ".",
+			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
 		},
 		{
 			name: "a word", standard: []string{"compute abc"}, status: 400,
@@ -179,7 +180,7 @@ func TestProjectInLinks(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.service.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*exchange) error { panic("boom") }}})
+	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
 	got := c.ask(member, "", "/v2.1/bug")
 	id := got.header.Get("X-Openstack-Request-Id")
 	if got.status != 500 || got.message() != "computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
@@ -197,11 +198,11 @@ const thingsPath = "/v2.1/things"
 func TestBodies(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.service.routes = newRoutes([]route{{method: "POST", path: thingsPath, body: once(jsonkit.Schema{jsonkit.Type("object")}), handle: func(x *exchange) error {
-		if _, err := x.checked(); err != nil {
+	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "POST", Path: thingsPath, Body: api.Once(jsonkit.Schema{jsonkit.Type("object")}), Handle: func(x *api.Exchange) error {
+		if _, err := x.Checked(); err != nil {
 			return err
 		}
-		return x.empty(http.StatusAccepted)
+		return x.Empty(http.StatusAccepted)
 	}}})
 	for _, tt := range []struct {
 		name, kind, body string
@@ -309,7 +310,7 @@ ours: "role:member"
 `), 0o600))
 	policy := testproc.Try(OpenPolicy(path, zerolog.New(&logged))).Or(t)
 	c := newCloud(t, Options{})
-	c.api.service.policy = policy
+	c.api.service.Policy = policy
 	for who, want := range map[string]int{member: 200, reader: 403} {
 		if got := c.ask(who, "2.69", "/v2.1/servers"); got.status != want {
 			t.Errorf("%s gets %d %s", who, got.status, got.text)
@@ -325,7 +326,7 @@ ours: "role:member"
 // have no effect is refused.
 func TestPolicyFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	open := func(text string) (*Policy, error) {
+	open := func(text string) (*api.Policy, error) {
 		path := filepath.Join(t.TempDir(), "policy.yaml")
 		testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
 		return OpenPolicy(path, zerolog.Nop())
@@ -344,7 +345,7 @@ func TestPolicyFile(t *testing.T) {
 		policy, err := open(text)
 		testproc.Checkf(t, err, "%s", text)
 		c := newCloud(t, Options{})
-		c.api.service.policy = policy
+		c.api.service.Policy = policy
 		for who, want := range allowed {
 			// The rule is asked for when the filter counts, which it does for all.
 			if got := c.ask(who, "2.69", "/v2.1/servers?all_tenants=1"); (got.status == 200) != want {

@@ -6,18 +6,19 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // record has what the request changes recorded before it is answered. A request that could change
 // something is refused while the audit log is required and cannot be written.
-func (a *API) record(x *exchange) error {
+func (a *API) record(x *api.Exchange) error {
 	log := a.audit
 	if log == nil || !auditlog.Mutating(x.R.Method) || x.Route == "" || reads(x) {
 		return nil
 	}
-	ctx, trail := log.Begin(x.ctx(), auditlog.Request(&x.Exchange))
+	ctx, trail := log.Begin(x.Context(), auditlog.Request(&x.Exchange))
 	err := log.Refusal()
 	if change, ok := asked(x); err == nil && ok && change.ID != "" && log.Required() {
 		err = trail.Intend(ctx, change) // what a cell does is not in the API database
@@ -39,7 +40,7 @@ func (a *API) record(x *exchange) error {
 }
 
 // reads says that the route changes nothing, whatever its method: those of no version.
-func reads(x *exchange) bool { return !strings.HasPrefix(x.Route, prefix) }
+func reads(x *api.Exchange) bool { return !strings.HasPrefix(x.Route, api.Prefix) }
 
 // auditKinds are the kinds of what paths are about that the API database does not keep, by the
 // segment after the version. Their cells record what was before and after.
@@ -49,14 +50,14 @@ var auditKinds = map[string]string{"servers": auditlog.KindServer, "os-services"
 var readingActions = map[string]bool{"os-getConsoleOutput": true}
 
 // asked is what the request asked of something in a cell.
-func asked(x *exchange) (auditlog.Change, bool) {
-	collection, below, _ := strings.Cut(strings.TrimPrefix(x.Route, prefix), "/")
+func asked(x *api.Exchange) (auditlog.Change, bool) {
+	collection, below, _ := strings.Cut(strings.TrimPrefix(x.Route, api.Prefix), "/")
 	kind, known := auditKinds[collection]
-	if !known || readingActions[x.action] {
+	if !known || readingActions[x.Action] {
 		return auditlog.Change{}, false
 	}
 	_, what, _ := strings.Cut(below, "/")
-	asked := x.action
+	asked := x.Action
 	switch {
 	case strings.HasSuffix(asked, "Console") || what == "remote-consoles":
 		kind, asked = auditlog.KindConsole, "console"
@@ -68,5 +69,5 @@ func asked(x *exchange) (auditlog.Change, bool) {
 	default:
 		asked = strings.ToLower(x.R.Method) + " " + strings.ReplaceAll(what, "/", " ")
 	}
-	return auditlog.Change{Kind: kind, ID: x.param("id"), After: auditlog.Requested(asked)}, true
+	return auditlog.Change{Kind: kind, ID: x.Param("id"), After: auditlog.Requested(asked)}, true
 }

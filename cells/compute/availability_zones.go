@@ -8,35 +8,36 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 )
 
 // zoneRoutes are the calls about availability zones. The zone of a host is what the metadata
 // availability_zone of an aggregate says, or the default one.
-func (a *API) zoneRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-availability-zone", handle: a.listZones, about: &aboutListZones},
-		{method: "GET", path: "/v2.1/os-availability-zone/detail", handle: a.listZonesDetail, about: &aboutListZonesDetail},
+func (a *API) zoneRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-availability-zone", Handle: a.listZones, About: &aboutListZones},
+		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Handle: a.listZonesDetail, About: &aboutListZonesDetail},
 	}
 }
 
 // The policies of availability zones.
 var (
-	ruleZonesList   = Rule{"os_compute_api:os-availability-zone:list", anyUser}
-	ruleZonesDetail = Rule{"os_compute_api:os-availability-zone:detail", admins}
+	ruleZonesList   = api.Rule{Name: "os_compute_api:os-availability-zone:list", Default: api.AnyUser}
+	ruleZonesDetail = api.Rule{Name: "os_compute_api:os-availability-zone:detail", Default: api.Admins}
 )
 
 // listZones answers GET /os-availability-zone. It costs what [API.services] costs, and the host
 // mappings if a cell is down.
-func (a *API) listZones(x *exchange) error {
-	if err := x.allowOwn(ruleZonesList); err != nil {
+func (a *API) listZones(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleZonesList); err != nil {
 		return err
 	}
 	return a.zoneInfo(x, false)
 }
 
 // listZonesDetail answers GET /os-availability-zone/detail: also the hosts and their services.
-func (a *API) listZonesDetail(x *exchange) error {
-	if err := x.allowOwn(ruleZonesDetail); err != nil {
+func (a *API) listZonesDetail(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleZonesDetail); err != nil {
 		return err
 	}
 	return a.zoneInfo(x, true)
@@ -44,12 +45,12 @@ func (a *API) listZonesDetail(x *exchange) error {
 
 // zoneInfo lists the zones with an enabled service, then those with disabled ones only. A zone
 // whose hosts are all in cells that are down is not available; Nova does not list it.
-func (a *API) zoneInfo(x *exchange, detail bool) error {
-	all, err := a.services(x.ctx())
+func (a *API) zoneInfo(x *api.Exchange, detail bool) error {
+	all, err := a.services(x.Context())
 	if err != nil {
 		return err
 	}
-	available, others := map[string]*object{}, map[string]bool{}
+	available, others := map[string]*api.Object{}, map[string]bool{}
 	for i := range all.up { // by cell and host
 		s := &all.up[i]
 		if s.Disabled {
@@ -58,15 +59,15 @@ func (a *API) zoneInfo(x *exchange, detail bool) error {
 		}
 		hosts := available[s.zone]
 		if hosts == nil {
-			hosts = new(object)
+			hosts = new(api.Object)
 			available[s.zone] = hosts
 		}
 		if detail {
-			hosts.add(s.Host, new(object).add(s.Binary, new(object).add("available", s.Up).add("active", true).add("updated_at", stamp(s.UpdatedAt))))
+			hosts.Add(s.Host, new(api.Object).Add(s.Binary, new(api.Object).Add("available", s.Up).Add("active", true).Add("updated_at", api.Stamp(s.UpdatedAt))))
 		}
 	}
 	if len(all.down) > 0 {
-		mapped, err := a.store.Hosts(x.ctx())
+		mapped, err := a.store.Hosts(x.Context())
 		if err != nil {
 			return err
 		}
@@ -76,16 +77,16 @@ func (a *API) zoneInfo(x *exchange, detail bool) error {
 			}
 		}
 	}
-	info := list{}
-	add := func(zone string, is bool, hosts *object) {
+	info := api.List{}
+	add := func(zone string, is bool, hosts *api.Object) {
 		if !detail && zone == a.options.InternalZone {
 			return
 		}
-		o := new(object).add("zoneName", zone).add("zoneState", new(object).add("available", is))
+		o := new(api.Object).Add("zoneName", zone).Add("zoneState", new(api.Object).Add("available", is))
 		if detail && hosts != nil {
-			o.add("hosts", hosts)
+			o.Add("hosts", hosts)
 		} else {
-			o.add("hosts", nil)
+			o.Add("hosts", nil)
 		}
 		info = append(info, o)
 	}
@@ -97,5 +98,5 @@ func (a *API) zoneInfo(x *exchange, detail bool) error {
 			add(zone, false, nil)
 		}
 	}
-	return x.json(http.StatusOK, new(object).add("availabilityZoneInfo", info))
+	return x.JSON(http.StatusOK, new(api.Object).Add("availabilityZoneInfo", info))
 }

@@ -15,7 +15,7 @@ type Call struct {
 func Calls() []Call {
 	var all []Call
 	for _, r := range new(API).allRoutes() {
-		all = append(all, Call{Method: r.method, Path: r.path, Open: r.open})
+		all = append(all, Call{Method: r.Method, Path: r.Path, Open: r.Open})
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -28,15 +29,15 @@ var consoleOutputSchema = js.ClosedObject(js.Properties{
 // consoleOutput answers with the end of what a guest wrote to its serial console: as many lines as
 // are asked for, all for -1, null and none. Cost: two reads of the API database, two requests to
 // one cell, and one call of the host's driver.
-func (a *API) consoleOutput(x *exchange, m apidb.Mapping, argument *js.Object) error {
-	if err := x.allow(ruleConsoleOutput, m.ProjectID); err != nil {
+func (a *API) consoleOutput(x *api.Exchange, m apidb.Mapping, argument *js.Object) error {
+	if err := x.Allow(ruleConsoleOutput, m.ProjectID); err != nil {
 		return err
 	}
 	server, client, err := a.hosted(x, m)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(x.ctx())
+	ctx, cancel := context.WithCancel(x.Context())
 	defer cancel()
 	log, err := readLog(ctx, client, server.UUID)
 	if err != nil {
@@ -44,9 +45,9 @@ func (a *API) consoleOutput(x *exchange, m apidb.Mapping, argument *js.Object) e
 	}
 	lines := int64(-1)
 	if v, _ := argument.Get("length"); v != nil {
-		lines = memberInt(argument, "length", -1)
+		lines = api.MemberInt(argument, "length", -1)
 	}
-	return x.json(http.StatusOK, new(object).add("output", printableLog(lastLines(log, lines))))
+	return x.JSON(http.StatusOK, new(api.Object).Add("output", printableLog(lastLines(log, lines))))
 }
 
 // readLog reads the end of the console log of a server.
@@ -93,15 +94,15 @@ func printableLog(log string) string {
 
 // hosted is a server that its host may be asked about, and the client of its cell. One without a
 // host is refused (409).
-func (a *API) hosted(x *exchange, m apidb.Mapping) (server cellwire.Server, client *cellclient.Client, err error) {
+func (a *API) hosted(x *api.Exchange, m apidb.Mapping) (server cellwire.Server, client *cellclient.Client, err error) {
 	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return server, nil, err
 	case building != nil:
-		return server, nil, conflict("Instance %s is not ready", m.InstanceUUID)
+		return server, nil, api.Conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+	server, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		client = c
 		return c.Server(ctx, m.InstanceUUID)
 	})
@@ -125,11 +126,11 @@ func consoleFault(err error, uuid string) error {
 	case refusal.Code == cellwire.CodeUnable:
 		return osapi.Errorf(http.StatusNotImplemented, "The requested functionality is not supported.").Because(err)
 	case refusal.Status == http.StatusConflict:
-		return conflict("%s", shortened(refusal.Message)).Because(err)
+		return api.Conflict("%s", osapi.Shortened(refusal.Message)).Because(err)
 	case refusal.Status == http.StatusNotFound:
 		return serverNotFound(uuid).Because(err)
 	case refusal.Status == http.StatusServiceUnavailable:
-		return osapi.Unavailable("%s", shortened(refusal.Message)).Because(err)
+		return osapi.Unavailable("%s", osapi.Shortened(refusal.Message)).Because(err)
 	}
 	return osapi.Unavailable("The host of instance %s cannot be asked for its console now.", uuid).Because(err)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -96,10 +97,10 @@ func (a *API) CloseConsoles() {
 
 // console answers a request for the page of a console, or for its websocket. The token in the URL
 // is all that the client needs.
-func (a *API) console(x *exchange) error {
+func (a *API) console(x *api.Exchange) error {
 	x.Route = consolePath
-	query, err := x.query()
-	x.R = x.R.Clone(x.ctx())
+	query, err := x.Values()
+	x.R = x.R.Clone(x.Context())
 	x.R.URL.RawQuery = "token=***" // it is not logged
 	switch {
 	case err != nil:
@@ -110,7 +111,7 @@ func (a *API) console(x *exchange) error {
 		return e
 	}
 	if !strings.EqualFold(x.R.Header.Get("Upgrade"), "websocket") {
-		h := x.header()
+		h := x.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", consolePolicy)
 		h.Set("Cache-Control", "no-store")
@@ -122,14 +123,14 @@ func (a *API) console(x *exchange) error {
 	if err := a.checkOrigin(x); err != nil {
 		return err
 	}
-	uuid, err := a.store.ConsoleToken(x.ctx(), query.Get("token"))
+	uuid, err := a.store.ConsoleToken(x.Context(), query.Get("token"))
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return osapi.Errorf(http.StatusUnauthorized, "The token of the console is unknown, or has expired. Ask for another URL.")
 	case err != nil:
 		return err
 	}
-	m, err := a.store.Mapping(x.ctx(), uuid)
+	m, err := a.store.Mapping(x.Context(), uuid)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return serverNotFound(uuid)
 	}
@@ -144,7 +145,7 @@ func (a *API) console(x *exchange) error {
 }
 
 // upgradeConsole makes a websocket of the connection, which is served when the request has ended.
-func (a *API) upgradeConsole(x *exchange, uuid string, client *cellclient.Client) error {
+func (a *API) upgradeConsole(x *api.Exchange, uuid string, client *cellclient.Client) error {
 	if err := a.consoles.begin(); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (a *API) upgradeConsole(x *exchange, uuid string, client *cellclient.Client
 	x.Status = accepted.status
 	if err != nil {
 		a.consoles.end()
-		return badRequest("This is no request for a websocket: %s.", shortened(err.Error()))
+		return osapi.BadRequest("This is no request for a websocket: %s.", osapi.Shortened(err.Error()))
 	}
 	log := a.service.Logger.With().Str("request_id", x.ID).Str("instance", uuid).Logger()
 	go func() {
@@ -183,7 +184,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // checkOrigin refuses websockets that pages of others open, as Nova does: the host has to be that
 // of the request or of the URL of consoles, and the scheme that of the latter. Other clients than
 // browsers send no origin.
-func (a *API) checkOrigin(x *exchange) error {
+func (a *API) checkOrigin(x *api.Exchange) error {
 	sent := x.R.Header.Get("Origin")
 	if sent == "" {
 		return nil

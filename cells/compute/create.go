@@ -9,52 +9,54 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 )
 
 // createRoutes are the calls that make servers.
-func (a *API) createRoutes() []route {
-	return []route{
-		{method: "POST", path: "/v2.1/servers", body: createSchemas, handle: a.createServers, about: &aboutCreateServers},
+func (a *API) createRoutes() []api.Route {
+	return []api.Route{
+		{Method: "POST", Path: "/v2.1/servers", Body: createSchemas, Handle: a.createServers, About: &aboutCreateServers},
 	}
 }
 
 // createServers answers POST /servers: 202 as soon as the API database has what was asked for; the
 // scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler]
 // Create costs, and one question to all cells if a zone other than the default one is asked for.
-func (a *API) createServers(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createServers(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, "server")
-	least := memberInt(asked, "min_count", 1)
-	most := memberInt(asked, "max_count", least)
+	asked := api.MemberObject(body, "server")
+	least := api.MemberInt(asked, "min_count", 1)
+	most := api.MemberInt(asked, "max_count", least)
 	if least > most {
-		return badRequest("min_count must be <= max_count")
+		return osapi.BadRequest("min_count must be <= max_count")
 	}
 	if most > scheduler.MaxServers {
-		return badRequest("max_count must be at most %d", scheduler.MaxServers)
+		return osapi.BadRequest("max_count must be at most %d", scheduler.MaxServers)
 	}
-	if err := x.allowOwn(ruleServersCreate); err != nil {
+	if err := x.AllowOwn(ruleServersCreate); err != nil {
 		return err
 	}
 	if err := rejectUnsupported(x, body, asked); err != nil {
 		return err
 	}
 	request := scheduler.CreateRequest{Min: least, Max: most}
-	request.RequestID, request.Traceparent = x.ID, tracing.Traceparent(x.ctx())
-	if err := a.requestedZone(x, memberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
+	request.RequestID, request.Traceparent = x.ID, tracing.Traceparent(x.Context())
+	if err := a.requestedZone(x, api.MemberString(asked, "availability_zone"), &request.RequestSpec); err != nil {
 		return err
 	}
 	// An empty one that is given stands for an empty disk: for a server booted from a volume it is
 	// given empty, too. There are no volumes here.
 	if _, given := asked.Get("imageRef"); !given {
-		return badRequest("Missing imageRef attribute")
+		return osapi.BadRequest("Missing imageRef attribute")
 	}
-	image := memberString(asked, "imageRef")
+	image := api.MemberString(asked, "imageRef")
 	if err := checkNetworks(x, asked); err != nil {
 		return err
 	}
@@ -75,22 +77,22 @@ func (a *API) createServers(x *exchange) error {
 	}
 	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
-		Name: memberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
-		Tags: requestedTags(asked), UserData: memberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey, ConfigDrive: memberBool(asked, "config_drive", false),
+		Name: api.MemberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
+		Tags: requestedTags(asked), UserData: api.MemberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey, ConfigDrive: api.MemberBool(asked, "config_drive", false),
 		DiskConfig: "MANUAL",
 		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),
 	}
 	request.Hostname = hostName(request.Name)
 	request.Description = new(request.Name)
-	if x.since(vDescription) {
-		request.Description = memberText(asked, "description")
+	if x.Since(vDescription) {
+		request.Description = api.MemberText(asked, "description")
 	}
-	if choice := memberString(asked, "OS-DCF:diskConfig"); choice != "" {
+	if choice := api.MemberString(asked, "OS-DCF:diskConfig"); choice != "" {
 		request.DiskConfig = choice
 	}
-	request.AllowCellDown = x.may(ruleCreateCellDown, x.Who.Project)
-	made, err := a.scheduler.Create(x.ctx(), request)
+	request.AllowCellDown = x.May(ruleCreateCellDown, x.Who.Project)
+	made, err := a.scheduler.Create(x.Context(), request)
 	if err != nil {
 		return createFault(err)
 	}
@@ -108,18 +110,18 @@ func createFault(err error) error {
 	var invalid *scheduler.InvalidError
 	switch {
 	case errors.Is(err, scheduler.ErrGroupFull):
-		return forbidden("Quota exceeded, too many servers in group").Because(err)
+		return api.Forbidden("Quota exceeded, too many servers in group").Because(err)
 	case errors.Is(err, apidb.ErrGroup): // deleted meanwhile
-		return badRequest("The server group could not be found.").Because(err)
+		return osapi.BadRequest("The server group could not be found.").Because(err)
 	case errors.As(err, &exceeded):
-		return forbidden("%s", exceeded).Because(err)
+		return api.Forbidden("%s", exceeded).Because(err)
 	case errors.Is(err, scheduler.ErrCellDown):
 		// Nova's sentence, and the reason. No names of cells: members need not know of them. The
 		// log has them.
-		return forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
+		return api.Forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
 			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)
 	case errors.As(err, &invalid):
-		return badRequest("%s", invalid.Message).Because(err)
+		return osapi.BadRequest("%s", invalid.Message).Because(err)
 	}
 	return err
 }
@@ -127,21 +129,21 @@ func createFault(err error) error {
 // accepted is the answer to a boot, by the first of the servers. As in Nova there is a password in
 // it, the one that was sent or a new one; it is not set in the guest, as with Nova's drivers
 // without password injection.
-func accepted(x *exchange, asked *jsonkit.Object, made *cellwire.Server) error {
-	if memberBool(asked, "return_reservation_id", false) {
-		return x.json(http.StatusAccepted, new(object).add("reservation_id", made.Reservation))
+func accepted(x *api.Exchange, asked *jsonkit.Object, made *cellwire.Server) error {
+	if api.MemberBool(asked, "return_reservation_id", false) {
+		return x.JSON(http.StatusAccepted, new(api.Object).Add("reservation_id", made.Reservation))
 	}
-	password := memberString(asked, "adminPass")
+	password := api.MemberString(asked, "adminPass")
 	if password == "" {
 		password = newPassword()
 	}
-	x.header().Set("Location", x.selfLink("servers", made.UUID))
-	return x.json(http.StatusAccepted, new(object).add("server", new(object).
-		add("id", made.UUID).
-		add("links", x.links("servers", made.UUID)).
-		add("OS-DCF:diskConfig", made.DiskConfig).
-		add("security_groups", list{new(object).add("name", defaultSecurityGroup)}).
-		add("adminPass", password)))
+	x.Header().Set("Location", x.SelfLink("servers", made.UUID))
+	return x.JSON(http.StatusAccepted, new(api.Object).Add("server", new(api.Object).
+		Add("id", made.UUID).
+		Add("links", x.Links("servers", made.UUID)).
+		Add("OS-DCF:diskConfig", made.DiskConfig).
+		Add("security_groups", api.List{new(api.Object).Add("name", defaultSecurityGroup)}).
+		Add("adminPass", password)))
 }
 
 // passwordLetters are those that Nova makes passwords of: none is easily taken for another.

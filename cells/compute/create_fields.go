@@ -12,7 +12,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
@@ -20,29 +22,29 @@ const defaultSecurityGroup = "default"
 
 // rejectUnsupported refuses what this service has not, and would have to leave out silently: a
 // server that is not what was asked for is worse than none. What is empty asks for nothing.
-func rejectUnsupported(x *exchange, body, asked *jsonkit.Object) error {
+func rejectUnsupported(x *api.Exchange, body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
-		if hints := memberObject(body, name); hints != nil {
+		if hints := api.MemberObject(body, name); hints != nil {
 			if others := without(hints.Names(), "group", "same_host", "different_host"); len(others) > 0 {
-				return badRequest("%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
-					name, shortened(strings.Join(others, ", ")))
+				return osapi.BadRequest("%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
+					name, osapi.Shortened(strings.Join(others, ", ")))
 			}
 		}
 	}
 	for _, name := range []string{"block_device_mapping", "block_device_mapping_v2"} {
-		if len(memberList(asked, name)) > 0 {
-			return badRequest("%s: this service has no volumes; servers boot from the image of imageRef.", name)
+		if len(api.MemberList(asked, name)) > 0 {
+			return osapi.BadRequest("%s: this service has no volumes; servers boot from the image of imageRef.", name)
 		}
 	}
 	switch {
-	case len(memberList(asked, "personality")) > 0:
-		return badRequest("personality: this service does not inject files; send user_data instead.")
-	case len(memberList(asked, "trusted_image_certificates")) > 0:
-		return badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
+	case len(api.MemberList(asked, "personality")) > 0:
+		return osapi.BadRequest("personality: this service does not inject files; send user_data instead.")
+	case len(api.MemberList(asked, "trusted_image_certificates")) > 0:
+		return osapi.BadRequest("trusted_image_certificates: this service does not validate the signatures of images.")
 	}
-	for _, group := range memberList(asked, "security_groups") {
-		if name := memberString(group.(*jsonkit.Object), "name"); name != "" && name != defaultSecurityGroup {
-			return badRequest("Security group %s not found for project %s.", shortened(name), x.Who.Project)
+	for _, group := range api.MemberList(asked, "security_groups") {
+		if name := api.MemberString(group.(*jsonkit.Object), "name"); name != "" && name != defaultSecurityGroup {
+			return osapi.BadRequest("Security group %s not found for project %s.", osapi.Shortened(name), x.Who.Project)
 		}
 	}
 	return nil
@@ -50,20 +52,20 @@ func rejectUnsupported(x *exchange, body, asked *jsonkit.Object) error {
 
 // checkNetworks refuses all networks but none. Before 2.37 leaving them out asks for none where
 // there are none.
-func checkNetworks(x *exchange, asked *jsonkit.Object) error {
+func checkNetworks(x *api.Exchange, asked *jsonkit.Object) error {
 	networks, has := asked.Get("networks")
 	some, _ := networks.([]any)
 	switch {
 	case !has, networks == "none", some != nil && len(some) == 0:
 		return nil
-	case x.since(vNetworksRequired):
-		return badRequest(`networks: this service has no networks; send "networks": "none".`)
+	case x.Since(vNetworksRequired):
+		return osapi.BadRequest(`networks: this service has no networks; send "networks": "none".`)
 	}
-	return badRequest("networks: this service has no networks; leave them out.")
+	return osapi.BadRequest("networks: this service has no networks; leave them out.")
 }
 
 // requestedFlavor is the flavor that flavorRef names, by its id or by its URL.
-func (a *API) requestedFlavor(x *exchange, asked *jsonkit.Object) (cellwire.Flavor, error) {
+func (a *API) requestedFlavor(x *api.Exchange, asked *jsonkit.Object) (cellwire.Flavor, error) {
 	ref, _ := asked.Get("flavorRef")
 	id, _, _ := strings.Cut(jsonkit.PythonStr(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
@@ -71,31 +73,31 @@ func (a *API) requestedFlavor(x *exchange, asked *jsonkit.Object) (cellwire.Flav
 	f, err := a.flavor(x, id)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound) || err == nil && f.Disabled:
-		return cellwire.Flavor{}, badRequest("Flavor %s could not be found.", shortened(id))
+		return cellwire.Flavor{}, osapi.BadRequest("Flavor %s could not be found.", osapi.Shortened(id))
 	case err != nil:
 		return cellwire.Flavor{}, err
-	case f.RootGB == 0 && !x.may(ruleCreateZeroDisk, x.Who.Project):
-		return cellwire.Flavor{}, forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
+	case f.RootGB == 0 && !x.May(ruleCreateZeroDisk, x.Who.Project):
+		return cellwire.Flavor{}, api.Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 	}
 	return f.Flavor, nil
 }
 
 // requestedMetadata are the metadata, within the quota for them.
-func (a *API) requestedMetadata(x *exchange, asked *jsonkit.Object) (map[string]string, error) {
-	given := memberObject(asked, "metadata")
+func (a *API) requestedMetadata(x *api.Exchange, asked *jsonkit.Object) (map[string]string, error) {
+	given := api.MemberObject(asked, "metadata")
 	if given == nil || len(given.Names()) == 0 {
 		return map[string]string{}, nil
 	}
-	limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
+	limits, err := a.quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}
 	if most := metadataItems.limit(limits); most >= 0 && int64(len(given.Names())) > most {
-		return nil, forbidden("Maximum number of metadata items exceeds %d", most)
+		return nil, api.Forbidden("Maximum number of metadata items exceeds %d", most)
 	}
 	metadata := make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
-		metadata[name] = memberString(given, name)
+		metadata[name] = api.MemberString(given, name)
 	}
 	return metadata, nil
 }
@@ -103,7 +105,7 @@ func (a *API) requestedMetadata(x *exchange, asked *jsonkit.Object) (map[string]
 // requestedTags are the tags, each once.
 func requestedTags(asked *jsonkit.Object) []string {
 	var tags []string
-	for _, tag := range memberList(asked, "tags") {
+	for _, tag := range api.MemberList(asked, "tags") {
 		if tag := jsonkit.PythonStr(tag); !slices.Contains(tags, tag) {
 			tags = append(tags, tag)
 		}
@@ -113,7 +115,7 @@ func requestedTags(asked *jsonkit.Object) []string {
 
 // requestedAddress is an address in its canonical form.
 func requestedAddress(asked *jsonkit.Object, name string) string {
-	address, err := netip.ParseAddr(memberString(asked, name))
+	address, err := netip.ParseAddr(api.MemberString(asked, name))
 	if err != nil {
 		return "" // none: the schema refuses others
 	}
@@ -124,7 +126,7 @@ func requestedAddress(asked *jsonkit.Object, name string) string {
 // one, that of the configuration), and the host and node that an administrator forces. As in Nova a
 // zone does not count beside a forced host, unless it is the default one, and without a host it has
 // to be the zone of an enabled service of a cell that is up.
-func (a *API) requestedZone(x *exchange, text string, into *apidb.RequestSpec) error {
+func (a *API) requestedZone(x *api.Exchange, text string, into *apidb.RequestSpec) error {
 	parts := strings.Split(text, ":")
 	into.Zone = parts[0]
 	switch len(parts) {
@@ -134,13 +136,13 @@ func (a *API) requestedZone(x *exchange, text string, into *apidb.RequestSpec) e
 	case 3:
 		into.ForcedHost, into.ForcedNode = parts[1], parts[2]
 	default:
-		return badRequest("Invalid input received: Unable to parse availability_zone")
+		return osapi.BadRequest("Invalid input received: Unable to parse availability_zone")
 	}
 	if into.Zone == "" {
 		into.Zone = a.options.ScheduleZone
 	}
 	if into.ForcedHost != "" || into.ForcedNode != "" {
-		if err := x.allowOwn(ruleCreateForcedHost); err != nil {
+		if err := x.AllowOwn(ruleCreateForcedHost); err != nil {
 			return err
 		}
 		if into.Zone != a.options.DefaultZone {
@@ -151,12 +153,12 @@ func (a *API) requestedZone(x *exchange, text string, into *apidb.RequestSpec) e
 	if into.Zone == "" || into.Zone == a.options.DefaultZone {
 		return nil
 	}
-	known, err := a.zones(x.ctx())
+	known, err := a.zones(x.Context())
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(known, into.Zone) {
-		return badRequest("The requested availability zone is not available")
+		return osapi.BadRequest("The requested availability zone is not available")
 	}
 	return nil
 }

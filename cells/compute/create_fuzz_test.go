@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -49,14 +50,14 @@ func FuzzCreate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string, version uint8) {
 		boots := &fakeScheduler{}
-		api := New(Config{
+		service := New(Config{
 			Store: flavorStore{}, Scheduler: boots, Quota: &fakeQuotas{store: flavorStore{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
 			Gatherer: gather.New(gather.Options{Logger: zerolog.Nop()}), Logger: zerolog.Nop(),
 		})
 		r := httptest.NewRequest(http.MethodPost, "http://compute/v2.1/servers", strings.NewReader(body))
-		r.Header.Set("OpenStack-API-Version", "compute "+(Version(version)%MaxVersion+1).String())
+		r.Header.Set("OpenStack-API-Version", "compute "+(api.Version(version)%api.MaxVersion+1).String())
 		w := httptest.NewRecorder()
-		api.ServeHTTP(w, r)
+		service.ServeHTTP(w, r)
 		switch w.Code {
 		case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge:
 			if len(boots.asked) > 0 {

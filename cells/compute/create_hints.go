@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -16,15 +17,15 @@ import (
 const mostHinted = 100
 
 // requestedHints puts the scheduler hints of a request into the specification of its servers.
-func (a *API) requestedHints(x *exchange, body *js.Object, spec *apidb.RequestSpec) (err error) {
-	hints := memberObject(body, hintsMember)
+func (a *API) requestedHints(x *api.Exchange, body *js.Object, spec *apidb.RequestSpec) (err error) {
+	hints := api.MemberObject(body, hintsMember)
 	if hints == nil {
-		hints = memberObject(body, hintsMemberLong)
+		hints = api.MemberObject(body, hintsMemberLong)
 	}
 	if hints == nil {
 		return nil
 	}
-	if spec.Group, err = a.hintedGroup(x, memberString(hints, "group")); err != nil {
+	if spec.Group, err = a.hintedGroup(x, api.MemberString(hints, "group")); err != nil {
 		return err
 	}
 	if spec.SameHost, err = a.hintedServers(x, hints, "same_host"); err != nil {
@@ -35,14 +36,14 @@ func (a *API) requestedHints(x *exchange, body *js.Object, spec *apidb.RequestSp
 }
 
 // hintedGroup is the server group that the hint group names, "" for none.
-func (a *API) hintedGroup(x *exchange, id string) (string, error) {
+func (a *API) hintedGroup(x *api.Exchange, id string) (string, error) {
 	if id == "" {
 		return "", nil
 	}
 	g, err := a.serverGroup(x, id)
 	if err != nil {
 		if refusal := (*osapi.Error)(nil); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
-			err = badRequest("Instance group %s could not be found.", id)
+			err = osapi.BadRequest("Instance group %s could not be found.", id)
 		}
 		return "", err
 	}
@@ -52,7 +53,7 @@ func (a *API) hintedGroup(x *exchange, id string) (string, error) {
 // hintedServers are those that a hint names, one or a list. Nova takes any uuid; here the caller
 // has to see the servers, so that a hint tells nothing of those of others, and one that cannot be
 // followed is not left out.
-func (a *API) hintedServers(x *exchange, hints *js.Object, name string) ([]string, error) {
+func (a *API) hintedServers(x *api.Exchange, hints *js.Object, name string) ([]string, error) {
 	given, _ := hints.Get(name)
 	items, _ := given.([]any)
 	if one, is := given.(string); is {
@@ -62,10 +63,10 @@ func (a *API) hintedServers(x *exchange, hints *js.Object, name string) ([]strin
 	case len(items) == 0:
 		return nil, nil
 	case len(items) > mostHinted:
-		return nil, badRequest("os:scheduler_hints: %s names more than %d servers.", name, mostHinted)
+		return nil, osapi.BadRequest("os:scheduler_hints: %s names more than %d servers.", name, mostHinted)
 	}
 	missing := func(uuid string) error {
-		return badRequest("os:scheduler_hints: the server %s of %s could not be found.", shortened(uuid), name)
+		return osapi.BadRequest("os:scheduler_hints: the server %s of %s could not be found.", osapi.Shortened(uuid), name)
 	}
 	uuids := make([]string, len(items))
 	for i, item := range items {
@@ -73,12 +74,12 @@ func (a *API) hintedServers(x *exchange, hints *js.Object, name string) ([]strin
 			return nil, missing(uuids[i])
 		}
 	}
-	found, err := a.store.MappingsOf(x.ctx(), uuids)
+	found, err := a.store.MappingsOf(x.Context(), uuids)
 	if err != nil {
 		return nil, err
 	}
 	for _, uuid := range uuids {
-		if m, is := found[uuid]; !is || m.Queued() || m.ProjectID != x.Who.Project && !x.isAdmin() {
+		if m, is := found[uuid]; !is || m.Queued() || m.ProjectID != x.Who.Project && !x.IsAdmin() {
 			return nil, missing(uuid)
 		}
 	}

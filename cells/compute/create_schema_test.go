@@ -5,6 +5,7 @@ package compute
 import (
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -12,21 +13,21 @@ import (
 // TestCreateByMicroversion: what may be sent to POST /servers from which microversion to which.
 func TestCreateByMicroversion(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const always, never = MaxVersion + 1, MaxVersion + 2
+	const always, never = api.MaxVersion + 1, api.MaxVersion + 2
 	for _, tt := range []struct {
 		name, more   string // members beside name and flavorRef
-		since, until Version
-		also         [2]Version // from and to, before since
-		networks     bool       // "none" is added from 2.37 on
+		since, until api.Version
+		also         [2]api.Version // from and to, before since
+		networks     bool           // "none" is added from 2.37 on
 	}{
 		{name: "nothing else", since: 1, until: 36},
 		{name: "no networks, in a word", more: `"networks":"none"`, since: 37, until: always},
 		{name: "any networks", more: `"networks":"auto"`, since: 37, until: always},
 		{name: "a list of networks", more: `"networks":[{"uuid":"` + image + `"}]`, since: 1, until: always},
 		{name: "networks by name", more: `"networks":[{"uuid":"net"}]`, since: 1, until: 36},
-		{name: "a tag of a network", more: `"networks":[{"uuid":"` + image + `","tag":"t"}]`, since: 42, until: always, also: [2]Version{32, 36}},
+		{name: "a tag of a network", more: `"networks":[{"uuid":"` + image + `","tag":"t"}]`, since: 42, until: always, also: [2]api.Version{32, 36}},
 		{name: "a description", more: `"description":null`, since: 19, until: always, networks: true},
-		{name: "a tag of a device", more: `"block_device_mapping_v2":[{"tag":"t"}]`, since: 42, until: always, also: [2]Version{32, 32}, networks: true},
+		{name: "a tag of a device", more: `"block_device_mapping_v2":[{"tag":"t"}]`, since: 42, until: always, also: [2]api.Version{32, 32}, networks: true},
 		{name: "tags", more: `"tags":["a"]`, since: 52, until: always, networks: true},
 		{name: "files", more: `"personality":[]`, since: 1, until: 56, networks: true},
 		{name: "certificates", more: `"trusted_image_certificates":["a"]`, since: 63, until: always, networks: true},
@@ -34,7 +35,7 @@ func TestCreateByMicroversion(t *testing.T) {
 		{name: "a host", more: `"host":"h"`, since: never, networks: true},
 		{name: "a host name", more: `"hostname":"h"`, since: never, networks: true},
 	} {
-		for v := MinVersion; v <= MaxVersion; v++ {
+		for v := api.MinVersion; v <= api.MaxVersion; v++ {
 			members := `"name":"n","flavorRef":"1"`
 			if tt.more != "" {
 				members += "," + tt.more
@@ -44,7 +45,7 @@ func TestCreateByMicroversion(t *testing.T) {
 			}
 			value := testproc.Try(jsonkit.Decode([]byte(`{"server":{` + members + `}}`))).Or(t)
 			want := v >= tt.since && v <= tt.until || v >= tt.also[0] && v <= tt.also[1]
-			if err := jsonkit.Validate(createSchemas.at(v), value); (err == nil) != want {
+			if err := jsonkit.Validate(createSchemas.At(v), value); (err == nil) != want {
 				t.Errorf("%s at %s: %v", tt.name, v, err)
 			}
 		}
@@ -54,7 +55,7 @@ func TestCreateByMicroversion(t *testing.T) {
 // BenchmarkCheckCreate reads and checks the body of a boot.
 func BenchmarkCheckCreate(b *testing.B) {
 	body := []byte(`{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none","metadata":{"a":"b","c":"d"},"tags":["x","y"],"min_count":1,"max_count":2}}`)
-	schema := createSchemas.at(MaxVersion)
+	schema := createSchemas.At(api.MaxVersion)
 	b.ReportAllocs()
 	for b.Loop() {
 		value := testproc.Try(jsonkit.Decode(body)).Or(b)

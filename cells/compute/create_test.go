@@ -239,7 +239,7 @@ func TestBootsInAnOutage(t *testing.T) {
 			if tt.rule != "" {
 				path := filepath.Join(t.TempDir(), "policy.yaml")
 				testproc.Check(t, os.WriteFile(path, []byte(`"os_compute_api:servers:create:cell_down": "`+tt.rule+`"`), 0o600))
-				c.api.service.policy = testproc.Try(OpenPolicy(path, zerolog.Nop())).Or(t)
+				c.api.service.Policy = testproc.Try(OpenPolicy(path, zerolog.Nop())).Or(t)
 			}
 			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
 			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+`","flavorRef":"1","networks":"none"}}`)

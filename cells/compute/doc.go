@@ -3,9 +3,10 @@
 // Package compute is the compute API in front of the cells: Nova's HTTP API, microversions 2.1 to
 // 2.71. It keeps answering when a cell is down.
 //
-//	request ─▶ id, log, panic guard, limits ─▶ authenticate ─▶ route ─▶ microversion ─▶ project ─┐
-//	                            ┌────────────────────────────────────────────────────────────────┘
-//	                            └─▶ handler ─▶ policy ─▶ apidb, and all cells at once
+//	request ─▶ api: who, route, microversion ─▶ handler ─▶ policy ─▶ apidb, and all cells at once
+//
+// [api] is what a request and its answer are in this API, and how a handler is written. This
+// package puts the calls together, and has those about servers.
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,
@@ -13,54 +14,6 @@
 // consoles, metadata, tags, instance actions, the abort of migrations);
 // services; hypervisors; flavors; limits; quota sets; host aggregates, availability zones, server
 // groups, key pairs and migrations. All other paths of Nova's are not found.
-//
-// # How a handler is written
-//
-// A call is a line in a list of routes in the file of its handler; allRoutes names the list:
-//
-//	var widgetRoutes = []route{
-//		{method: "GET", path: "/v2.1/widgets/{id}", handle: (*API).showWidget, about: &aboutShow},
-//		{
-//			method: "POST", path: "/v2.1/widgets", since: 53, body: widgetSchemas,
-//			handle: (*API).createWidget, about: &aboutCreate,
-//		},
-//	}
-//
-// Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is
-// the request and its answer:
-//
-//	func (a *API) showWidget(x *exchange) error {
-//		// 403, in Nova's words. x.allow is for another project, x.may gives a bool.
-//		if err := x.allowOwn(ruleWidgetsShow); err != nil {
-//			return err
-//		}
-//		widget, err := a.store.Widget(x.ctx(), x.param("id"))
-//		if errors.Is(err, apidb.ErrNotFound) {
-//			return notFound("Widget %s could not be found.", x.param("id"))
-//		}
-//		if err != nil {
-//			// 503 for apidb.ErrUnavailable, 500 "cell is not responding" for gather.ErrDown, else
-//			// 500 with the cause in the log.
-//			return err
-//		}
-//		body := new(object).add("id", widget.ID).add("links", x.links("widgets", widget.ID))
-//		if x.since(vTags) {
-//			body.add("tags", widget.Tags)
-//		}
-//		return x.json(http.StatusOK, new(object).add("widget", body))
-//	}
-//
-// x.checked reads the body as an object that fits the body of the route, x.checkedQuery the
-// parameters: those of the route's query, and no others. about is what the reference says besides:
-// the rules that the handler asks for, the answers with their schemas, the errors. A test fails
-// when docs/api-compute.md or docs/openapi/compute.json is stale (go test -run
-// TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
-//
-// x.json also takes any value that encoding/json can write; x.empty answers 202 or 204. Headers of
-// the answer (Location) are set in x.header before. Errors to be shown are made by badRequest,
-// forbidden, notFound, conflict, unavailable or osapi.Errorf: they become {"itemNotFound":
-// {"code": 404, "message": …}} with the name that Nova has for the status. A handler that panics
-// is answered with 500, and the log has the stack.
 //
 // # Differences from Nova
 //

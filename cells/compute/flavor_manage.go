@@ -13,33 +13,34 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made
 // with, whatever becomes of it.
-func (a *API) flavorManageRoutes() []route {
-	return []route{
-		{method: "POST", path: "/v2.1/flavors", body: flavorSchemas, handle: a.createFlavor, about: &aboutCreateFlavor},
-		{method: "PUT", path: "/v2.1/flavors/{id}", body: once(flavorUpdate), handle: a.updateFlavor, since: vFlavorDescription, about: &aboutUpdateFlavor},
-		{method: "DELETE", path: "/v2.1/flavors/{id}", handle: a.deleteFlavor, about: &aboutDeleteFlavor},
+func (a *API) flavorManageRoutes() []api.Route {
+	return []api.Route{
+		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Handle: a.createFlavor, About: &aboutCreateFlavor},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Handle: a.updateFlavor, Since: vFlavorDescription, About: &aboutUpdateFlavor},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Handle: a.deleteFlavor, About: &aboutDeleteFlavor},
 	}
 }
 
 // The policies of flavors. All may read them.
 var (
-	ruleFlavorCreate = Rule{"os_compute_api:os-flavor-manage:create", admins}
-	ruleFlavorUpdate = Rule{"os_compute_api:os-flavor-manage:update", admins}
-	ruleFlavorDelete = Rule{"os_compute_api:os-flavor-manage:delete", admins}
+	ruleFlavorCreate = api.Rule{Name: "os_compute_api:os-flavor-manage:create", Default: api.Admins}
+	ruleFlavorUpdate = api.Rule{Name: "os_compute_api:os-flavor-manage:update", Default: api.Admins}
+	ruleFlavorDelete = api.Rule{Name: "os_compute_api:os-flavor-manage:delete", Default: api.Admins}
 )
 
 var flavorID = regexp.MustCompile(`^[a-zA-Z0-9. _-]+$`)
 
 // flavorSchemas are the bodies of POST /flavors.
-var flavorSchemas = func() schemaSteps {
+var flavorSchemas = func() api.SchemaSteps {
 	first := js.Properties{
-		{Name: "name", Schema: schemaName},
+		{Name: "name", Schema: api.SchemaName},
 		{Name: "id", Schema: js.Schema{
 			js.Type("string", "number", "null"),
 			js.MinLength(1),
@@ -50,22 +51,22 @@ var flavorSchemas = func() schemaSteps {
 				func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s },
 			),
 		}},
-		{Name: "ram", Schema: schemaInteger(1)},
-		{Name: "vcpus", Schema: schemaInteger(1)},
-		{Name: "disk", Schema: schemaInteger(0)},
-		{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: schemaInteger(0)},
-		{Name: "swap", Schema: schemaInteger(0)},
+		{Name: "ram", Schema: api.SchemaInteger(1)},
+		{Name: "vcpus", Schema: api.SchemaInteger(1)},
+		{Name: "disk", Schema: api.SchemaInteger(0)},
+		{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: api.SchemaInteger(0)},
+		{Name: "swap", Schema: api.SchemaInteger(0)},
 		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`), js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
-		{Name: "os-flavor-access:is_public", Schema: schemaBoolean},
+		{Name: "os-flavor-access:is_public", Schema: api.SchemaBoolean},
 	}
 	described := first.With("description", flavorDescription)
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "flavor", Schema: js.ClosedObject(p, "name", "ram", "vcpus", "disk")}}, "flavor")
 	}
-	return schemaSteps{{vFlavorDescription, body(described)}, {MinVersion, body(first)}}
+	return api.SchemaSteps{{Since: vFlavorDescription, Schema: body(described)}, {Since: api.MinVersion, Schema: body(first)}}
 }()
 
-var flavorDescription = js.Schema{js.Type("string", "null"), js.MaxLength(65535), printable}
+var flavorDescription = js.Schema{js.Type("string", "null"), js.MaxLength(65535), api.Printable}
 
 // flavorUpdate is the body of PUT /flavors/{id}.
 var flavorUpdate = js.ClosedObject(js.Properties{
@@ -73,24 +74,24 @@ var flavorUpdate = js.ClosedObject(js.Properties{
 }, "flavor")
 
 // createFlavor answers POST /flavors.
-func (a *API) createFlavor(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createFlavor(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleFlavorCreate); err != nil {
+	if err := x.AllowOwn(ruleFlavorCreate); err != nil {
 		return err
 	}
-	asked := memberObject(body, "flavor")
+	asked := api.MemberObject(body, "flavor")
 	f := apidb.Flavor{
 		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
-				Name: strings.TrimSpace(memberString(asked, "name")), VCPUs: memberInt(asked, "vcpus", 0), MemoryMB: memberInt(asked, "ram", 0),
-				RootGB: memberInt(asked, "disk", 0), EphemeralGB: memberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: memberInt(asked, "swap", 0),
+				Name: strings.TrimSpace(api.MemberString(asked, "name")), VCPUs: api.MemberInt(asked, "vcpus", 0), MemoryMB: api.MemberInt(asked, "ram", 0),
+				RootGB: api.MemberInt(asked, "disk", 0), EphemeralGB: api.MemberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: api.MemberInt(asked, "swap", 0),
 			},
 		},
-		Description: memberText(asked, "description"),
-		IsPublic:    memberBool(asked, "os-flavor-access:is_public", true),
+		Description: api.MemberText(asked, "description"),
+		IsPublic:    api.MemberBool(asked, "os-flavor-access:is_public", true),
 		RxTxFactor:  1,
 	}
 	if id, _ := asked.Get("id"); id != nil {
@@ -101,12 +102,12 @@ func (a *API) createFlavor(x *exchange) error {
 	if factor, has := asked.Get("rxtx_factor"); has {
 		f.RxTxFactor, _ = strconv.ParseFloat(js.PythonStr(factor), 64) // the schema lets numbers through only
 	}
-	err = a.store.CreateFlavor(x.ctx(), f)
+	err = a.store.CreateFlavor(x.Context(), f)
 	if errors.Is(err, apidb.ErrExists) {
-		if _, exists := a.store.Flavor(x.ctx(), f.ID); exists == nil {
-			return conflict("Flavor with ID %s already exists.", f.ID)
+		if _, exists := a.store.Flavor(x.Context(), f.ID); exists == nil {
+			return api.Conflict("Flavor with ID %s already exists.", f.ID)
 		}
-		return conflict("Flavor with name %s already exists.", f.Name)
+		return api.Conflict("Flavor with name %s already exists.", f.Name)
 	}
 	if err != nil {
 		return err
@@ -115,16 +116,16 @@ func (a *API) createFlavor(x *exchange) error {
 }
 
 // updateFlavor answers PUT /flavors/{id}: the description is all that can be changed.
-func (a *API) updateFlavor(x *exchange) error {
-	body, err := x.checked()
+func (a *API) updateFlavor(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleFlavorUpdate); err != nil {
+	if err := x.AllowOwn(ruleFlavorUpdate); err != nil {
 		return err
 	}
 	f, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
-		f.Description = memberText(memberObject(body, "flavor"), "description")
+		f.Description = api.MemberText(api.MemberObject(body, "flavor"), "description")
 		return nil
 	})
 	if err != nil {
@@ -134,10 +135,10 @@ func (a *API) updateFlavor(x *exchange) error {
 }
 
 // changeFlavor changes the flavor that the path names. Of two changes at once none is lost.
-func (a *API) changeFlavor(x *exchange, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
-	id := x.param("id")
-	f, err := a.store.ChangeFlavor(x.ctx(), id, func(f *apidb.Flavor) error {
-		if !f.IsPublic && !x.isAdmin() {
+func (a *API) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
+	id := x.Param("id")
+	f, err := a.store.ChangeFlavor(x.Context(), id, func(f *apidb.Flavor) error {
+		if !f.IsPublic && !x.IsAdmin() {
 			return apidb.ErrNotFound
 		}
 		return change(f)
@@ -149,16 +150,16 @@ func (a *API) changeFlavor(x *exchange, change func(*apidb.Flavor) error) (apidb
 }
 
 // deleteFlavor answers DELETE /flavors/{id}, also of one that servers have.
-func (a *API) deleteFlavor(x *exchange) error {
-	if err := x.allowOwn(ruleFlavorDelete); err != nil {
+func (a *API) deleteFlavor(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleFlavorDelete); err != nil {
 		return err
 	}
-	err := a.store.DeleteFlavor(x.ctx(), x.param("id"))
+	err := a.store.DeleteFlavor(x.Context(), x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		return flavorNotFound(x.param("id"))
+		return flavorNotFound(x.Param("id"))
 	}
 	if err != nil {
 		return err
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }

@@ -11,61 +11,65 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for
 // administrators, because this service has no lists of projects that may use one
 // (os-flavor-access).
-func (a *API) flavorRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/flavors", query: &flavorQuery, handle: a.listFlavors, about: &aboutListFlavors},
-		{method: "GET", path: "/v2.1/flavors/detail", query: &flavorQuery, handle: a.listFlavorsDetail, about: &aboutListFlavorsDetail},
-		{method: "GET", path: "/v2.1/flavors/{id}", handle: a.showFlavor, about: &aboutShowFlavor},
+func (a *API) flavorRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: a.listFlavors, About: &aboutListFlavors},
+		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: a.listFlavorsDetail, About: &aboutListFlavorsDetail},
+		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: a.showFlavor, About: &aboutShowFlavor},
 	}
 }
 
 // The microversions of flavors.
 const (
-	vFlavorDescription Version = 55
-	vFlavorSpecs       Version = 61 // extra specs are shown with the flavor
+	vFlavorDescription api.Version = 55
+	vFlavorSpecs       api.Version = 61 // extra specs are shown with the flavor
 )
 
 // flavorQuery are the parameters of lists of flavors.
-var flavorQuery = parameters{all: []parameter{
-	{name: "limit", schema: schemaAnyNumber, text: textLimit},
-	{name: "marker", schema: schemaText, text: "The id of a flavor: the page begins after it."},
-	{name: "is_public", schema: schemaText, text: "A boolean, or none for both; for administrators, and ignored for others, who see public ones."},
-	{name: "minRam", schema: schemaText, text: "Those with at least so much memory, in MiB."},
-	{name: "minDisk", schema: schemaText, text: "Those with at least such a disk, in GiB."},
-	{name: "sort_key", text: "What to sort by; the id without one.", schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled",
+var flavorQuery = api.Parameters{All: []api.Parameter{
+	{Name: "limit", Schema: api.SchemaAnyNumber, Text: api.TextLimit},
+	{Name: "marker", Schema: api.SchemaText, Text: "The id of a flavor: the page begins after it."},
+	{Name: "is_public", Schema: api.SchemaText, Text: "A boolean, or none for both; for administrators, and ignored for others, who see public ones."},
+	{Name: "minRam", Schema: api.SchemaText, Text: "Those with at least so much memory, in MiB."},
+	{Name: "minDisk", Schema: api.SchemaText, Text: "Those with at least such a disk, in GiB."},
+	{Name: "sort_key", Text: "What to sort by; the id without one.", Schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled",
 		"ephemeral_gb", "flavorid", "id", "is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus")}},
-	{name: "sort_dir", text: "asc without one.", schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
+	{Name: "sort_dir", Text: "asc without one.", Schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
 }}
 
 // flavorNotFound is the 404 for a flavor.
-func flavorNotFound(id string) error { return notFound("Flavor %s could not be found.", shortened(id)) }
+func flavorNotFound(id string) error {
+	return osapi.NotFound("Flavor %s could not be found.", osapi.Shortened(id))
+}
 
 // flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
-func (a *API) flavor(x *exchange, id string) (apidb.Flavor, error) {
-	f, err := a.store.Flavor(x.ctx(), id)
-	if err == nil && !f.IsPublic && !x.isAdmin() {
+func (a *API) flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
+	f, err := a.store.Flavor(x.Context(), id)
+	if err == nil && !f.IsPublic && !x.IsAdmin() {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
 	return f, err
 }
 
 // flavorOfPath is the flavor that the path names, or a 404.
-func (a *API) flavorOfPath(x *exchange) (apidb.Flavor, error) {
-	f, err := a.flavor(x, x.param("id"))
+func (a *API) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
+	f, err := a.flavor(x, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		err = flavorNotFound(x.param("id"))
+		err = flavorNotFound(x.Param("id"))
 	}
 	return f, err
 }
 
 // showFlavor answers GET /flavors/{id}.
-func (a *API) showFlavor(x *exchange) error {
+func (a *API) showFlavor(x *api.Exchange) error {
 	f, err := a.flavorOfPath(x)
 	if err != nil {
 		return err
@@ -73,61 +77,61 @@ func (a *API) showFlavor(x *exchange) error {
 	return oneFlavor(x, &f)
 }
 
-func oneFlavor(x *exchange, f *apidb.Flavor) error {
-	return x.json(http.StatusOK, new(object).add("flavor", flavorView(x, f)))
+func oneFlavor(x *api.Exchange, f *apidb.Flavor) error {
+	return x.JSON(http.StatusOK, new(api.Object).Add("flavor", flavorView(x, f)))
 }
 
 // flavorView is a flavor as the microversion has it.
-func flavorView(x *exchange, f *apidb.Flavor) *object {
-	o := new(object).add("id", f.ID).add("name", f.Name).add("ram", f.MemoryMB).add("disk", f.RootGB)
+func flavorView(x *api.Exchange, f *apidb.Flavor) *api.Object {
+	o := new(api.Object).Add("id", f.ID).Add("name", f.Name).Add("ram", f.MemoryMB).Add("disk", f.RootGB)
 	if f.SwapMB == 0 {
-		o.add("swap", "")
+		o.Add("swap", "")
 	} else {
-		o.add("swap", f.SwapMB)
+		o.Add("swap", f.SwapMB)
 	}
-	o.add("OS-FLV-EXT-DATA:ephemeral", f.EphemeralGB).add("OS-FLV-DISABLED:disabled", f.Disabled).
-		add("vcpus", f.VCPUs).add("os-flavor-access:is_public", f.IsPublic)
+	o.Add("OS-FLV-EXT-DATA:ephemeral", f.EphemeralGB).Add("OS-FLV-DISABLED:disabled", f.Disabled).
+		Add("vcpus", f.VCPUs).Add("os-flavor-access:is_public", f.IsPublic)
 	if f.RxTxFactor == 0 {
-		o.add("rxtx_factor", "")
+		o.Add("rxtx_factor", "")
 	} else {
-		o.addNumber("rxtx_factor", f.RxTxFactor)
+		o.AddNumber("rxtx_factor", f.RxTxFactor)
 	}
-	o.add("links", x.links("flavors", f.ID))
-	if x.since(vFlavorDescription) {
-		o.add("description", f.Description)
+	o.Add("links", x.Links("flavors", f.ID))
+	if x.Since(vFlavorDescription) {
+		o.Add("description", f.Description)
 	}
-	if x.since(vFlavorSpecs) && x.may(ruleFlavorSpecsIndex, x.Who.Project) {
-		o.add("extra_specs", f.ExtraSpecs)
+	if x.Since(vFlavorSpecs) && x.May(ruleFlavorSpecsIndex, x.Who.Project) {
+		o.Add("extra_specs", f.ExtraSpecs)
 	}
 	return o
 }
 
 // listFlavors answers GET /flavors, listFlavorsDetail GET /flavors/detail.
-func (a *API) listFlavors(x *exchange) error {
-	return a.flavorPage(x, "flavors", func(f *apidb.Flavor) *object {
-		o := new(object).add("id", f.ID).add("name", f.Name).add("links", x.links("flavors", f.ID))
-		if x.since(vFlavorDescription) {
-			o.add("description", f.Description)
+func (a *API) listFlavors(x *api.Exchange) error {
+	return a.flavorPage(x, "flavors", func(f *apidb.Flavor) *api.Object {
+		o := new(api.Object).Add("id", f.ID).Add("name", f.Name).Add("links", x.Links("flavors", f.ID))
+		if x.Since(vFlavorDescription) {
+			o.Add("description", f.Description)
 		}
 		return o
 	})
 }
 
-func (a *API) listFlavorsDetail(x *exchange) error {
-	return a.flavorPage(x, "flavors/detail", func(f *apidb.Flavor) *object { return flavorView(x, f) })
+func (a *API) listFlavorsDetail(x *api.Exchange) error {
+	return a.flavorPage(x, "flavors/detail", func(f *apidb.Flavor) *api.Object { return flavorView(x, f) })
 }
 
 // flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
 // chosen from.
-func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor) *object) error {
-	params, err := x.checkedQuery()
+func (a *API) flavorPage(x *api.Exchange, collection string, view func(*apidb.Flavor) *api.Object) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
 	limit := a.options.MaxLimit
-	if params.has("limit") {
+	if params.Has("limit") {
 		// The schema lets digits through only; what is too large for an int is more than the most.
-		if n, err := strconv.Atoi(params.last("limit")); err == nil {
+		if n, err := strconv.Atoi(params.Last("limit")); err == nil {
 			limit = min(limit, n)
 		}
 	}
@@ -135,19 +139,19 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 	if err != nil {
 		return err
 	}
-	all, err := a.store.Flavors(x.ctx())
+	all, err := a.store.Flavors(x.Context())
 	if err != nil {
 		return err
 	}
-	sortFlavors(all, params.last("sort_key"), params.last("sort_dir") == "desc")
-	if marker := params.last("marker"); params.has("marker") {
-		at := slices.IndexFunc(all, func(f apidb.Flavor) bool { return f.ID == marker && (f.IsPublic || x.isAdmin()) })
+	sortFlavors(all, params.Last("sort_key"), params.Last("sort_dir") == "desc")
+	if marker := params.Last("marker"); params.Has("marker") {
+		at := slices.IndexFunc(all, func(f apidb.Flavor) bool { return f.ID == marker && (f.IsPublic || x.IsAdmin()) })
 		if at < 0 {
-			return badRequest("marker [%s] not found", shortened(marker))
+			return osapi.BadRequest("marker [%s] not found", osapi.Shortened(marker))
 		}
 		all = all[at+1:]
 	}
-	shown, marker := list{}, ""
+	shown, marker := api.List{}, ""
 	for i := range all {
 		if len(shown) == limit {
 			break
@@ -156,34 +160,34 @@ func (a *API) flavorPage(x *exchange, collection string, view func(*apidb.Flavor
 			shown, marker = append(shown, view(f)), f.ID
 		}
 	}
-	answer := new(object).add("flavors", shown)
+	answer := new(api.Object).Add("flavors", shown)
 	if len(shown) > 0 && len(shown) == limit {
-		answer.add("flavors_links", x.nextLink(collection, params, marker))
+		answer.Add("flavors_links", x.NextLink(collection, params, marker))
 	}
-	return x.json(http.StatusOK, answer)
+	return x.JSON(http.StatusOK, answer)
 }
 
 // flavorFilter are the conditions of a query. Only administrators see flavors that are not public,
 // or disabled.
-func flavorFilter(x *exchange, params query) (func(*apidb.Flavor) bool, error) {
+func flavorFilter(x *api.Exchange, params api.Query) (func(*apidb.Flavor) bool, error) {
 	public, disabled := new(true), false
-	if x.isAdmin() {
+	if x.IsAdmin() {
 		disabled = true
-		if params.has("is_public") {
+		if params.Has("is_public") {
 			var err error
-			if public, err = parseIsPublic(params.last("is_public")); err != nil {
+			if public, err = parseIsPublic(params.Last("is_public")); err != nil {
 				return nil, err
 			}
 		}
 	}
 	least := map[string]int64{"minRam": 0, "minDisk": 0}
 	for _, name := range []string{"minRam", "minDisk"} {
-		if !params.has(name) {
+		if !params.Has(name) {
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(params.last(name)), 10, 64)
+		n, err := strconv.ParseInt(strings.TrimSpace(params.Last(name)), 10, 64)
 		if err != nil {
-			return nil, badRequest("Invalid %s filter [%s]", name, shortened(params.last(name)))
+			return nil, osapi.BadRequest("Invalid %s filter [%s]", name, osapi.Shortened(params.Last(name)))
 		}
 		least[name] = n
 	}
@@ -202,7 +206,7 @@ func parseIsPublic(text string) (*bool, error) {
 	case "0", "f", "false", "off", "n", "no":
 		return new(false), nil
 	}
-	return nil, badRequest("Invalid is_public filter [%s]", shortened(text))
+	return nil, osapi.BadRequest("Invalid is_public filter [%s]", osapi.Shortened(text))
 }
 
 // flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as

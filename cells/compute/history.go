@@ -5,6 +5,7 @@ package compute
 import (
 	"cmp"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
@@ -16,7 +17,7 @@ type change struct {
 }
 
 // history has all microversions from MinVersion on. A test compares it with what the reference has.
-var history = [MaxVersion]change{
+var history = [api.MaxVersion]change{
 	{nova: "The first microversion, and the one of requests that ask for none.", here: "All calls of this page without a microversion of their own."},
 	{nova: "Key pairs have a type, `ssh` or `x509`. Creating one is a 201 and deleting one a 204.", here: "As in Nova; a pair of the type `x509` is imported and not made."},
 	{

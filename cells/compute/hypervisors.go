@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -21,38 +22,38 @@ import (
 )
 
 // hypervisorRoutes are the calls about the compute nodes of hosts.
-func (a *API) hypervisorRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-hypervisors", query: &hypervisorQuery, handle: a.listHypervisors, about: &aboutListHypervisors},
-		{method: "GET", path: "/v2.1/os-hypervisors/detail", query: &hypervisorQuery, handle: a.listHypervisorsDetail, about: &aboutListHypervisorsDetail},
-		{method: "GET", path: "/v2.1/os-hypervisors/statistics", handle: a.hypervisorStatistics, about: &aboutHypervisorStatistics},
-		{method: "GET", path: "/v2.1/os-hypervisors/{id}", query: &hypervisorServers, handle: a.showHypervisor, about: &aboutShowHypervisor},
-		{method: "GET", path: "/v2.1/os-hypervisors/{id}/uptime", handle: a.hypervisorUptime, about: &aboutHypervisorUptime},
-		{method: "GET", path: "/v2.1/os-hypervisors/{id}/search", handle: a.searchHypervisors, until: vServiceUUID - 1, about: &aboutSearchHypervisors},
-		{method: "GET", path: "/v2.1/os-hypervisors/{id}/servers", handle: a.serversOfHypervisors, until: vServiceUUID - 1, about: &aboutServersOfHypervisors},
+func (a *API) hypervisorRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Handle: a.listHypervisors, About: &aboutListHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Handle: a.listHypervisorsDetail, About: &aboutListHypervisorsDetail},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Handle: a.hypervisorStatistics, About: &aboutHypervisorStatistics},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Handle: a.showHypervisor, About: &aboutShowHypervisor},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Handle: a.hypervisorUptime, About: &aboutHypervisorUptime},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Handle: a.searchHypervisors, Until: vServiceUUID - 1, About: &aboutSearchHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Handle: a.serversOfHypervisors, Until: vServiceUUID - 1, About: &aboutServersOfHypervisors},
 	}
 }
 
 // The policies of hypervisors.
 var (
-	ruleHypervisorsList       = Rule{"os_compute_api:os-hypervisors:list", admins}
-	ruleHypervisorsDetail     = Rule{"os_compute_api:os-hypervisors:list-detail", admins}
-	ruleHypervisorsStatistics = Rule{"os_compute_api:os-hypervisors:statistics", admins}
-	ruleHypervisorsShow       = Rule{"os_compute_api:os-hypervisors:show", admins}
-	ruleHypervisorsUptime     = Rule{"os_compute_api:os-hypervisors:uptime", admins}
-	ruleHypervisorsSearch     = Rule{"os_compute_api:os-hypervisors:search", admins}
-	ruleHypervisorsServers    = Rule{"os_compute_api:os-hypervisors:servers", admins}
+	ruleHypervisorsList       = api.Rule{Name: "os_compute_api:os-hypervisors:list", Default: api.Admins}
+	ruleHypervisorsDetail     = api.Rule{Name: "os_compute_api:os-hypervisors:list-detail", Default: api.Admins}
+	ruleHypervisorsStatistics = api.Rule{Name: "os_compute_api:os-hypervisors:statistics", Default: api.Admins}
+	ruleHypervisorsShow       = api.Rule{Name: "os_compute_api:os-hypervisors:show", Default: api.Admins}
+	ruleHypervisorsUptime     = api.Rule{Name: "os_compute_api:os-hypervisors:uptime", Default: api.Admins}
+	ruleHypervisorsSearch     = api.Rule{Name: "os_compute_api:os-hypervisors:search", Default: api.Admins}
+	ruleHypervisorsServers    = api.Rule{Name: "os_compute_api:os-hypervisors:servers", Default: api.Admins}
 )
 
 // The parameters of the lists: from 2.33 on there are pages, from 2.53 on the rest, and no others.
 var (
-	hypervisorQuery = parameters{closed: vServiceUUID, all: []parameter{
-		{name: "limit", since: vHypervisorPages, schema: schemaAnyNumber, text: textLimit},
-		{name: "marker", since: vHypervisorPages, schema: schemaText, text: "The id of a hypervisor: the page begins after it."},
-		{name: "hypervisor_hostname_pattern", since: vServiceUUID, schema: schemaHost, text: "Those with the text in their names; not with limit or marker."},
-		{name: "with_servers", since: vServiceUUID, schema: schemaBoolean, text: textWithServers},
+	hypervisorQuery = api.Parameters{Closed: vServiceUUID, All: []api.Parameter{
+		{Name: "limit", Since: vHypervisorPages, Schema: api.SchemaAnyNumber, Text: api.TextLimit},
+		{Name: "marker", Since: vHypervisorPages, Schema: api.SchemaText, Text: "The id of a hypervisor: the page begins after it."},
+		{Name: "hypervisor_hostname_pattern", Since: vServiceUUID, Schema: api.SchemaHost, Text: "Those with the text in their names; not with limit or marker."},
+		{Name: "with_servers", Since: vServiceUUID, Schema: api.SchemaBoolean, Text: textWithServers},
 	}}
-	hypervisorServers = parameters{closed: vServiceUUID, all: []parameter{{name: "with_servers", since: vServiceUUID, schema: schemaBoolean, text: textWithServers}}}
+	hypervisorServers = api.Parameters{Closed: vServiceUUID, All: []api.Parameter{{Name: "with_servers", Since: vServiceUUID, Schema: api.SchemaBoolean, Text: textWithServers}}}
 )
 
 const textWithServers = "Whether hypervisors say which servers they have."
@@ -63,12 +64,12 @@ type hypervisor struct {
 	service  cellwire.Service
 	cell     apidb.Cell
 	capacity scheduler.Capacity
-	servers  list
+	servers  api.List
 }
 
 // id is what the microversion knows it by: before 2.53 the number of its service.
-func hypervisorID(x *exchange, h *hypervisor) string {
-	if x.since(vServiceUUID) {
+func hypervisorID(x *api.Exchange, h *hypervisor) string {
+	if x.Since(vServiceUUID) {
 		return h.UUID
 	}
 	return strconv.FormatInt(h.service.ID, 10)
@@ -125,7 +126,7 @@ func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
 func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 	found := slices.DeleteFunc(all, func(h hypervisor) bool { return !strings.Contains(strings.ToLower(h.Name), strings.ToLower(text)) })
 	if len(found) == 0 {
-		return nil, notFound("No hypervisor matching '%s' could be found.", shortened(text))
+		return nil, osapi.NotFound("No hypervisor matching '%s' could be found.", osapi.Shortened(text))
 	}
 	return found, nil
 }
@@ -133,76 +134,76 @@ func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 // listHypervisors answers GET /os-hypervisors, listHypervisorsDetail GET /os-hypervisors/detail.
 // Those of cells that are down are left out, as in Nova. Cost: two questions to all cells; with
 // details what [scheduler.Scheduler.Capacities] costs, and with servers pages of them for each.
-func (a *API) listHypervisors(x *exchange) error {
+func (a *API) listHypervisors(x *api.Exchange) error {
 	return a.hypervisorPage(x, ruleHypervisorsList, "os-hypervisors", false)
 }
 
-func (a *API) listHypervisorsDetail(x *exchange) error {
+func (a *API) listHypervisorsDetail(x *api.Exchange) error {
 	return a.hypervisorPage(x, ruleHypervisorsDetail, "os-hypervisors/detail", true)
 }
 
-func (a *API) hypervisorPage(x *exchange, rule Rule, collection string, detail bool) error {
-	params, err := x.checkedQuery()
+func (a *API) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, detail bool) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(rule); err != nil {
+	if err := x.AllowOwn(rule); err != nil {
 		return err
 	}
-	pattern, searched := params.last("hypervisor_hostname_pattern"), params.has("hypervisor_hostname_pattern")
-	paged := x.since(vHypervisorPages)
-	if searched && (params.has("limit") || params.last("marker") != "") {
-		return badRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
+	pattern, searched := params.Last("hypervisor_hostname_pattern"), params.Has("hypervisor_hostname_pattern")
+	paged := x.Since(vHypervisorPages)
+	if searched && (params.Has("limit") || params.Last("marker") != "") {
+		return osapi.BadRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
 	}
-	all, err := a.hypervisors(x.ctx())
+	all, err := a.hypervisors(x.Context())
 	if err == nil && searched {
 		all, err = matchingHypervisors(all, pattern)
 	}
 	if err != nil {
 		return err
 	}
-	if marker := params.last("marker"); paged && marker != "" {
+	if marker := params.Last("marker"); paged && marker != "" {
 		at := slices.IndexFunc(all, func(h hypervisor) bool { return hypervisorID(x, &h) == marker })
 		if at < 0 {
-			return badRequest("marker [%s] not found", shortened(marker))
+			return osapi.BadRequest("marker [%s] not found", osapi.Shortened(marker))
 		}
 		all = all[at+1:]
 	}
 	full := false
 	if paged && !searched {
-		limit := readLimit(params, a.options.MaxLimit)
+		limit := api.ReadLimit(params, a.options.MaxLimit)
 		full = limit > 0 && len(all) >= limit
 		all = all[:min(len(all), limit)]
 	}
-	withServers, _ := readBool(params.last("with_servers"))
+	withServers, _ := api.ReadBool(params.Last("with_servers"))
 	if err := a.complete(x, all, detail, withServers); err != nil {
 		return err
 	}
 	answer := hypervisorsBody(x, all, detail)
 	if full {
-		answer.add("hypervisors_links", x.nextLink(collection, params, hypervisorID(x, &all[len(all)-1])))
+		answer.Add("hypervisors_links", x.NextLink(collection, params, hypervisorID(x, &all[len(all)-1])))
 	}
-	return x.json(http.StatusOK, answer)
+	return x.JSON(http.StatusOK, answer)
 }
 
-func hypervisorsBody(x *exchange, all []hypervisor, detail bool) *object {
-	shown := list{}
+func hypervisorsBody(x *api.Exchange, all []hypervisor, detail bool) *api.Object {
+	shown := api.List{}
 	for i := range all {
 		shown = append(shown, hypervisorView(x, &all[i], detail))
 	}
-	return new(object).add("hypervisors", shown)
+	return new(api.Object).Add("hypervisors", shown)
 }
 
 // complete finds out what hypervisors have, and which servers.
-func (a *API) complete(x *exchange, all []hypervisor, capacity, servers bool) error {
+func (a *API) complete(x *api.Exchange, all []hypervisor, capacity, servers bool) error {
 	if capacity && len(all) > 0 {
 		roots := make([]string, len(all))
 		for i := range all {
 			roots[i] = all[i].UUID
 		}
-		found, err := a.scheduler.Capacities(x.ctx(), roots)
+		found, err := a.scheduler.Capacities(x.Context(), roots)
 		if errors.Is(err, scheduler.ErrCapacityUnknown) {
-			return unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
+			return osapi.Unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
 		}
 		if err != nil {
 			return err
@@ -222,10 +223,10 @@ func (a *API) complete(x *exchange, all []hypervisor, capacity, servers bool) er
 
 // serversOfHost are the uuids of the servers on a host and the names of their guests; a cell of an
 // earlier version does not number them here, and they have their own names.
-func (a *API) serversOfHost(x *exchange, cell apidb.Cell, host string) (list, error) {
-	return gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (list, error) {
+func (a *API) serversOfHost(x *api.Exchange, cell apidb.Cell, host string) (api.List, error) {
+	return gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (api.List, error) {
 		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
-		found := list{}
+		found := api.List{}
 		for {
 			page, err := c.Servers(ctx, q)
 			if err != nil {
@@ -236,7 +237,7 @@ func (a *API) serversOfHost(x *exchange, cell apidb.Cell, host string) (list, er
 				if row.Server.ID > 0 {
 					name = guestName(&row.Server)
 				}
-				found = append(found, new(object).add("name", name).add("uuid", row.Server.UUID))
+				found = append(found, new(api.Object).Add("name", name).Add("uuid", row.Server.UUID))
 			}
 			if !page.More || len(page.Rows) == 0 {
 				return found, nil
@@ -248,7 +249,7 @@ func (a *API) serversOfHost(x *exchange, cell apidb.Cell, host string) (list, er
 
 // hypervisorView is a hypervisor as the microversion has it. What neither the cell nor Placement
 // knows is null, or 0 where a number is required.
-func hypervisorView(x *exchange, h *hypervisor, detail bool) *object {
+func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 	state, status := "down", "enabled"
 	if h.service.Up {
 		state = "up"
@@ -256,56 +257,56 @@ func hypervisorView(x *exchange, h *hypervisor, detail bool) *object {
 	if h.service.Disabled {
 		status = "disabled"
 	}
-	o := new(object)
-	if x.since(vServiceUUID) {
-		o.add("id", h.UUID)
+	o := new(api.Object)
+	if x.Since(vServiceUUID) {
+		o.Add("id", h.UUID)
 	} else {
-		o.add("id", h.service.ID) // one of its cell: other cells have the same
+		o.Add("id", h.service.ID) // one of its cell: other cells have the same
 	}
-	o.add("hypervisor_hostname", h.Name).add("state", state).add("status", status)
+	o.Add("hypervisor_hostname", h.Name).Add("state", state).Add("status", status)
 	if detail {
-		service := new(object)
-		if x.since(vServiceUUID) {
-			service.add("id", h.service.UUID)
+		service := new(api.Object)
+		if x.Since(vServiceUUID) {
+			service.Add("id", h.service.UUID)
 		} else {
-			service.add("id", h.service.ID)
+			service.Add("id", h.service.ID)
 		}
-		service.add("host", h.Host).add("disabled_reason", orNull(h.service.DisabledReason))
-		o.add("hypervisor_type", orNull(h.Details.HypervisorType)).add("hypervisor_version", h.Details.HypervisorVersion).
-			add("host_ip", orNull(h.Details.HostIP)).add("service", service)
+		service.Add("host", h.Host).Add("disabled_reason", api.OrNull(h.service.DisabledReason))
+		o.Add("hypervisor_type", api.OrNull(h.Details.HypervisorType)).Add("hypervisor_version", h.Details.HypervisorVersion).
+			Add("host_ip", api.OrNull(h.Details.HostIP)).Add("service", service)
 		addCapacity(o, h.capacity, h.Servers)
-		if x.since(vCPUInfo) {
-			o.add("cpu_info", new(object))
+		if x.Since(vCPUInfo) {
+			o.Add("cpu_info", new(api.Object))
 		} else {
-			o.add("cpu_info", "")
+			o.Add("cpu_info", "")
 		}
 	}
 	if len(h.servers) > 0 {
-		o.add("servers", h.servers)
+		o.Add("servers", h.servers)
 	}
 	return o
 }
 
 // addCapacity adds what hypervisors have and use.
-func addCapacity(o *object, c scheduler.Capacity, servers int64) {
-	o.add("vcpus", c.CPUs).add("memory_mb", c.MemoryMB).add("local_gb", c.DiskGB).
-		add("vcpus_used", c.CPUsUsed).add("memory_mb_used", c.MemoryMBUsed).add("local_gb_used", c.DiskGBUsed).
-		add("free_ram_mb", c.MemoryMB-c.MemoryMBUsed).add("free_disk_gb", c.DiskGB-c.DiskGBUsed).
-		add("current_workload", 0).add("running_vms", servers).add("disk_available_least", c.DiskGB-c.DiskGBUsed)
+func addCapacity(o *api.Object, c scheduler.Capacity, servers int64) {
+	o.Add("vcpus", c.CPUs).Add("memory_mb", c.MemoryMB).Add("local_gb", c.DiskGB).
+		Add("vcpus_used", c.CPUsUsed).Add("memory_mb_used", c.MemoryMBUsed).Add("local_gb_used", c.DiskGBUsed).
+		Add("free_ram_mb", c.MemoryMB-c.MemoryMBUsed).Add("free_disk_gb", c.DiskGB-c.DiskGBUsed).
+		Add("current_workload", 0).Add("running_vms", servers).Add("disk_available_least", c.DiskGB-c.DiskGBUsed)
 }
 
 // hypervisorOfPath is the hypervisor of the path.
-func (a *API) hypervisorOfPath(x *exchange) (hypervisor, error) {
-	id := x.param("id")
-	missing := notFound("Hypervisor with ID '%s' could not be found.", shortened(id))
-	if x.since(vServiceUUID) {
+func (a *API) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
+	id := x.Param("id")
+	missing := osapi.NotFound("Hypervisor with ID '%s' could not be found.", osapi.Shortened(id))
+	if x.Since(vServiceUUID) {
 		if !providertree.IsUUID(id) {
-			return hypervisor{}, badRequest("Invalid uuid %s", shortened(id))
+			return hypervisor{}, osapi.BadRequest("Invalid uuid %s", osapi.Shortened(id))
 		}
 	} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
 		return hypervisor{}, missing
 	}
-	all, err := a.hypervisors(x.ctx())
+	all, err := a.hypervisors(x.Context())
 	if err != nil {
 		return hypervisor{}, err
 	}
@@ -317,29 +318,29 @@ func (a *API) hypervisorOfPath(x *exchange) (hypervisor, error) {
 }
 
 // showHypervisor answers GET /os-hypervisors/{id}.
-func (a *API) showHypervisor(x *exchange) error {
-	params, err := x.checkedQuery()
+func (a *API) showHypervisor(x *api.Exchange) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleHypervisorsShow); err != nil {
+	if err := x.AllowOwn(ruleHypervisorsShow); err != nil {
 		return err
 	}
 	found, err := a.hypervisorOfPath(x)
 	if err != nil {
 		return err
 	}
-	withServers, _ := readBool(params.last("with_servers"))
+	withServers, _ := api.ReadBool(params.Last("with_servers"))
 	one := []hypervisor{found}
 	if err := a.complete(x, one, true, withServers); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("hypervisor", hypervisorView(x, &one[0], true)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("hypervisor", hypervisorView(x, &one[0], true)))
 }
 
 // hypervisorUptime answers GET /os-hypervisors/{id}/uptime: no host reports its uptime.
-func (a *API) hypervisorUptime(x *exchange) error {
-	if err := x.allowOwn(ruleHypervisorsUptime); err != nil {
+func (a *API) hypervisorUptime(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleHypervisorsUptime); err != nil {
 		return err
 	}
 	if _, err := a.hypervisorOfPath(x); err != nil {
@@ -350,11 +351,11 @@ func (a *API) hypervisorUptime(x *exchange) error {
 
 // hypervisorStatistics answers GET /os-hypervisors/statistics: the sums, without hosts that are
 // disabled, as in Nova.
-func (a *API) hypervisorStatistics(x *exchange) error {
-	if err := x.allowOwn(ruleHypervisorsStatistics); err != nil {
+func (a *API) hypervisorStatistics(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleHypervisorsStatistics); err != nil {
 		return err
 	}
-	all, err := a.hypervisors(x.ctx())
+	all, err := a.hypervisors(x.Context())
 	if err != nil {
 		return err
 	}
@@ -371,28 +372,28 @@ func (a *API) hypervisorStatistics(x *exchange) error {
 		sum.DiskGB, sum.DiskGBUsed = sum.DiskGB+c.DiskGB, sum.DiskGBUsed+c.DiskGBUsed
 		servers += all[i].Servers
 	}
-	o := new(object).add("count", len(all))
+	o := new(api.Object).Add("count", len(all))
 	addCapacity(o, sum, servers)
-	return x.json(http.StatusOK, new(object).add("hypervisor_statistics", o))
+	return x.JSON(http.StatusOK, new(api.Object).Add("hypervisor_statistics", o))
 }
 
 // searchHypervisors answers GET /os-hypervisors/{pattern}/search, serversOfHypervisors GET
 // /os-hypervisors/{pattern}/servers.
-func (a *API) searchHypervisors(x *exchange) error {
+func (a *API) searchHypervisors(x *api.Exchange) error {
 	return a.foundHypervisors(x, ruleHypervisorsSearch, false)
 }
 
-func (a *API) serversOfHypervisors(x *exchange) error {
+func (a *API) serversOfHypervisors(x *api.Exchange) error {
 	return a.foundHypervisors(x, ruleHypervisorsServers, true)
 }
 
-func (a *API) foundHypervisors(x *exchange, rule Rule, servers bool) error {
-	if err := x.allowOwn(rule); err != nil {
+func (a *API) foundHypervisors(x *api.Exchange, rule api.Rule, servers bool) error {
+	if err := x.AllowOwn(rule); err != nil {
 		return err
 	}
-	all, err := a.hypervisors(x.ctx())
+	all, err := a.hypervisors(x.Context())
 	if err == nil {
-		all, err = matchingHypervisors(all, x.param("id"))
+		all, err = matchingHypervisors(all, x.Param("id"))
 	}
 	if err == nil {
 		err = a.complete(x, all, false, servers)
@@ -400,5 +401,5 @@ func (a *API) foundHypervisors(x *exchange, rule Rule, servers bool) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, hypervisorsBody(x, all, false))
+	return x.JSON(http.StatusOK, hypervisorsBody(x, all, false))
 }

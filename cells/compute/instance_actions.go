@@ -12,29 +12,31 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // instanceActionRoutes are the calls that show what was done to a server.
-func (a *API) instanceActionRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions", query: &actionQuery, handle: a.listInstanceActions, about: &aboutListInstanceActions},
-		{method: "GET", path: "/v2.1/servers/{id}/os-instance-actions/{request}", handle: a.showInstanceAction, about: &aboutShowInstanceAction},
+func (a *API) instanceActionRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions", Query: &actionQuery, Handle: a.listInstanceActions, About: &aboutListInstanceActions},
+		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions/{request}", Handle: a.showInstanceAction, About: &aboutShowInstanceAction},
 	}
 }
 
 // actionQuery are the parameters of a list of actions.
-var actionQuery = parameters{closed: vActionPages, all: []parameter{
-	{name: "limit", kind: number, since: vActionPages, text: textLimit},
-	{name: "marker", since: vActionPages, text: "The request id of an action: the page begins after it."},
-	{name: "changes-since", kind: dateTime, since: vActionPages, text: "Those that changed then or later."},
-	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier."},
+var actionQuery = api.Parameters{Closed: vActionPages, All: []api.Parameter{
+	{Name: "limit", Kind: api.Number, Since: vActionPages, Text: api.TextLimit},
+	{Name: "marker", Since: vActionPages, Text: "The request id of an action: the page begins after it."},
+	{Name: "changes-since", Kind: api.DateTime, Since: vActionPages, Text: "Those that changed then or later."},
+	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier."},
 }}
 
 // instanceActions are the actions of the server of the path, the newest first. A server that is not
 // in a cell yet has none. Those of deleted servers are shown from 2.21 on. Cost: two reads of the
 // API database, and one request to one cell.
-func (a *API) instanceActions(x *exchange, rule Rule) (apidb.Mapping, []cellwire.Action, error) {
+func (a *API) instanceActions(x *api.Exchange, rule api.Rule) (apidb.Mapping, []cellwire.Action, error) {
 	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return m, nil, err
@@ -43,21 +45,21 @@ func (a *API) instanceActions(x *exchange, rule Rule) (apidb.Mapping, []cellwire
 	if err != nil || building != nil {
 		return m, nil, err
 	}
-	answer, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
+	answer, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
 		return c.Actions(ctx, m.InstanceUUID)
 	})
 	switch {
 	case err != nil:
 		return m, nil, serverFault(err, "show", m.InstanceUUID)
-	case answer.Deleted && !x.since(vActionsOfDeleted):
+	case answer.Deleted && !x.Since(vActionsOfDeleted):
 		return m, nil, serverNotFound(m.InstanceUUID)
 	}
 	return m, answer.Actions, nil
 }
 
 // listInstanceActions answers GET /servers/{id}/os-instance-actions.
-func (a *API) listInstanceActions(x *exchange) error {
-	params, err := x.strictQuery()
+func (a *API) listInstanceActions(x *api.Exchange) error {
+	params, err := x.StrictQuery()
 	if err != nil {
 		return err
 	}
@@ -65,23 +67,23 @@ func (a *API) listInstanceActions(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	since, _ := readTime(params.last("changes-since"))
-	before, bounded := readTime(params.last("changes-before"))
+	since, _ := api.ReadTime(params.Last("changes-since"))
+	before, bounded := api.ReadTime(params.Last("changes-before"))
 	if bounded && before.Before(since) {
-		return badRequest("The value of changes-since must be less than or equal to changes-before.")
+		return osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
-	if marker := params.last("marker"); params.has("marker") {
+	if marker := params.Last("marker"); params.Has("marker") {
 		at := slices.IndexFunc(actions, func(a cellwire.Action) bool { return a.RequestID == marker })
 		if at < 0 {
-			return badRequest("Marker %s could not be found.", shortened(marker))
+			return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
 		}
 		actions = actions[at+1:]
 	}
 	limit, marker := cellwire.MaxLimit, ""
-	if x.since(vActionPages) {
-		limit = readLimit(params, a.options.MaxLimit)
+	if x.Since(vActionPages) {
+		limit = api.ReadLimit(params, a.options.MaxLimit)
 	}
-	shown := list{}
+	shown := api.List{}
 	for i := range actions {
 		at := lastChange(&actions[i])
 		if len(shown) == limit || at.Before(since) || bounded && at.After(before) {
@@ -89,30 +91,30 @@ func (a *API) listInstanceActions(x *exchange) error {
 		}
 		shown, marker = append(shown, actionView(x, m, &actions[i])), actions[i].RequestID
 	}
-	answer := new(object).add("instanceActions", shown)
-	if x.since(vActionPages) && len(shown) > 0 && len(shown) == limit {
-		answer.add("links", x.nextLink("servers/"+m.InstanceUUID+"/os-instance-actions", params, marker))
+	answer := new(api.Object).Add("instanceActions", shown)
+	if x.Since(vActionPages) && len(shown) > 0 && len(shown) == limit {
+		answer.Add("links", x.NextLink("servers/"+m.InstanceUUID+"/os-instance-actions", params, marker))
 	}
-	return x.json(http.StatusOK, answer)
+	return x.JSON(http.StatusOK, answer)
 }
 
 // showInstanceAction answers GET /servers/{id}/os-instance-actions/{request}.
-func (a *API) showInstanceAction(x *exchange) error {
+func (a *API) showInstanceAction(x *api.Exchange) error {
 	m, actions, err := a.instanceActions(x, ruleActionsShow)
 	if err != nil {
 		return err
 	}
-	id := x.param("request")
+	id := x.Param("request")
 	at := slices.IndexFunc(actions, func(a cellwire.Action) bool { return a.RequestID == id })
 	if at < 0 {
-		return notFound("Action %s not found", shortened(id))
+		return osapi.NotFound("Action %s not found", osapi.Shortened(id))
 	}
 	action := &actions[at]
-	shown, all := actionView(x, m, action), x.may(ruleActionsEvents, m.ProjectID)
-	if all || x.since(vActionEvents) {
-		shown.add("events", list{eventView(x, m, action, all)})
+	shown, all := actionView(x, m, action), x.May(ruleActionsEvents, m.ProjectID)
+	if all || x.Since(vActionEvents) {
+		shown.Add("events", api.List{eventView(x, m, action, all)})
 	}
-	return x.json(http.StatusOK, new(object).add("instanceAction", shown))
+	return x.JSON(http.StatusOK, new(api.Object).Add("instanceAction", shown))
 }
 
 // lastChange is when something was last known of an action.
@@ -124,40 +126,40 @@ func lastChange(a *cellwire.Action) time.Time {
 }
 
 // actionView is an action as the microversion has it.
-func actionView(x *exchange, m apidb.Mapping, a *cellwire.Action) *object {
-	o := new(object).add("action", string(a.Name)).add("instance_uuid", m.InstanceUUID).add("request_id", a.RequestID).
-		add("user_id", orNull(a.UserID)).add("project_id", orNull(a.ProjectID)).add("start_time", microseconds(a.StartedAt))
+func actionView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action) *api.Object {
+	o := new(api.Object).Add("action", string(a.Name)).Add("instance_uuid", m.InstanceUUID).Add("request_id", a.RequestID).
+		Add("user_id", api.OrNull(a.UserID)).Add("project_id", api.OrNull(a.ProjectID)).Add("start_time", api.Stamp(&a.StartedAt))
 	if a.Failed {
-		o.add("message", "Error")
+		o.Add("message", "Error")
 	} else {
-		o.add("message", nil)
+		o.Add("message", nil)
 	}
-	if x.since(vActionPages) {
-		o.add("updated_at", microseconds(lastChange(a)))
+	if x.Since(vActionPages) {
+		o.Add("updated_at", api.Stamp(new(lastChange(a))))
 	}
 	return o
 }
 
 // eventView is the event of an action. Its host and what went wrong are for those who may see all
 // of it.
-func eventView(x *exchange, m apidb.Mapping, a *cellwire.Action, all bool) *object {
-	o := new(object).add("event", eventName(a)).add("start_time", microseconds(a.StartedAt))
+func eventView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action, all bool) *api.Object {
+	o := new(api.Object).Add("event", eventName(a)).Add("start_time", api.Stamp(&a.StartedAt))
 	switch {
 	case a.FinishedAt == nil:
-		o.add("finish_time", nil).add("result", nil)
+		o.Add("finish_time", nil).Add("result", nil)
 	case a.Failed:
-		o.add("finish_time", microseconds(*a.FinishedAt)).add("result", "Error")
+		o.Add("finish_time", api.Stamp(a.FinishedAt)).Add("result", "Error")
 	default:
-		o.add("finish_time", microseconds(*a.FinishedAt)).add("result", "Success")
+		o.Add("finish_time", api.Stamp(a.FinishedAt)).Add("result", "Success")
 	}
 	if all {
-		o.add("traceback", orNull(a.Details))
+		o.Add("traceback", api.OrNull(a.Details))
 	}
-	if x.since(vActionHost) {
+	if x.Since(vActionHost) {
 		if all {
-			o.add("host", orNull(a.Host))
+			o.Add("host", api.OrNull(a.Host))
 		}
-		o.add("hostId", hostID(&cellwire.Server{ProjectID: m.ProjectID, Host: a.Host}))
+		o.Add("hostId", hostID(&cellwire.Server{ProjectID: m.ProjectID, Host: a.Host}))
 	}
 	return o
 }

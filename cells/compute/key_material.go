@@ -19,6 +19,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // keyFingerprint checks a public key and gives its fingerprint: MD5 of an SSH key, SHA-1 of a
@@ -93,7 +94,7 @@ const keyBits = 2048
 // about 0.1 s of CPU.
 func generateKey(kind string) (public, private string, err error) {
 	if kind != apidb.KeySSH {
-		return "", "", badRequest("type: this service makes no X.509 certificates; send one as public_key.")
+		return "", "", osapi.BadRequest("type: this service makes no X.509 certificates; send one as public_key.")
 	}
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {

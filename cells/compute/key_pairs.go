@@ -9,98 +9,100 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // keyPairRoutes are the calls about key pairs. They belong to users, in whatever project these are.
-func (a *API) keyPairRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-keypairs", query: &keyPairQuery, handle: a.listKeyPairs, about: &aboutListKeyPairs},
-		{method: "POST", path: "/v2.1/os-keypairs", body: keyPairSchemas, handle: a.createKeyPair, about: &aboutCreateKeyPair},
-		{method: "GET", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: a.showKeyPair, about: &aboutShowKeyPair},
-		{method: "DELETE", path: "/v2.1/os-keypairs/{id}", query: &oneKeyPairQuery, handle: a.deleteKeyPair, about: &aboutDeleteKeyPair},
+func (a *API) keyPairRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-keypairs", Query: &keyPairQuery, Handle: a.listKeyPairs, About: &aboutListKeyPairs},
+		{Method: "POST", Path: "/v2.1/os-keypairs", Body: keyPairSchemas, Handle: a.createKeyPair, About: &aboutCreateKeyPair},
+		{Method: "GET", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: a.showKeyPair, About: &aboutShowKeyPair},
+		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: a.deleteKeyPair, About: &aboutDeleteKeyPair},
 	}
 }
 
 // The policies of key pairs.
 var (
-	ruleKeyPairsIndex  = Rule{"os_compute_api:os-keypairs:index", sameUser}
-	ruleKeyPairsShow   = Rule{"os_compute_api:os-keypairs:show", sameUser}
-	ruleKeyPairsCreate = Rule{"os_compute_api:os-keypairs:create", sameUser}
-	ruleKeyPairsDelete = Rule{"os_compute_api:os-keypairs:delete", sameUser}
+	ruleKeyPairsIndex  = api.Rule{Name: "os_compute_api:os-keypairs:index", Default: api.SameUser}
+	ruleKeyPairsShow   = api.Rule{Name: "os_compute_api:os-keypairs:show", Default: api.SameUser}
+	ruleKeyPairsCreate = api.Rule{Name: "os_compute_api:os-keypairs:create", Default: api.SameUser}
+	ruleKeyPairsDelete = api.Rule{Name: "os_compute_api:os-keypairs:delete", Default: api.SameUser}
 )
 
 // The microversions of key pairs.
 const (
-	vKeyTypes Version = 2  // they have a type; 201 and 204
-	vKeyUsers Version = 10 // those of other users, for administrators
-	vKeyPages Version = 35 // lists have pages
+	vKeyTypes api.Version = 2  // they have a type; 201 and 204
+	vKeyUsers api.Version = 10 // those of other users, for administrators
+	vKeyPages api.Version = 35 // lists have pages
 )
 
 // keyPairSchemas are the bodies of POST /os-keypairs.
-var keyPairSchemas = func() schemaSteps {
+var keyPairSchemas = func() api.SchemaSteps {
 	pair := js.Properties{
-		{Name: "name", Schema: append(schemaName[:len(schemaName):len(schemaName)], js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
-		{Name: "public_key", Schema: schemaText},
+		{Name: "name", Schema: append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)], js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
+		{Name: "public_key", Schema: api.SchemaText},
 	}
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "keypair", Schema: js.ClosedObject(p, "name")}}, "keypair")
 	}
 	typed := pair.With("type", js.Schema{js.Type("string"), js.Enum(apidb.KeySSH, apidb.KeyX509)})
-	return schemaSteps{{vKeyUsers, body(typed.With("user_id", schemaText))}, {vKeyTypes, body(typed)}, {MinVersion, body(pair)}}
+	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))}, {Since: vKeyTypes, Schema: body(typed)}, {Since: api.MinVersion, Schema: body(pair)}}
 }()
 
 // keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about
 // one.
 var (
-	keyPairQuery = parameters{all: append(oneKeyPairQuery.all,
-		parameter{name: "limit", since: vKeyPages, schema: schemaAnyNumber, text: textLimit},
-		parameter{name: "marker", since: vKeyPages, schema: schemaText, text: "The name of a key pair: the page begins after it."})}
-	oneKeyPairQuery = parameters{
-		all: []parameter{{name: "user_id", since: vKeyUsers, schema: schemaText, text: "The user whose key pairs are meant; others than the own for administrators."}},
+	keyPairQuery = api.Parameters{All: append(oneKeyPairQuery.All,
+		api.Parameter{Name: "limit", Since: vKeyPages, Schema: api.SchemaAnyNumber, Text: api.TextLimit},
+		api.Parameter{Name: "marker", Since: vKeyPages, Schema: api.SchemaText, Text: "The name of a key pair: the page begins after it."})}
+	oneKeyPairQuery = api.Parameters{
+		All: []api.Parameter{{Name: "user_id", Since: vKeyUsers, Schema: api.SchemaText, Text: "The user whose key pairs are meant; others than the own for administrators."}},
 	}
 )
 
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:
 // the caller, or from 2.10 on the one that is named.
-func keyPairUser(x *exchange, rule Rule) (user string, params query, err error) {
+func keyPairUser(x *api.Exchange, rule api.Rule) (user string, params api.Query, err error) {
 	user = x.Who.User
-	if params, err = x.checkedQuery(); err != nil {
+	if params, err = x.CheckedQuery(); err != nil {
 		return "", params, err
 	}
-	if named := params.every("user_id"); len(named) > 0 && named[0] != "" {
+	if named := params.Every("user_id"); len(named) > 0 && named[0] != "" {
 		user = named[0]
 	}
-	return user, params, x.allowUser(rule, user)
+	return user, params, x.AllowUser(rule, user)
 }
 
 // keyPairView is a key pair with what all calls show of it.
-func keyPairView(x *exchange, k *apidb.KeyPair) *object {
-	o := new(object).add("name", k.Name).add("public_key", k.PublicKey).add("fingerprint", k.Fingerprint)
-	if x.since(vKeyTypes) {
-		o.add("type", k.Type)
+func keyPairView(x *api.Exchange, k *apidb.KeyPair) *api.Object {
+	o := new(api.Object).Add("name", k.Name).Add("public_key", k.PublicKey).Add("fingerprint", k.Fingerprint)
+	if x.Since(vKeyTypes) {
+		o.Add("type", k.Type)
 	}
 	return o
 }
 
 func noKeyPair(user, name string) error {
-	return notFound("Keypair %s not found for user %s", shortened(name), shortened(user))
+	return osapi.NotFound("Keypair %s not found for user %s", osapi.Shortened(name), osapi.Shortened(user))
 }
 
 // listKeyPairs answers GET /os-keypairs, by name.
-func (a *API) listKeyPairs(x *exchange) error {
+func (a *API) listKeyPairs(x *api.Exchange) error {
 	user, params, err := keyPairUser(x, ruleKeyPairsIndex)
 	if err != nil {
 		return err
 	}
 	limit, marker := 0, ""
-	if x.since(vKeyPages) {
-		limit, marker = readLimit(params, a.options.MaxLimit), params.last("marker")
-		if params.has("marker") {
-			_, err := a.store.KeyPair(x.ctx(), user, marker)
+	if x.Since(vKeyPages) {
+		limit, marker = api.ReadLimit(params, a.options.MaxLimit), params.Last("marker")
+		if params.Has("marker") {
+			_, err := a.store.KeyPair(x.Context(), user, marker)
 			if errors.Is(err, apidb.ErrNotFound) {
-				return badRequest("Marker %s could not be found.", shortened(marker))
+				return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
 			}
 			if err != nil {
 				return err
@@ -108,61 +110,61 @@ func (a *API) listKeyPairs(x *exchange) error {
 		}
 	}
 	var pairs []apidb.KeyPair
-	if limit > 0 || !x.since(vKeyPages) {
-		if pairs, err = a.store.KeyPairs(x.ctx(), user, marker, limit); err != nil {
+	if limit > 0 || !x.Since(vKeyPages) {
+		if pairs, err = a.store.KeyPairs(x.Context(), user, marker, limit); err != nil {
 			return err
 		}
 	}
-	shown := make(list, len(pairs))
+	shown := make(api.List, len(pairs))
 	for i := range pairs {
-		shown[i] = new(object).add("keypair", keyPairView(x, &pairs[i]))
+		shown[i] = new(api.Object).Add("keypair", keyPairView(x, &pairs[i]))
 	}
-	answer := new(object).add("keypairs", shown)
+	answer := new(api.Object).Add("keypairs", shown)
 	if limit > 0 && len(pairs) == limit {
-		answer.add("keypairs_links", x.nextLink("os-keypairs", params, pairs[len(pairs)-1].Name))
+		answer.Add("keypairs_links", x.NextLink("os-keypairs", params, pairs[len(pairs)-1].Name))
 	}
-	return x.json(http.StatusOK, answer)
+	return x.JSON(http.StatusOK, answer)
 }
 
 // showKeyPair answers GET /os-keypairs/{id}.
-func (a *API) showKeyPair(x *exchange) error {
+func (a *API) showKeyPair(x *api.Exchange) error {
 	user, _, err := keyPairUser(x, ruleKeyPairsShow)
 	if err != nil {
 		return err
 	}
-	k, err := a.store.KeyPair(x.ctx(), user, x.param("id"))
+	k, err := a.store.KeyPair(x.Context(), user, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		return noKeyPair(user, x.param("id"))
+		return noKeyPair(user, x.Param("id"))
 	}
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("keypair", keyPairView(x, &k).add("user_id", k.UserID).add("id", k.ID).
-		add("created_at", stamp(&k.CreatedAt)).add("deleted", false).add("deleted_at", nil).add("updated_at", nil)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("keypair", keyPairView(x, &k).Add("user_id", k.UserID).Add("id", k.ID).
+		Add("created_at", api.Stamp(&k.CreatedAt)).Add("deleted", false).Add("deleted_at", nil).Add("updated_at", nil)))
 }
 
 // createKeyPair answers POST /os-keypairs, within the quota of the user: it keeps a public key, or
 // makes a pair. The private key is in the answer and kept nowhere.
-func (a *API) createKeyPair(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createKeyPair(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, "keypair")
-	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(memberString(asked, "name")), Type: apidb.KeySSH, PublicKey: memberString(asked, "public_key")}
-	if named := memberString(asked, "user_id"); named != "" {
+	asked := api.MemberObject(body, "keypair")
+	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH, PublicKey: api.MemberString(asked, "public_key")}
+	if named := api.MemberString(asked, "user_id"); named != "" {
 		k.UserID = named
 	}
-	if err := x.allowUser(ruleKeyPairsCreate, k.UserID); err != nil {
+	if err := x.AllowUser(ruleKeyPairsCreate, k.UserID); err != nil {
 		return err
 	}
 	if len(k.UserID) > maxUserID {
-		return badRequest("user_id has more than %d bytes.", maxUserID)
+		return osapi.BadRequest("user_id has more than %d bytes.", maxUserID)
 	}
-	if kind := memberString(asked, "type"); kind != "" {
+	if kind := api.MemberString(asked, "type"); kind != "" {
 		k.Type = kind
 	}
-	limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
+	limits, err := a.quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return err
 	}
@@ -177,31 +179,31 @@ func (a *API) createKeyPair(x *exchange) error {
 		}
 	}
 	if k.Fingerprint, err = keyFingerprint(k.Type, k.PublicKey); err != nil {
-		return badRequest("Keypair data is invalid: %s", err)
+		return osapi.BadRequest("Keypair data is invalid: %s", err)
 	}
-	made, err := a.store.CreateKeyPair(x.ctx(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
+	made, err := a.store.CreateKeyPair(x.Context(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
 	if errors.Is(err, apidb.ErrExists) {
-		return conflict("Key pair '%s' already exists.", k.Name)
+		return api.Conflict("Key pair '%s' already exists.", k.Name)
 	}
 	if err != nil {
 		return err
 	}
-	shown, status := keyPairView(x, &made).add("user_id", made.UserID), http.StatusCreated
+	shown, status := keyPairView(x, &made).Add("user_id", made.UserID), http.StatusCreated
 	if private != "" {
-		shown.add("private_key", private)
+		shown.Add("private_key", private)
 	}
-	if !x.since(vKeyTypes) {
+	if !x.Since(vKeyTypes) {
 		status = http.StatusOK
 	}
-	return x.json(status, new(object).add("keypair", shown))
+	return x.JSON(status, new(api.Object).Add("keypair", shown))
 }
 
 // maxUserID bounds the identifiers of users, as columns do.
 const maxUserID = 255
 
 // keyPairQuota refuses one more key pair for a user whose quota is used up.
-func (a *API) keyPairQuota(x *exchange, user string, limits apidb.QuotaSet) error {
-	pairs, err := a.store.KeyPairs(x.ctx(), user, "", 0)
+func (a *API) keyPairQuota(x *api.Exchange, user string, limits apidb.QuotaSet) error {
+	pairs, err := a.store.KeyPairs(x.Context(), user, "", 0)
 	if err != nil {
 		return err
 	}
@@ -210,39 +212,39 @@ func (a *API) keyPairQuota(x *exchange, user string, limits apidb.QuotaSet) erro
 
 func tooManyKeyPairs(has int64, limits apidb.QuotaSet) error {
 	if most := keyPairs.limit(limits); most >= 0 && has >= most {
-		return forbidden("Quota exceeded, too many key pairs.")
+		return api.Forbidden("Quota exceeded, too many key pairs.")
 	}
 	return nil
 }
 
 // deleteKeyPair answers DELETE /os-keypairs/{id}. Servers that were made with it keep it.
-func (a *API) deleteKeyPair(x *exchange) error {
+func (a *API) deleteKeyPair(x *api.Exchange) error {
 	user, _, err := keyPairUser(x, ruleKeyPairsDelete)
 	if err != nil {
 		return err
 	}
-	err = a.store.DeleteKeyPair(x.ctx(), user, x.param("id"))
+	err = a.store.DeleteKeyPair(x.Context(), user, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
-		return noKeyPair(user, x.param("id"))
+		return noKeyPair(user, x.Param("id"))
 	}
 	if err != nil {
 		return err
 	}
-	if !x.since(vKeyTypes) {
-		return x.empty(http.StatusAccepted)
+	if !x.Since(vKeyTypes) {
+		return x.Empty(http.StatusAccepted)
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // requestedKey is the key pair of the caller that key_name names, the zero one for none.
-func (a *API) requestedKey(x *exchange, asked *js.Object) (apidb.KeyPair, error) {
-	name := memberString(asked, "key_name")
+func (a *API) requestedKey(x *api.Exchange, asked *js.Object) (apidb.KeyPair, error) {
+	name := api.MemberString(asked, "key_name")
 	if name == "" {
 		return apidb.KeyPair{}, nil
 	}
-	k, err := a.store.KeyPair(x.ctx(), x.Who.User, name)
+	k, err := a.store.KeyPair(x.Context(), x.Who.User, name)
 	if errors.Is(err, apidb.ErrNotFound) {
-		return k, badRequest("Invalid key_name provided.")
+		return k, osapi.BadRequest("Invalid key_name provided.")
 	}
 	return k, err
 }

@@ -2,59 +2,63 @@
 
 package compute
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+)
 
 // limitRoutes has the call about limits.
-func (a *API) limitRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/limits", query: &limitsQuery, handle: a.showLimits, about: &aboutShowLimits},
+func (a *API) limitRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Handle: a.showLimits, About: &aboutShowLimits},
 	}
 }
 
 // The policies of limits.
 var (
-	ruleLimits      = Rule{"os_compute_api:limits", anyUser}
-	ruleLimitsOther = Rule{"os_compute_api:limits:other_project", admins}
+	ruleLimits      = api.Rule{Name: "os_compute_api:limits", Default: api.AnyUser}
+	ruleLimitsOther = api.Rule{Name: "os_compute_api:limits:other_project", Default: api.Admins}
 )
 
 // limitsQuery are the parameters of GET /limits.
-var limitsQuery = parameters{all: []parameter{{name: "tenant_id", schema: schemaText, text: "The project whose limits are meant, for administrators."}}}
+var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema: api.SchemaText, Text: "The project whose limits are meant, for administrators."}}}
 
 // showLimits answers GET /limits: what the project may have, and what it has. The usage is exact
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
 // cells, and when one is down a count in the API database.
-func (a *API) showLimits(x *exchange) error {
-	params, err := x.checkedQuery()
+func (a *API) showLimits(x *api.Exchange) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleLimits); err != nil {
+	if err := x.AllowOwn(ruleLimits); err != nil {
 		return err
 	}
 	project := x.Who.Project
-	if params.has("tenant_id") {
-		project = params.last("tenant_id")
-		if err := x.allowOwn(ruleLimitsOther); err != nil {
+	if params.Has("tenant_id") {
+		project = params.Last("tenant_id")
+		if err := x.AllowOwn(ruleLimitsOther); err != nil {
 			return err
 		}
 	}
-	limits, usage, err := a.limitsAndUsage(x.ctx(), project)
+	limits, usage, err := a.limitsAndUsage(x.Context(), project)
 	if err != nil {
 		return err
 	}
-	absolute := new(object)
+	absolute := new(api.Object)
 	for i := range quotaResources {
 		r := &quotaResources[i]
 		for _, name := range r.max {
-			if r.shown(x.version) && (name != maxImageMeta || x.version < vNoImageMeta) {
-				absolute.add(name, r.limit(limits))
+			if r.shown(x.Version) && (name != maxImageMeta || x.Version < vNoImageMeta) {
+				absolute.Add(name, r.limit(limits))
 			}
 		}
 	}
 	for i := range quotaResources {
-		if r := &quotaResources[i]; r.used != "" && r.shown(x.version) {
-			absolute.add(r.used, r.inUse(usage))
+		if r := &quotaResources[i]; r.used != "" && r.shown(x.Version) {
+			absolute.Add(r.used, r.inUse(usage))
 		}
 	}
-	return x.json(http.StatusOK, new(object).add("limits", new(object).add("rate", list{}).add("absolute", absolute)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("limits", new(api.Object).Add("rate", api.List{}).Add("absolute", absolute)))
 }

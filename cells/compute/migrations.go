@@ -14,114 +14,116 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // migrationRoutes are the calls about migrations. Those of one server are only about live ones in
 // Nova, so that there are none here.
-func (a *API) migrationRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-migrations", query: &migrationParameters, handle: a.listMigrations, about: &aboutListMigrations},
-		{method: "GET", path: "/v2.1/servers/{id}/migrations", handle: a.listLiveMigrations, since: vMigrationTypes, about: &aboutListLiveMigrations},
-		{method: "GET", path: "/v2.1/servers/{id}/migrations/{migration}", handle: a.showLiveMigration, since: vMigrationTypes, about: &aboutShowLiveMigration},
-		{method: "DELETE", path: "/v2.1/servers/{id}/migrations/{migration}", handle: a.abortMigration, since: vAbort, about: &aboutAbortMigration},
+func (a *API) migrationRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: a.listMigrations, About: &aboutListMigrations},
+		{Method: "GET", Path: "/v2.1/servers/{id}/migrations", Handle: a.listLiveMigrations, Since: vMigrationTypes, About: &aboutListLiveMigrations},
+		{Method: "GET", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.showLiveMigration, Since: vMigrationTypes, About: &aboutShowLiveMigration},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.abortMigration, Since: vAbort, About: &aboutAbortMigration},
 	}
 }
 
 // The policies of lists of migrations.
 var (
-	ruleMigrationsIndex    = Rule{"os_compute_api:os-migrations:index", managers}
-	ruleMigrationsIndexAll = Rule{"os_compute_api:os-migrations:index:all_projects", admins}
-	ruleMigrationsHosts    = Rule{"os_compute_api:os-migrations:index:host", admins}
+	ruleMigrationsIndex    = api.Rule{Name: "os_compute_api:os-migrations:index", Default: api.Managers}
+	ruleMigrationsIndexAll = api.Rule{Name: "os_compute_api:os-migrations:index:all_projects", Default: api.Admins}
+	ruleMigrationsHosts    = api.Rule{Name: "os_compute_api:os-migrations:index:host", Default: api.Admins}
 )
 
 // migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
-var migrationParameters = parameters{closed: vMigrationPages, all: []parameter{
-	{name: "limit", kind: number, since: vMigrationPages, text: textLimit},
-	{name: "marker", since: vMigrationPages, text: "The uuid of a migration: the page begins after it."},
-	{name: "instance_uuid", text: "Those of a server."},
-	{name: "host", text: "Those from or to a host."},
-	{name: "source_compute", text: "Those from a host; not looked at beside host."},
-	{name: "status", text: "Those with the status."},
-	{name: "migration_type", text: "migration or evacuation."},
-	{name: "hidden", text: "Not looked at."},
-	{name: "changes-since", kind: dateTime, since: vMigrationPages, text: "Those that changed then or later."},
-	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier."},
-	{name: "project_id", until: vMigrationPages - 1, text: "Those of a project. Others than administrators have to name their own project."},
+var migrationParameters = api.Parameters{Closed: vMigrationPages, All: []api.Parameter{
+	{Name: "limit", Kind: api.Number, Since: vMigrationPages, Text: api.TextLimit},
+	{Name: "marker", Since: vMigrationPages, Text: "The uuid of a migration: the page begins after it."},
+	{Name: "instance_uuid", Text: "Those of a server."},
+	{Name: "host", Text: "Those from or to a host."},
+	{Name: "source_compute", Text: "Those from a host; not looked at beside host."},
+	{Name: "status", Text: "Those with the status."},
+	{Name: "migration_type", Text: "migration or evacuation."},
+	{Name: "hidden", Text: "Not looked at."},
+	{Name: "changes-since", Kind: api.DateTime, Since: vMigrationPages, Text: "Those that changed then or later."},
+	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier."},
+	{Name: "project_id", Until: vMigrationPages - 1, Text: "Those of a project. Others than administrators have to name their own project."},
 }}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
-func (a *API) migrationQuery(x *exchange) (params query, q cellwire.MigrationQuery, err error) {
-	if params, err = x.strictQuery(); err != nil {
+func (a *API) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.MigrationQuery, err error) {
+	if params, err = x.StrictQuery(); err != nil {
 		return params, q, err
 	}
 	q = cellwire.MigrationQuery{
-		ServerUUID: params.last("instance_uuid"), Host: params.last("host"), SourceHost: params.last("source_compute"),
-		Status: cellwire.MigrationStatus(params.last("status")), Type: cellwire.MigrationType(params.last("migration_type")), Limit: cellwire.MaxLimit,
+		ServerUUID: params.Last("instance_uuid"), Host: params.Last("host"), SourceHost: params.Last("source_compute"),
+		Status: cellwire.MigrationStatus(params.Last("status")), Type: cellwire.MigrationType(params.Last("migration_type")), Limit: cellwire.MaxLimit,
 	}
 	if q.Host != "" { // as in Nova the other does not count then
 		q.SourceHost = ""
 	}
-	if !x.since(vMigrationPages) {
-		q.ProjectID = params.last("project_id")
+	if !x.Since(vMigrationPages) {
+		q.ProjectID = params.Last("project_id")
 		return params, q, nil
 	}
-	q.Limit = readLimit(params, a.options.MaxLimit)
+	q.Limit = api.ReadLimit(params, a.options.MaxLimit)
 	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
-		if t, has := readTime(params.last(name)); has {
+		if t, has := api.ReadTime(params.Last(name)); has {
 			*at = &t
 		}
 	}
 	if q.ChangedSince != nil && q.ChangedBefore != nil && q.ChangedBefore.Before(*q.ChangedSince) {
-		return params, q, badRequest("The value of changes-since must be less than or equal to changes-before.")
+		return params, q, osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
 	return params, q, nil
 }
 
 // listMigrations answers GET /os-migrations. Those of cells that are down are left out. Cost: one
 // question to all cells, and with a marker one more.
-func (a *API) listMigrations(x *exchange) error {
+func (a *API) listMigrations(x *api.Exchange) error {
 	params, q, err := a.migrationQuery(x)
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleMigrationsIndex); err != nil {
+	if err := x.AllowOwn(ruleMigrationsIndex); err != nil {
 		return err
 	}
 	if q.ProjectID == "" || q.ProjectID != x.Who.Project {
-		if err := x.allowOwn(ruleMigrationsIndexAll); err != nil {
+		if err := x.AllowOwn(ruleMigrationsIndexAll); err != nil {
 			return err
 		}
 	}
-	paged := x.since(vMigrationPages)
-	if marker := params.last("marker"); paged && marker != "" {
-		found, err := a.migrations(x.ctx(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
+	paged := x.Since(vMigrationPages)
+	if marker := params.Last("marker"); paged && marker != "" {
+		found, err := a.migrations(x.Context(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
 		if err != nil {
 			return err
 		}
 		if len(found) == 0 {
-			return badRequest("Marker %s could not be found.", shortened(marker))
+			return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
 		}
 		q.After = &found[0]
 	}
 	var all []cellwire.Migration
 	if q.Limit > 0 {
-		if all, err = a.migrations(x.ctx(), q); err != nil {
+		if all, err = a.migrations(x.Context(), q); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(all, newestMigration)
 	all = all[:min(len(all), q.Limit)]
 	full := paged && len(all) > 0 && len(all) == q.Limit
-	shown, hosts := list{}, x.may(ruleMigrationsHosts, x.Who.Project)
+	shown, hosts := api.List{}, x.May(ruleMigrationsHosts, x.Who.Project)
 	for i := range all {
 		shown = append(shown, migrationView(x, &all[i], hosts))
 	}
-	answer := new(object).add("migrations", shown)
+	answer := new(api.Object).Add("migrations", shown)
 	if full {
-		answer.add("migrations_links", x.nextLink("os-migrations", params, all[len(all)-1].UUID))
+		answer.Add("migrations_links", x.NextLink("os-migrations", params, all[len(all)-1].UUID))
 	}
-	return x.json(http.StatusOK, answer)
+	return x.JSON(http.StatusOK, answer)
 }
 
 // newestMigration orders migrations of all cells, the newest first.
@@ -149,52 +151,48 @@ func (a *API) migrations(ctx context.Context, q cellwire.MigrationQuery) (all []
 
 // migrationView is a migration as the microversion has it. What is not kept here is null: the
 // address of the destination, and the numbers of flavors.
-func migrationView(x *exchange, m *cellwire.Migration, hosts bool) *object {
+func migrationView(x *api.Exchange, m *cellwire.Migration, hosts bool) *api.Object {
 	shown := func(host string) any {
 		if !hosts {
 			return nil
 		}
-		return orNull(host)
+		return api.OrNull(host)
 	}
-	o := new(object).add("created_at", microseconds(m.CreatedAt)).
-		add("dest_compute", shown(m.DestHost)).add("dest_host", nil).add("dest_node", shown(m.DestNode)).
-		add("id", m.ID).add("instance_uuid", m.ServerUUID).add("new_instance_type_id", nil).add("old_instance_type_id", nil).
-		add("source_compute", shown(m.SourceHost)).add("source_node", shown(m.SourceNode)).add("status", string(m.Status))
-	if m.UpdatedAt != nil {
-		o.add("updated_at", microseconds(*m.UpdatedAt))
-	} else {
-		o.add("updated_at", nil)
+	o := new(api.Object).Add("created_at", api.Stamp(&m.CreatedAt)).
+		Add("dest_compute", shown(m.DestHost)).Add("dest_host", nil).Add("dest_node", shown(m.DestNode)).
+		Add("id", m.ID).Add("instance_uuid", m.ServerUUID).Add("new_instance_type_id", nil).Add("old_instance_type_id", nil).
+		Add("source_compute", shown(m.SourceHost)).Add("source_node", shown(m.SourceNode)).Add("status", string(m.Status)).
+		Add("updated_at", api.Stamp(m.UpdatedAt))
+	if x.Since(vMigrationTypes) {
+		o.Add("migration_type", string(m.Type))
 	}
-	if x.since(vMigrationTypes) {
-		o.add("migration_type", string(m.Type))
-	}
-	if x.since(vMigrationPages) {
-		o.add("uuid", m.UUID)
+	if x.Since(vMigrationPages) {
+		o.Add("uuid", m.UUID)
 	}
 	return o
 }
 
 // listLiveMigrations answers GET /servers/{id}/migrations, the live migrations in progress: none.
-func (a *API) listLiveMigrations(x *exchange) error {
+func (a *API) listLiveMigrations(x *api.Exchange) error {
 	if _, err := a.mappingOfPath(x, ruleServerMigrationsList); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("migrations", list{}))
+	return x.JSON(http.StatusOK, new(api.Object).Add("migrations", api.List{}))
 }
 
 // showLiveMigration answers GET /servers/{id}/migrations/{migration}: no migration is live.
-func (a *API) showLiveMigration(x *exchange) error {
+func (a *API) showLiveMigration(x *api.Exchange) error {
 	m, err := a.mappingOfPath(x, ruleServerMigrationsShow)
 	if err != nil {
 		return err
 	}
-	all, err := a.migrations(x.ctx(), cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
+	all, err := a.migrations(x.Context(), cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
 	if err != nil {
 		return err
 	}
-	id := x.param("migration")
+	id := x.Param("migration")
 	if slices.ContainsFunc(all, func(one cellwire.Migration) bool { return strconv.FormatInt(one.ID, 10) == id }) {
-		return notFound("Migration %s for server %s is not live-migration.", id, m.InstanceUUID)
+		return osapi.NotFound("Migration %s for server %s is not live-migration.", id, m.InstanceUUID)
 	}
-	return notFound("In-progress live migration %s is not found for server %s.", shortened(id), m.InstanceUUID)
+	return osapi.NotFound("In-progress live migration %s is not found for server %s.", osapi.Shortened(id), m.InstanceUUID)
 }

@@ -16,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -45,7 +46,7 @@ func TestObserver(t *testing.T) {
 		r.Header.Set("X-Auth-Token", "u:p1")
 		c.api.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	c.api.service.routes = newRoutes([]route{{method: "GET", path: "/v2.1/bug", handle: func(*exchange) error { panic("boom") }}})
+	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
 	c.ask(member, "", "/v2.1/bug")
 	want := []string{
 		"GET /v2.1/servers 200",
@@ -69,22 +70,22 @@ func TestRequestLog(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	took := time.Duration(0)
-	things := func(status int, err error) func(*exchange) error {
-		return func(x *exchange) error {
+	things := func(status int, err error) func(*api.Exchange) error {
+		return func(x *api.Exchange) error {
 			c.clock = c.clock.Add(took)
 			if err != nil {
 				return err
 			}
-			return x.empty(status)
+			return x.Empty(status)
 		}
 	}
 	c.api.service.Now = func() time.Time { return c.clock }
-	c.api.service.routes = newRoutes([]route{
-		{method: "GET", path: "/v2.1/things", handle: things(200, nil)},
-		{method: "POST", path: "/v2.1/things", handle: things(202, nil)},
-		{method: "GET", path: "/v2.1/forbidden", handle: things(0, osapi.Errorf(http.StatusForbidden, "no"))},
-		{method: "GET", path: "/v2.1/broken", handle: things(0, errors.New("the disk is full"))},
-		{method: "POST", path: "/", handle: things(300, nil), open: true, unversioned: true},
+	c.api.service.Routes = api.NewRoutes([]api.Route{
+		{Method: "GET", Path: "/v2.1/things", Handle: things(200, nil)},
+		{Method: "POST", Path: "/v2.1/things", Handle: things(202, nil)},
+		{Method: "GET", Path: "/v2.1/forbidden", Handle: things(0, osapi.Errorf(http.StatusForbidden, "no"))},
+		{Method: "GET", Path: "/v2.1/broken", Handle: things(0, errors.New("the disk is full"))},
+		{Method: "POST", Path: "/", Handle: things(300, nil), Open: true, Unversioned: true},
 	})
 	for _, tt := range []struct {
 		method, path string

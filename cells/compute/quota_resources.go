@@ -7,12 +7,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 )
 
 // The microversions of limits and quotas.
 const (
-	vNoNetworkQuotas Version = 36 // nothing of networks any more
-	vNoImageMeta     Version = 39 // no maxImageMeta among limits
+	vNoNetworkQuotas api.Version = 36 // nothing of networks any more
+	vNoImageMeta     api.Version = 39 // no maxImageMeta among limits
 )
 
 // quotaResource is something that there are quotas for. Only servers, cores, memory, metadata,
@@ -23,7 +24,7 @@ type quotaResource struct {
 	// otherwise is Nova's default, where the configuration has none.
 	otherwise int64
 	// until is the last microversion that shows it; 0: all do.
-	until Version
+	until api.Version
 	// max are its names among limits, used that of what is used of it; "" and nil for none.
 	max  []string
 	used string
@@ -60,7 +61,7 @@ var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"m
 const maxImageMeta = "maxImageMeta"
 
 // shown says whether a microversion shows the resource.
-func (r *quotaResource) shown(v Version) bool { return r.until == 0 || v <= r.until }
+func (r *quotaResource) shown(v api.Version) bool { return r.until == 0 || v <= r.until }
 
 // limit is that of a quota set.
 func (r *quotaResource) limit(q apidb.QuotaSet) int64 {

@@ -8,38 +8,40 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // quotaSetRoutes are the calls about the quotas of projects. Any project name is accepted: its
 // existence is not checked. There are no quotas of single users; asked for those of one, the answer
 // has the project's, which are what counts for each of its users.
-func (a *API) quotaSetRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: a.showQuotas, about: &aboutShowQuotas},
-		{method: "GET", path: "/v2.1/os-quota-sets/{id}/detail", query: &quotaQuery, handle: a.showQuotasDetail, about: &aboutShowQuotasDetail},
-		{method: "GET", path: "/v2.1/os-quota-sets/{id}/defaults", query: &quotaQuery, handle: a.showQuotaDefaults, about: &aboutShowQuotaDefaults},
-		{method: "PUT", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, body: quotaSets, handle: a.updateQuotas, about: &aboutUpdateQuotas},
-		{method: "DELETE", path: "/v2.1/os-quota-sets/{id}", query: &quotaQuery, handle: a.deleteQuotas, about: &aboutDeleteQuotas},
+func (a *API) quotaSetRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: a.showQuotas, About: &aboutShowQuotas},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: a.showQuotasDetail, About: &aboutShowQuotasDetail},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: a.showQuotaDefaults, About: &aboutShowQuotaDefaults},
+		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Body: quotaSets, Handle: a.updateQuotas, About: &aboutUpdateQuotas},
+		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: a.deleteQuotas, About: &aboutDeleteQuotas},
 	}
 }
 
 // The policies of quotas.
 var (
-	ruleQuotaShow     = Rule{"os_compute_api:os-quota-sets:show", readers}
-	ruleQuotaDefaults = Rule{"os_compute_api:os-quota-sets:defaults", anyUser}
-	ruleQuotaDetail   = Rule{"os_compute_api:os-quota-sets:detail", readers}
-	ruleQuotaUpdate   = Rule{"os_compute_api:os-quota-sets:update", admins}
-	ruleQuotaDelete   = Rule{"os_compute_api:os-quota-sets:delete", admins}
+	ruleQuotaShow     = api.Rule{Name: "os_compute_api:os-quota-sets:show", Default: api.Readers}
+	ruleQuotaDefaults = api.Rule{Name: "os_compute_api:os-quota-sets:defaults", Default: api.AnyUser}
+	ruleQuotaDetail   = api.Rule{Name: "os_compute_api:os-quota-sets:detail", Default: api.Readers}
+	ruleQuotaUpdate   = api.Rule{Name: "os_compute_api:os-quota-sets:update", Default: api.Admins}
+	ruleQuotaDelete   = api.Rule{Name: "os_compute_api:os-quota-sets:delete", Default: api.Admins}
 )
 
 // quotaQuery are the parameters of all of them.
-var quotaQuery = parameters{all: []parameter{{name: "user_id", schema: schemaText,
-	text: "A user of the project. Quotas of users are those of their project: reads show these, PUT is refused (400), and DELETE changes nothing."}}}
+var quotaQuery = api.Parameters{All: []api.Parameter{{Name: "user_id", Schema: api.SchemaText,
+	Text: "A user of the project. Quotas of users are those of their project: reads show these, PUT is refused (400), and DELETE changes nothing."}}}
 
 // quotaSets are the bodies of PUT /os-quota-sets/{id}.
-var quotaSets = func() schemaSteps {
-	limit := js.Schema{js.Type("integer", "string"), js.Pattern("^-?[0-9]+$"), js.Minimum(-1), js.Maximum(maxInt)}
+var quotaSets = func() api.SchemaSteps {
+	limit := js.Schema{js.Type("integer", "string"), js.Pattern("^-?[0-9]+$"), js.Minimum(-1), js.Maximum(api.MaxInt)}
 	names := []string{
 		"instances", "cores", "ram", "floating_ips", "fixed_ips", "metadata_items", "key_pairs", "security_groups", "security_group_rules",
 		"injected_files", "injected_file_content_bytes", "injected_file_path_bytes", "server_groups", "server_group_members", "networks",
@@ -48,79 +50,79 @@ var quotaSets = func() schemaSteps {
 	for _, name := range names {
 		all = append(all, js.Property{Name: name, Schema: limit})
 	}
-	all = append(all, js.Property{Name: "force", Schema: schemaBoolean})
+	all = append(all, js.Property{Name: "force", Schema: api.SchemaBoolean})
 	later := all.Without("fixed_ips", "floating_ips", "security_groups", "security_group_rules", "networks")
 	last := later.Without("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(p)}}, "quota_set")
 	}
-	return schemaSteps{{vNoInjectedFiles, body(last)}, {vNoNetworkQuotas, body(later)}, {MinVersion, body(all)}}
+	return api.SchemaSteps{{Since: vNoInjectedFiles, Schema: body(last)}, {Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
 }()
 
 // quotaView writes the resources that the microversion has into a quota set, by their names.
-func quotaView(x *exchange, set *object, value func(*quotaResource) any) *object {
+func quotaView(x *api.Exchange, set *api.Object, value func(*quotaResource) any) *api.Object {
 	for i := range sortedResources {
-		if r := &sortedResources[i]; r.shown(x.version) {
-			set.add(r.name, value(r))
+		if r := &sortedResources[i]; r.shown(x.Version) {
+			set.Add(r.name, value(r))
 		}
 	}
-	return new(object).add("quota_set", set)
+	return new(api.Object).Add("quota_set", set)
 }
 
 var sortedResources = slices.SortedFunc(slices.Values(quotaResources), func(a, b quotaResource) int { return strings.Compare(a.name, b.name) })
 
 // showQuotas answers GET /os-quota-sets/{id}.
-func (a *API) showQuotas(x *exchange) error {
+func (a *API) showQuotas(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaShow)
 	if err != nil {
 		return err
 	}
-	limits, err := a.quota.Limits(x.ctx(), project)
+	limits, err := a.quota.Limits(x.Context(), project)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // quotaProject is the project of the path, if the caller passes a rule for it.
-func quotaProject(x *exchange, rule Rule) (string, error) {
-	if _, err := x.checkedQuery(); err != nil {
+func quotaProject(x *api.Exchange, rule api.Rule) (string, error) {
+	if _, err := x.CheckedQuery(); err != nil {
 		return "", err
 	}
-	project := x.param("id")
-	return project, x.allow(rule, project)
+	project := x.Param("id")
+	return project, x.Allow(rule, project)
 }
 
 // showQuotasDetail answers GET /os-quota-sets/{id}/detail: also what is used. Nothing is ever
 // reserved.
-func (a *API) showQuotasDetail(x *exchange) error {
+func (a *API) showQuotasDetail(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDetail)
 	if err != nil {
 		return err
 	}
-	limits, usage, err := a.limitsAndUsage(x.ctx(), project)
+	limits, usage, err := a.limitsAndUsage(x.Context(), project)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any {
-		return new(object).add("limit", r.limit(limits)).add("in_use", r.inUse(usage)).add("reserved", 0)
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any {
+		return new(api.Object).Add("limit", r.limit(limits)).Add("in_use", r.inUse(usage)).Add("reserved", 0)
 	}))
 }
 
 // showQuotaDefaults answers GET /os-quota-sets/{id}/defaults.
-func (a *API) showQuotaDefaults(x *exchange) error {
+func (a *API) showQuotaDefaults(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDefaults)
 	if err != nil {
 		return err
 	}
 	limits := a.quota.Defaults()
-	return x.json(http.StatusOK, quotaView(x, new(object).add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
 // unless it is forced.
-func (a *API) updateQuotas(x *exchange) error {
-	body, err := x.checked()
+func (a *API) updateQuotas(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
@@ -128,48 +130,48 @@ func (a *API) updateQuotas(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if params, _ := x.readQuery(); params.has("user_id") {
-		return badRequest("user_id: this service has no quotas of single users; set those of the project.")
+	if params, _ := x.ReadQuery(); params.Has("user_id") {
+		return osapi.BadRequest("user_id: this service has no quotas of single users; set those of the project.")
 	}
-	asked := memberObject(body, "quota_set")
+	asked := api.MemberObject(body, "quota_set")
 	if _, has := asked.Get("networks"); has {
-		return badRequest("The networks quota has been removed")
+		return osapi.BadRequest("The networks quota has been removed")
 	}
 	wanted, err := a.wantedQuotas(x, project, asked)
 	if err != nil {
 		return err
 	}
 	if len(wanted) > 0 {
-		if err := a.store.SetQuotas(x.ctx(), project, wanted); err != nil {
+		if err := a.store.SetQuotas(x.Context(), project, wanted); err != nil {
 			return err
 		}
 	}
-	limits, err := a.quota.Limits(x.ctx(), project)
+	limits, err := a.quota.Limits(x.Context(), project)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, quotaView(x, new(object), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // wantedQuotas are the limits that a body sets; all of them are checked before any is set.
-func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
+func (a *API) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
 	wanted := apidb.QuotaSet{}
 	for _, name := range asked.Names() {
 		if name != "force" {
-			wanted[name] = memberInt(asked, name, 0)
+			wanted[name] = api.MemberInt(asked, name, 0)
 		}
 	}
-	if len(wanted) == 0 || memberBool(asked, "force", false) {
+	if len(wanted) == 0 || api.MemberBool(asked, "force", false) {
 		return wanted, nil
 	}
-	usage, err := a.quotaUsage(x.ctx(), project)
+	usage, err := a.quotaUsage(x.Context(), project)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range asked.Names() {
 		for i := range quotaResources {
 			if r := &quotaResources[i]; r.name == name && wanted[name] >= 0 && wanted[name] < r.inUse(usage) {
-				return nil, badRequest("Quota limit %d for %s must be greater than or equal to already used and reserved %d.", wanted[name], name, r.inUse(usage))
+				return nil, osapi.BadRequest("Quota limit %d for %s must be greater than or equal to already used and reserved %d.", wanted[name], name, r.inUse(usage))
 			}
 		}
 	}
@@ -178,15 +180,15 @@ func (a *API) wantedQuotas(x *exchange, project string, asked *js.Object) (apidb
 
 // deleteQuotas answers DELETE /os-quota-sets/{id}: from now on the defaults count. Of one user
 // there is nothing to delete.
-func (a *API) deleteQuotas(x *exchange) error {
+func (a *API) deleteQuotas(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDelete)
 	if err != nil {
 		return err
 	}
-	if params, _ := x.readQuery(); !params.has("user_id") {
-		if err := a.store.DeleteQuotas(x.ctx(), project); err != nil {
+	if params, _ := x.ReadQuery(); !params.Has("user_id") {
+		if err := a.store.DeleteQuotas(x.Context(), project); err != nil {
 			return err
 		}
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -66,11 +67,11 @@ func fromNovaAt(version string, answer []byte) http.Header {
 	}
 	switch version {
 	case "":
-		version = MinVersion.String()
+		version = api.MinVersion.String()
 	case "latest":
-		version = MaxVersion.String()
+		version = api.MaxVersion.String()
 	}
-	h.Set(headerVersionLegacy, version)
+	h.Set("X-OpenStack-Nova-API-Version", version)
 	return h
 }
 

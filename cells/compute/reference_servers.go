@@ -5,6 +5,7 @@ package compute
 import (
 	"net/http"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
@@ -12,13 +13,13 @@ import (
 
 // Errors that several calls have.
 var (
-	noServer = failure(http.StatusNotFound, "There is no such server, or it is another project's.")
-	notNow   = failure(http.StatusConflict, "The state of the server does not allow it, or it is not in a cell yet.")
-	noMeta   = failure(http.StatusNotFound, "The server has no such item.")
-	noTag    = failure(http.StatusNotFound, "The server has no such tag.")
-	overMeta = failure(http.StatusForbidden, "The server would have more items of metadata than the quota allows.")
-	lostCell = failure(http.StatusInternalServerError, "The cell of the server is not responding: whether it was done is not known.")
-	deadCell = failure(http.StatusInternalServerError, "The cell of the server is not responding.")
+	noServer = api.Failure(http.StatusNotFound, "There is no such server, or it is another project's.")
+	notNow   = api.Failure(http.StatusConflict, "The state of the server does not allow it, or it is not in a cell yet.")
+	noMeta   = api.Failure(http.StatusNotFound, "The server has no such item.")
+	noTag    = api.Failure(http.StatusNotFound, "The server has no such tag.")
+	overMeta = api.Failure(http.StatusForbidden, "The server would have more items of metadata than the quota allows.")
+	lostCell = api.Failure(http.StatusInternalServerError, "The cell of the server is not responding: whether it was done is not known.")
+	deadCell = api.Failure(http.StatusInternalServerError, "The cell of the server is not responding.")
 
 	onServer = []apidoc.Failure{noServer, deadCell}
 	changing = []apidoc.Failure{noServer, notNow, lostCell}
@@ -36,238 +37,238 @@ const (
 )
 
 var (
-	aboutListVersions = about{summary: "Shows the versions of the API", answers: ok("The versions.", always(versionsAnswer)),
-		notes: []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
-	aboutShowVersion = about{summary: "Shows the microversions of the API", answers: ok("The version.", always(versionAnswer)),
-		notes: []string{"The path is good without the last slash, too."}}
+	aboutListVersions = api.About{Summary: "Shows the versions of the API", Answers: api.OK("The versions.", apidoc.Always(versionsAnswer)),
+		Notes: []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
+	aboutShowVersion = api.About{Summary: "Shows the microversions of the API", Answers: api.OK("The version.", apidoc.Always(versionAnswer)),
+		Notes: []string{"The path is good without the last slash, too."}}
 
-	aboutListBrief = about{summary: "Lists servers", notes: []string{noteMinimal}, rules: listRules(ruleServersIndex, ruleServersIndexAll),
-		answers: ok("The servers, the newest first unless something else is asked for.", byVersion(serversAnswer)), failures: listFailures}
-	aboutListDetail = about{summary: "Lists servers with details", notes: []string{noteMinimal}, rules: listRules(ruleServersDetail, ruleServersDetailAll),
-		answers: ok("The servers, the newest first unless something else is asked for.", byVersion(serverDetailsAnswer)), failures: listFailures}
-	aboutShowServer = about{summary: "Shows a server", notes: []string{noteMinimalShow}, rules: append(rules(ruleServersShow), shownRules...),
-		answers: ok("The server.", byVersion(serverAnswer)), failures: onServer}
-	aboutCreateServers = about{
-		summary: "Creates servers",
-		notes: []string{
+	aboutListBrief = api.About{Summary: "Lists servers", Notes: []string{noteMinimal}, Rules: listRules(ruleServersIndex, ruleServersIndexAll),
+		Answers: api.OK("The servers, the newest first unless something else is asked for.", api.ByVersion(serversAnswer)), Failures: listFailures}
+	aboutListDetail = api.About{Summary: "Lists servers with details", Notes: []string{noteMinimal}, Rules: listRules(ruleServersDetail, ruleServersDetailAll),
+		Answers: api.OK("The servers, the newest first unless something else is asked for.", api.ByVersion(serverDetailsAnswer)), Failures: listFailures}
+	aboutShowServer = api.About{Summary: "Shows a server", Notes: []string{noteMinimalShow}, Rules: append(api.Rules(ruleServersShow), shownRules...),
+		Answers: api.OK("The server.", api.ByVersion(serverAnswer)), Failures: onServer}
+	aboutCreateServers = api.About{
+		Summary: "Creates servers",
+		Notes: []string{
 			"The answer comes before a host is found. Poll the server: `BUILD` becomes `ACTIVE`, or `ERROR` with a `fault`. " +
 				"From 2.37 on `networks` is required and must be `none`; before, leave it out.",
 			"With `max_count` several servers are created: the answer has the first, or with `return_reservation_id` what all have in common.",
 			"Members that this API has no use for are refused with 400 if they ask for something: volumes, networks, security groups other than `default`, " +
 				"`personality`, `trusted_image_certificates`, and scheduler hints other than `group`, `same_host` and `different_host`. `imageRef` is required; empty, the disk is empty.",
 		},
-		rules: []ruleUse{
-			{ruleServersCreate, ""}, {ruleCreateForcedHost, "if availability_zone is ZONE:HOST"},
-			{ruleCreateZeroDisk, "if the flavor has no disk"}, {ruleCreateCellDown, "while servers of the project are in a cell that does not respond"},
+		Rules: []api.RuleUse{
+			{Rule: ruleServersCreate, When: ""}, {Rule: ruleCreateForcedHost, When: "if availability_zone is ZONE:HOST"},
+			{Rule: ruleCreateZeroDisk, When: "if the flavor has no disk"}, {Rule: ruleCreateCellDown, When: "while servers of the project are in a cell that does not respond"},
 		},
-		answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be created; Location is its URL.", Body: always(serverCreated)}},
-		failures: []apidoc.Failure{
-			failure(
+		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be created; Location is its URL.", Body: apidoc.Always(serverCreated)}},
+		Failures: []apidoc.Failure{
+			api.Failure(
 				http.StatusBadRequest,
 				"The flavor, the image, the key pair, the zone or the server group does not exist, or something is asked for that this API does not have.",
 			),
-			failure(http.StatusForbidden, "The quota is used up, or the server group is full."),
+			api.Failure(http.StatusForbidden, "The quota is used up, or the server group is full."),
 		},
 	}
-	aboutUpdateServer = about{summary: "Changes the name, the description and other labels of a server", rules: rules(ruleServersUpdate),
-		answers: ok("The server.", byVersion(serverUpdated)), failures: changing}
-	aboutDeleteServer = about{
-		summary: "Deletes a server", rules: rules(ruleServersDelete), answers: done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
-		notes:    []string{"Where the server keeps deleted servers ([compute_api] reclaim_instance_interval), the action `restore` takes it back."},
-		failures: changing,
+	aboutUpdateServer = api.About{Summary: "Changes the name, the description and other labels of a server", Rules: api.Rules(ruleServersUpdate),
+		Answers: api.OK("The server.", api.ByVersion(serverUpdated)), Failures: changing}
+	aboutDeleteServer = api.About{
+		Summary: "Deletes a server", Rules: api.Rules(ruleServersDelete), Answers: api.Done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
+		Notes:    []string{"Where the server keeps deleted servers ([compute_api] reclaim_instance_interval), the action `restore` takes it back."},
+		Failures: changing,
 	}
 
-	aboutListMetadata = about{summary: "Lists the metadata of a server", rules: rules(ruleMetadataIndex), answers: ok("The items.", always(metadataAnswer)), failures: onServer}
-	aboutShowMetadata = about{
-		summary:  "Shows an item of metadata",
-		rules:    rules(ruleMetadataShow),
-		answers:  ok("The item.", always(metaAnswer)),
-		failures: append(metaFailures, noMeta),
+	aboutListMetadata = api.About{Summary: "Lists the metadata of a server", Rules: api.Rules(ruleMetadataIndex), Answers: api.OK("The items.", apidoc.Always(metadataAnswer)), Failures: onServer}
+	aboutShowMetadata = api.About{
+		Summary:  "Shows an item of metadata",
+		Rules:    api.Rules(ruleMetadataShow),
+		Answers:  api.OK("The item.", apidoc.Always(metaAnswer)),
+		Failures: append(metaFailures, noMeta),
 	}
-	aboutAddMetadata = about{
-		summary:  "Adds or changes items of metadata",
-		rules:    rules(ruleMetadataCreate),
-		answers:  ok("All items.", always(metadataAnswer)),
-		failures: putFailures,
+	aboutAddMetadata = api.About{
+		Summary:  "Adds or changes items of metadata",
+		Rules:    api.Rules(ruleMetadataCreate),
+		Answers:  api.OK("All items.", apidoc.Always(metadataAnswer)),
+		Failures: putFailures,
 	}
-	aboutReplaceMetadata = about{
-		summary:  "Replaces all items of metadata",
-		rules:    rules(ruleMetadataUpdateAll),
-		answers:  ok("All items.", always(metadataAnswer)),
-		failures: putFailures,
+	aboutReplaceMetadata = api.About{
+		Summary:  "Replaces all items of metadata",
+		Rules:    api.Rules(ruleMetadataUpdateAll),
+		Answers:  api.OK("All items.", apidoc.Always(metadataAnswer)),
+		Failures: putFailures,
 	}
-	aboutSetMetadata = about{
-		summary:  "Adds or changes an item of metadata",
-		rules:    rules(ruleMetadataUpdate),
-		answers:  ok("The item.", always(metaAnswer)),
-		failures: putFailures,
-		notes:    []string{"The item of the body has the key of the path."},
+	aboutSetMetadata = api.About{
+		Summary:  "Adds or changes an item of metadata",
+		Rules:    api.Rules(ruleMetadataUpdate),
+		Answers:  api.OK("The item.", apidoc.Always(metaAnswer)),
+		Failures: putFailures,
+		Notes:    []string{"The item of the body has the key of the path."},
 	}
-	aboutDeleteMetadata = about{
-		summary:  "Deletes an item of metadata",
-		rules:    rules(ruleMetadataDelete),
-		answers:  done(http.StatusNoContent, "Deleted."),
-		failures: append(changing[:3:3], noMeta),
-	}
-
-	aboutListTags    = about{summary: "Lists the tags of a server", rules: rules(ruleTagsIndex), answers: ok("The tags.", always(tagsAnswer)), failures: onServer}
-	aboutReplaceTags = about{summary: "Replaces all tags of a server", rules: rules(ruleTagsUpdateAll), answers: ok("The tags.", always(tagsAnswer)), failures: changing}
-	aboutDeleteTags  = about{summary: "Deletes all tags of a server", rules: rules(ruleTagsDeleteAll), answers: done(http.StatusNoContent, "Deleted."), failures: changing}
-	aboutShowTag     = about{
-		summary:  "Says by its status whether a server has a tag",
-		rules:    rules(ruleTagsShow),
-		answers:  done(http.StatusNoContent, "It has."),
-		failures: []apidoc.Failure{noServer, noTag, deadCell},
-	}
-	aboutAddTag = about{
-		summary: "Adds a tag to a server", notes: []string{noteNoTag}, rules: rules(ruleTagsUpdate), failures: changing,
-		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL."}, {Status: http.StatusNoContent, Text: "The server has it already."}},
-	}
-	aboutDeleteTag = about{
-		summary:  "Deletes a tag of a server",
-		rules:    rules(ruleTagsDelete),
-		answers:  done(http.StatusNoContent, "Deleted."),
-		failures: append(changing[:3:3], noTag),
+	aboutDeleteMetadata = api.About{
+		Summary:  "Deletes an item of metadata",
+		Rules:    api.Rules(ruleMetadataDelete),
+		Answers:  api.Done(http.StatusNoContent, "Deleted."),
+		Failures: append(changing[:3:3], noMeta),
 	}
 
-	aboutListInstanceActions = about{summary: "Lists what was done to a server, the newest first", rules: rules(ruleActionsList),
-		notes:   []string{"From 2.21 on also of servers that were deleted. At most 500 are kept."},
-		answers: ok("The actions.", byVersion(instanceActionsAnswer)), failures: append(onServer[:2:2], failure(http.StatusBadRequest, "The marker does not exist."))}
-	aboutShowInstanceAction = about{summary: "Shows what was done to a server by one request", answers: ok("The action.", byVersion(instanceActionAnswer)),
-		rules:    []ruleUse{{ruleActionsShow, ""}, {ruleActionsEvents, "for events before 2.51, and for traceback and host"}},
-		failures: append(onServer[:2:2], failure(http.StatusNotFound, "There is no such action."))}
-	aboutCreateRemoteConsole = about{summary: "Makes the URL of a console", rules: rules(ruleRemoteConsoles),
-		notes:   []string{"The only console is the serial one: `protocol` and `type` are `serial`. All others are refused with 400. " + noteConsole},
-		answers: ok("The URL.", always(remoteConsoleAnswer)), failures: consoleFailures}
+	aboutListTags    = api.About{Summary: "Lists the tags of a server", Rules: api.Rules(ruleTagsIndex), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)), Failures: onServer}
+	aboutReplaceTags = api.About{Summary: "Replaces all tags of a server", Rules: api.Rules(ruleTagsUpdateAll), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)), Failures: changing}
+	aboutDeleteTags  = api.About{Summary: "Deletes all tags of a server", Rules: api.Rules(ruleTagsDeleteAll), Answers: api.Done(http.StatusNoContent, "Deleted."), Failures: changing}
+	aboutShowTag     = api.About{
+		Summary:  "Says by its status whether a server has a tag",
+		Rules:    api.Rules(ruleTagsShow),
+		Answers:  api.Done(http.StatusNoContent, "It has."),
+		Failures: []apidoc.Failure{noServer, noTag, deadCell},
+	}
+	aboutAddTag = api.About{
+		Summary: "Adds a tag to a server", Notes: []string{noteNoTag}, Rules: api.Rules(ruleTagsUpdate), Failures: changing,
+		Answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL."}, {Status: http.StatusNoContent, Text: "The server has it already."}},
+	}
+	aboutDeleteTag = api.About{
+		Summary:  "Deletes a tag of a server",
+		Rules:    api.Rules(ruleTagsDelete),
+		Answers:  api.Done(http.StatusNoContent, "Deleted."),
+		Failures: append(changing[:3:3], noTag),
+	}
 
-	aboutListLiveMigrations = about{summary: "Lists the live migrations of a server: there are none", rules: rules(ruleServerMigrationsList),
-		answers: ok("An empty list.", always(liveMigrationsAnswer)), failures: []apidoc.Failure{noServer}}
-	aboutShowLiveMigration = about{summary: "Shows a live migration: there are none", rules: rules(ruleServerMigrationsShow), failures: []apidoc.Failure{noServer,
-		failure(http.StatusNotFound, "Always.")}}
-	aboutAbortMigration = about{summary: "Ends a migration that waits for a host that is down; the server is kept", rules: rules(ruleServerMigrationAbort),
-		notes: []string{
+	aboutListInstanceActions = api.About{Summary: "Lists what was done to a server, the newest first", Rules: api.Rules(ruleActionsList),
+		Notes:   []string{"From 2.21 on also of servers that were deleted. At most 500 are kept."},
+		Answers: api.OK("The actions.", api.ByVersion(instanceActionsAnswer)), Failures: append(onServer[:2:2], api.Failure(http.StatusBadRequest, "The marker does not exist."))}
+	aboutShowInstanceAction = api.About{Summary: "Shows what was done to a server by one request", Answers: api.OK("The action.", api.ByVersion(instanceActionAnswer)),
+		Rules:    []api.RuleUse{{Rule: ruleActionsShow, When: ""}, {Rule: ruleActionsEvents, When: "for events before 2.51, and for traceback and host"}},
+		Failures: append(onServer[:2:2], api.Failure(http.StatusNotFound, "There is no such action."))}
+	aboutCreateRemoteConsole = api.About{Summary: "Makes the URL of a console", Rules: api.Rules(ruleRemoteConsoles),
+		Notes:   []string{"The only console is the serial one: `protocol` and `type` are `serial`. All others are refused with 400. " + noteConsole},
+		Answers: api.OK("The URL.", apidoc.Always(remoteConsoleAnswer)), Failures: consoleFailures}
+
+	aboutListLiveMigrations = api.About{Summary: "Lists the live migrations of a server: there are none", Rules: api.Rules(ruleServerMigrationsList),
+		Answers: api.OK("An empty list.", apidoc.Always(liveMigrationsAnswer)), Failures: []apidoc.Failure{noServer}}
+	aboutShowLiveMigration = api.About{Summary: "Shows a live migration: there are none", Rules: api.Rules(ruleServerMigrationsShow), Failures: []apidoc.Failure{noServer,
+		api.Failure(http.StatusNotFound, "Always.")}}
+	aboutAbortMigration = api.About{Summary: "Ends a migration that waits for a host that is down; the server is kept", Rules: api.Rules(ruleServerMigrationAbort),
+		Notes: []string{
 			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is confirmed to be. " +
 				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that `os-migrations` shows.",
 		},
-		answers: done(http.StatusAccepted, "It ends."), failures: append(changing[:3:3], failure(http.StatusNotFound, "There is no such migration, or it is over."))}
+		Answers: api.Done(http.StatusAccepted, "It ends."), Failures: append(changing[:3:3], api.Failure(http.StatusNotFound, "There is no such migration, or it is over."))}
 )
 
 const noteConsole = "The URL is for a browser: its page opens a websocket on the same path. Whether the host can show the console, the page says."
 
 var (
-	listFailures    = []apidoc.Failure{failure(http.StatusBadRequest, "The marker is no server of the list, or a filter is refused.")}
+	listFailures    = []apidoc.Failure{api.Failure(http.StatusBadRequest, "The marker is no server of the list, or a filter is refused.")}
 	metaFailures    = []apidoc.Failure{noServer, deadCell}
 	putFailures     = append(changing[:3:3], overMeta)
-	consoleFailures = append(changing[:3:3], failure(http.StatusBadRequest, "There is no such console."))
+	consoleFailures = append(changing[:3:3], api.Failure(http.StatusBadRequest, "There is no such console."))
 
 	// shownRules are those that decide which members of servers are shown.
-	shownRules = []ruleUse{
-		{ruleExtendedAttrs, "for the members OS-EXT-SRV-ATTR"}, {ruleShowExtraSpecs, "for flavor.extra_specs"},
-		{ruleShowHostStatus, "for host_status"}, {ruleShowHostUnknown, "for a host_status of UNKNOWN"},
+	shownRules = []api.RuleUse{
+		{Rule: ruleExtendedAttrs, When: "for the members OS-EXT-SRV-ATTR"}, {Rule: ruleShowExtraSpecs, When: "for flavor.extra_specs"},
+		{Rule: ruleShowHostStatus, When: "for host_status"}, {Rule: ruleShowHostUnknown, When: "for a host_status of UNKNOWN"},
 	}
 )
 
-func listRules(list, all Rule) []ruleUse {
-	return append([]ruleUse{{list, ""}, {all, "with all_tenants"}, {ruleServersAllFilters, "for all filters"}}, shownRules...)
+func listRules(list, all api.Rule) []api.RuleUse {
+	return append([]api.RuleUse{{Rule: list, When: ""}, {Rule: all, When: "with all_tenants"}, {Rule: ruleServersAllFilters, When: "for all filters"}}, shownRules...)
 }
 
 // What the reference says about actions on servers.
 var (
-	aboutRestore = about{
-		summary:  "Takes back a soft delete",
-		rules:    rules(ruleRestore),
-		answers:  done(http.StatusAccepted, "It is being restored."),
-		failures: append(changing[:3:3], overQuota),
+	aboutRestore = api.About{
+		Summary:  "Takes back a soft delete",
+		Rules:    api.Rules(ruleRestore),
+		Answers:  api.Done(http.StatusAccepted, "It is being restored."),
+		Failures: append(changing[:3:3], overQuota),
 	}
-	aboutForceDelete = about{
-		summary:  "Deletes a server for good, whatever its state",
-		rules:    rules(ruleForceDelete),
-		answers:  done(http.StatusAccepted, "It is being deleted."),
-		failures: changing,
+	aboutForceDelete = api.About{
+		Summary:  "Deletes a server for good, whatever its state",
+		Rules:    api.Rules(ruleForceDelete),
+		Answers:  api.Done(http.StatusAccepted, "It is being deleted."),
+		Failures: changing,
 	}
-	aboutStart = about{
-		summary:  "Starts a server",
-		notes:    []string{noteAccepted},
-		rules:    rules(ruleServersStart),
-		answers:  done(http.StatusAccepted, "It will start."),
-		failures: changing,
+	aboutStart = api.About{
+		Summary:  "Starts a server",
+		Notes:    []string{noteAccepted},
+		Rules:    api.Rules(ruleServersStart),
+		Answers:  api.Done(http.StatusAccepted, "It will start."),
+		Failures: changing,
 	}
-	aboutStop = about{
-		summary:  "Shuts a server down",
-		notes:    []string{noteAccepted},
-		rules:    rules(ruleServersStop),
-		answers:  done(http.StatusAccepted, "It will stop."),
-		failures: changing,
+	aboutStop = api.About{
+		Summary:  "Shuts a server down",
+		Notes:    []string{noteAccepted},
+		Rules:    api.Rules(ruleServersStop),
+		Answers:  api.Done(http.StatusAccepted, "It will stop."),
+		Failures: changing,
 	}
-	aboutReboot = about{summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on", notes: []string{noteAccepted}, rules: rules(ruleServersReboot),
-		answers: done(http.StatusAccepted, "It will reboot."), failures: changing}
-	aboutRebuild = about{
-		summary:  "Makes the guest of a server again from an image, on its host",
-		rules:    rules(ruleServersRebuild),
-		failures: append(changing[:3:3], overMeta),
-		notes: []string{
+	aboutReboot = api.About{Summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on", Notes: []string{noteAccepted}, Rules: api.Rules(ruleServersReboot),
+		Answers: api.Done(http.StatusAccepted, "It will reboot."), Failures: changing}
+	aboutRebuild = api.About{
+		Summary:  "Makes the guest of a server again from an image, on its host",
+		Rules:    api.Rules(ruleServersRebuild),
+		Failures: append(changing[:3:3], overMeta),
+		Notes: []string{
 			noteAccepted,
 			"Whether the image exists the host finds out: if it does not, the server is in `ERROR`. `preserve_ephemeral`, `personality` and `trusted_image_certificates` " +
 				"are refused with 400 if they ask for something. New `user_data` is a 409 for a host that no administrator has enrolled.",
 		},
-		answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be rebuilt; Location is its URL.", Body: byVersion(serverRebuilt)}},
+		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be rebuilt; Location is its URL.", Body: api.ByVersion(serverRebuilt)}},
 	}
-	aboutEvacuate = about{
-		summary: "Makes a server on another host, because its own is down", rules: rules(ruleEvacuate),
-		notes:   []string{"A host that is named is checked in any case: `force` makes no difference."},
-		answers: ok("It will be evacuated. From 2.14 on there is no body.", byVersion(evacuated)), failures: moving,
+	aboutEvacuate = api.About{
+		Summary: "Makes a server on another host, because its own is down", Rules: api.Rules(ruleEvacuate),
+		Notes:   []string{"A host that is named is checked in any case: `force` makes no difference."},
+		Answers: api.OK("It will be evacuated. From 2.14 on there is no body.", api.ByVersion(evacuated)), Failures: moving,
 	}
-	aboutMigrate = about{
-		summary:  "Moves a server to another host: its guest is shut down and started there",
-		notes:    []string{"The argument is null before 2.56. Then it may name the host. The server becomes `VERIFY_RESIZE`, until `confirmResize` or `revertResize`."},
-		rules:    []ruleUse{{ruleMigrate, ""}, {ruleMigrateToHost, "instead, if a host is named"}},
-		answers:  done(http.StatusAccepted, "It will be migrated."),
-		failures: moving,
+	aboutMigrate = api.About{
+		Summary:  "Moves a server to another host: its guest is shut down and started there",
+		Notes:    []string{"The argument is null before 2.56. Then it may name the host. The server becomes `VERIFY_RESIZE`, until `confirmResize` or `revertResize`."},
+		Rules:    []api.RuleUse{{Rule: ruleMigrate, When: ""}, {Rule: ruleMigrateToHost, When: "instead, if a host is named"}},
+		Answers:  api.Done(http.StatusAccepted, "It will be migrated."),
+		Failures: moving,
 	}
-	aboutConfirm = about{
-		summary:  "Ends a migration: the server stays where it is",
-		rules:    rules(ruleServersConfirm),
-		answers:  done(http.StatusNoContent, "It stays."),
-		failures: deciding,
+	aboutConfirm = api.About{
+		Summary:  "Ends a migration: the server stays where it is",
+		Rules:    api.Rules(ruleServersConfirm),
+		Answers:  api.Done(http.StatusNoContent, "It stays."),
+		Failures: deciding,
 	}
-	aboutRevert = about{
-		summary:  "Takes back a migration: the server goes back to its old host",
-		rules:    rules(ruleServersRevert),
-		answers:  done(http.StatusAccepted, "It goes back."),
-		failures: deciding,
+	aboutRevert = api.About{
+		Summary:  "Takes back a migration: the server goes back to its old host",
+		Rules:    api.Rules(ruleServersRevert),
+		Answers:  api.Done(http.StatusAccepted, "It goes back."),
+		Failures: deciding,
 	}
 
-	aboutReset = about{
-		summary: "Says in which state a server is, `active` or `error`, without a task", rules: rules(ruleResetState),
-		notes: []string{
+	aboutReset = api.About{
+		Summary: "Says in which state a server is, `active` or `error`, without a task", Rules: api.Rules(ruleResetState),
+		Notes: []string{
 			"Nothing is done to its guest. A server that is deleted, softly or for good, or that moves, is a 409, and so is `active` for one that was never built; Nova takes all of these.",
 		},
-		answers: done(http.StatusAccepted, "It is in the state."), failures: changing,
+		Answers: api.Done(http.StatusAccepted, "It is in the state."), Failures: changing,
 	}
 
-	aboutConsoleOutput = about{
-		summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB", rules: rules(ruleConsoleOutput),
-		notes:   []string{"`length` is the number of lines; all for -1, null and none."},
-		answers: ok("The output.", always(consoleOutputAnswer)),
-		failures: append(changing[:3:3], failure(http.StatusNotImplemented, "The host keeps no console logs."),
-			failure(http.StatusServiceUnavailable, "The agent of the host cannot be asked now.")),
+	aboutConsoleOutput = api.About{
+		Summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB", Rules: api.Rules(ruleConsoleOutput),
+		Notes:   []string{"`length` is the number of lines; all for -1, null and none."},
+		Answers: api.OK("The output.", apidoc.Always(consoleOutputAnswer)),
+		Failures: append(changing[:3:3], api.Failure(http.StatusNotImplemented, "The host keeps no console logs."),
+			api.Failure(http.StatusServiceUnavailable, "The agent of the host cannot be asked now.")),
 	}
-	aboutSerialConsole = about{
-		summary:  "Makes the URL of a serial console",
-		notes:    []string{noteConsole},
-		rules:    rules(ruleRemoteConsoles),
-		answers:  ok("The URL.", always(consoleAnswer)),
-		failures: consoleFailures,
+	aboutSerialConsole = api.About{
+		Summary:  "Makes the URL of a serial console",
+		Notes:    []string{noteConsole},
+		Rules:    api.Rules(ruleRemoteConsoles),
+		Answers:  api.OK("The URL.", apidoc.Always(consoleAnswer)),
+		Failures: consoleFailures,
 	}
-	aboutVNCConsole   = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
-	aboutSPICEConsole = about{summary: "Asks for a graphical console: there are none", rules: rules(ruleRemoteConsoles), failures: noConsole}
+	aboutVNCConsole   = api.About{Summary: "Asks for a graphical console: there are none", Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
+	aboutSPICEConsole = api.About{Summary: "Asks for a graphical console: there are none", Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
 
-	overQuota = failure(http.StatusForbidden, "The quota is used up.")
-	noConsole = []apidoc.Failure{noServer, failure(http.StatusBadRequest, "Always.")}
+	overQuota = api.Failure(http.StatusForbidden, "The quota is used up.")
+	noConsole = []apidoc.Failure{noServer, api.Failure(http.StatusBadRequest, "Always.")}
 	moving    = append(
 		changing[:3:3],
-		failure(http.StatusBadRequest, "The host that is named cannot take the server, or is its own."),
-		failure(http.StatusNotFound, "There is no such host."),
+		api.Failure(http.StatusBadRequest, "The host that is named cannot take the server, or is its own."),
+		api.Failure(http.StatusNotFound, "There is no such host."),
 	)
-	deciding = append(changing[:3:3], failure(http.StatusBadRequest, "The server has not been migrated."))
+	deciding = append(changing[:3:3], api.Failure(http.StatusBadRequest, "The server has not been migrated."))
 )

@@ -17,6 +17,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -56,19 +57,22 @@ func different(r *http.Request, sent []byte, status int, header http.Header, ans
 		return err
 	}
 	path := r.URL.Path
-	if _, without, is := belowProject(path, strings.Split(r.Header.Get("X-Auth-Token")+":", ":")[1]); is {
-		path = without
+	own := strings.Split(r.Header.Get("X-Auth-Token")+":", ":")[1]
+	if rest := strings.TrimPrefix(path, api.Prefix); strings.Contains(rest, "/") {
+		if project, below, _ := strings.Cut(rest, "/"); project != "" && (project == own || strings.Trim(project, "0123456789abcdef-") == "") {
+			path = api.Prefix + below
+		}
 	}
 	switch {
 	case path == "/v2.1":
-		path = prefix
-	case r.Method != http.MethodGet && (path == "/" || path == prefix), path == consolePath, path == thingsPath, status == statusClientClosed:
+		path = api.Prefix
+	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consolePath, path == thingsPath, status == statusClientClosed:
 		return nil // the documents whatever the method; for browsers; a route of the tests; not answered
 	}
 	shown := r.Clone(r.Context())
 	shown.URL.Path = path
 	return errors.Join(askedRule(shown, sent, answer), d.Check(&openapi.Exchange{
-		Request: shown, Sent: sent, Version: header.Get(headerVersionLegacy), Status: status, Answer: answer, AnswerHeaders: header,
+		Request: shown, Sent: sent, Version: header.Get("X-OpenStack-Nova-API-Version"), Status: status, Answer: answer, AnswerHeaders: header,
 		Malformed: malformed(string(answer)),
 	}))
 }
@@ -93,22 +97,22 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 	if named == nil {
 		return nil
 	}
-	found := newRoutes(new(API).allRoutes()).Find(r)
+	found := api.NewRoutes(new(API).allRoutes()).Find(r)
 	if found.Route == nil {
 		return nil
 	}
-	what := found.Route.about
+	what := found.Route.About
 	if what == nil {
 		var action map[string]any
 		if err := json.Unmarshal(sent, &action); err != nil {
 			return fmt.Errorf("the action: %w", err)
 		}
 		for name := range action {
-			what = found.Route.actions[name].about
+			what = found.Route.Actions[name].About
 		}
 	}
-	if !slices.ContainsFunc(what.rules, func(u ruleUse) bool { return u.rule.name == string(named[1]) }) {
-		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.path, named[1])
+	if !slices.ContainsFunc(what.Rules, func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
+		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.Path, named[1])
 	}
 	return nil
 }
@@ -117,8 +121,8 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 func TestOnlyVersionDocumentsAreNotInTheReference(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, r := range new(API).allRoutes() {
-		if r.about == nil && r.actions == nil && !r.open {
-			t.Errorf("%s %s says nothing for the reference", r.method, r.path)
+		if r.About == nil && r.Actions == nil && !r.Open {
+			t.Errorf("%s %s says nothing for the reference", r.Method, r.Path)
 		}
 	}
 }
@@ -132,9 +136,9 @@ func allCompared(code int) { os.Exit(openapi.Complete(code, document)) }
 func TestHistoryIsThatOfTheReference(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	a := Reference()
-	changes := map[int]string{int(MinVersion): "the API"}
+	changes := map[int]string{int(api.MinVersion): "the API"}
 	note := func(v int, c *apidoc.Call, what string) {
-		if v > int(MinVersion) && v <= int(MaxVersion) {
+		if v > int(api.MinVersion) && v <= int(api.MaxVersion) {
 			changes[v] = c.Method + " " + c.Path + " " + c.Action + " " + what
 		}
 	}
@@ -159,7 +163,7 @@ func TestHistoryIsThatOfTheReference(t *testing.T) {
 			bodies = append(bodies, answer.Body)
 		}
 		for _, b := range bodies {
-			for v := max(c.Since, int(MinVersion)) + 1; b != nil && v <= int(MaxVersion) && (c.Until == 0 || v <= c.Until); v++ {
+			for v := max(c.Since, int(api.MinVersion)) + 1; b != nil && v <= int(api.MaxVersion) && (c.Until == 0 || v <= c.Until); v++ {
 				if !gocmp.Equal(documentOf(b, v-1), documentOf(b, v)) {
 					note(v, c, "has another body")
 				}
@@ -167,7 +171,7 @@ func TestHistoryIsThatOfTheReference(t *testing.T) {
 		}
 	}
 	for i, h := range history {
-		v := Version(i) + MinVersion //nolint:gosec // an index of an array of MaxVersion
+		v := api.Version(i) + api.MinVersion //nolint:gosec // an index of an array of MaxVersion
 		what, changed := changes[int(v)]
 		switch {
 		case h.nova == "":

@@ -8,27 +8,29 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // remoteConsoleRoutes is the call for the URL of a console.
-func (a *API) remoteConsoleRoutes() []route {
-	return []route{
+func (a *API) remoteConsoleRoutes() []api.Route {
+	return []api.Route{
 		{
-			method: "POST",
-			path:   "/v2.1/servers/{id}/remote-consoles",
-			body:   remoteConsoleSchemas,
-			handle: a.createRemoteConsole,
-			since:  vRemoteConsoles,
-			about:  &aboutCreateRemoteConsole,
+			Method: "POST",
+			Path:   "/v2.1/servers/{id}/remote-consoles",
+			Body:   remoteConsoleSchemas,
+			Handle: a.createRemoteConsole,
+			Since:  vRemoteConsoles,
+			About:  &aboutCreateRemoteConsole,
 		},
 	}
 }
 
 // The microversions of consoles.
 const (
-	vRemoteConsoles Version = 6 // one call instead of actions
-	vMKSConsoles    Version = 8
+	vRemoteConsoles api.Version = 6 // one call instead of actions
+	vMKSConsoles    api.Version = 8
 )
 
 // consoleSerial is the only type of consoles that there is, and its protocol.
@@ -38,7 +40,7 @@ const consoleSerial = "serial"
 const consolePath = "/serial-console"
 
 // remoteConsoleSchemas are the bodies of POST /servers/{id}/remote-consoles.
-var remoteConsoleSchemas = func() schemaSteps {
+var remoteConsoleSchemas = func() api.SchemaSteps {
 	body := func(protocols, types []any) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "remote_console", Schema: js.ClosedObject(js.Properties{
 			{Name: "protocol", Schema: js.Schema{js.Type("string"), js.Enum(protocols...)}},
@@ -47,24 +49,24 @@ var remoteConsoleSchemas = func() schemaSteps {
 	}
 	protocols := []any{"vnc", "spice", "serial", "rdp"}
 	types := []any{"novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5"}
-	return schemaSteps{
-		{vMKSConsoles, body(append(protocols[:len(protocols):len(protocols)], "mks"), append(types[:len(types):len(types)], "webmks"))},
-		{vRemoteConsoles, body(protocols, types)},
+	return api.SchemaSteps{
+		{Since: vMKSConsoles, Schema: body(append(protocols[:len(protocols):len(protocols)], "mks"), append(types[:len(types):len(types)], "webmks"))},
+		{Since: vRemoteConsoles, Schema: body(protocols, types)},
 	}
 }()
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.
-func (a *API) createRemoteConsole(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createRemoteConsole(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	m, err := a.mapping(x, x.param("id"))
+	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, "remote_console")
-	protocol, kind := memberString(asked, "protocol"), memberString(asked, "type")
+	asked := api.MemberObject(body, "remote_console")
+	protocol, kind := api.MemberString(asked, "protocol"), api.MemberString(asked, "type")
 	unavailable := kind
 	if protocol == "rdp" {
 		unavailable = protocol
@@ -73,54 +75,54 @@ func (a *API) createRemoteConsole(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("remote_console", new(object).add("protocol", protocol).add("type", kind).add("url", url)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("remote_console", new(api.Object).Add("protocol", protocol).Add("type", kind).Add("url", url)))
 }
 
 // consoleAction is the action of before there was one call for all consoles.
-func (a *API) consoleAction(what *about, types ...any) action {
-	return action{
-		about:   what,
-		until:   vRemoteConsoles - 1,
-		instead: "POST /servers/{server_id}/remote-consoles",
-		schemas: once(js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type")),
-		do: a.onServer(func(x *exchange, m apidb.Mapping, argument *js.Object) error {
-			kind := memberString(argument, "type")
+func (a *API) consoleAction(what *api.About, types ...any) api.Action {
+	return api.Action{
+		About:   what,
+		Until:   vRemoteConsoles - 1,
+		Instead: "POST /servers/{server_id}/remote-consoles",
+		Schemas: api.Once(js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type")),
+		Do: a.onServer(func(x *api.Exchange, m apidb.Mapping, argument *js.Object) error {
+			kind := api.MemberString(argument, "type")
 			url, err := a.consoleURL(x, m, kind == consoleSerial, kind)
 			if err != nil {
 				return err
 			}
-			return x.json(http.StatusOK, new(object).add("console", new(object).add("type", kind).add("url", url)))
+			return x.JSON(http.StatusOK, new(api.Object).Add("console", new(api.Object).Add("type", kind).Add("url", url)))
 		}),
 	}
 }
 
 // consoleURL makes the URL of a server's console, if it is of a type that there is. Cost: three
 // reads of the API database and a write, and one request to one cell.
-func (a *API) consoleURL(x *exchange, m apidb.Mapping, is bool, kind string) (string, error) {
-	if err := x.allow(ruleRemoteConsoles, m.ProjectID); err != nil {
+func (a *API) consoleURL(x *api.Exchange, m apidb.Mapping, is bool, kind string) (string, error) {
+	if err := x.Allow(ruleRemoteConsoles, m.ProjectID); err != nil {
 		return "", err
 	}
 	if !is {
-		return "", badRequest("Unavailable console type %s.", kind)
+		return "", osapi.BadRequest("Unavailable console type %s.", kind)
 	}
 	server, _, err := a.hosted(x, m)
 	switch {
 	case err != nil:
 		return "", err
 	case server.Host == "":
-		return "", conflict("Instance %s is not ready", server.UUID)
+		return "", api.Conflict("Instance %s is not ready", server.UUID)
 	}
 	token := rand.Text() + rand.Text() // 260 bits
-	if err := a.store.AddConsoleToken(x.ctx(), token, server.UUID, a.service.Now().Add(a.options.TokenTTL)); err != nil {
+	if err := a.store.AddConsoleToken(x.Context(), token, server.UUID, a.service.Now().Add(a.options.TokenTTL)); err != nil {
 		return "", err
 	}
 	return a.consoleBase(x) + "?token=" + token, nil
 }
 
 // consoleBase is what the URLs of consoles begin with.
-func (a *API) consoleBase(x *exchange) string {
+func (a *API) consoleBase(x *api.Exchange) string {
 	if base := a.options.ConsoleURL; base != "" {
 		return strings.TrimSuffix(base, "/")
 	}
-	return x.base() + consolePath
+	return x.LinkBase() + consolePath
 }

@@ -9,40 +9,41 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // deleteRoutes is the call that ends servers; two actions end them as well, or take an end back.
-func (a *API) deleteRoutes() []route {
-	return []route{
-		{method: "DELETE", path: "/v2.1/servers/{id}", handle: a.deleteServer, about: &aboutDeleteServer},
+func (a *API) deleteRoutes() []api.Route {
+	return []api.Route{
+		{Method: "DELETE", Path: "/v2.1/servers/{id}", Handle: a.deleteServer, About: &aboutDeleteServer},
 	}
 }
 
 // deleteServer answers DELETE /servers/{id}: 204, in whatever state the server is. With a time to
 // reclaim deletion is soft. With its cell down it is 500, and queued_for_delete is not
 // set.
-func (a *API) deleteServer(x *exchange) error {
-	m, err := a.mapping(x, x.param("id"))
+func (a *API) deleteServer(x *api.Exchange) error {
+	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := x.allow(ruleServersDelete, m.ProjectID); err != nil {
+	if err := x.Allow(ruleServersDelete, m.ProjectID); err != nil {
 		return err
 	}
 	if err := a.deleteMapped(x, m, a.options.Reclaim > 0); err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // deleteMapped deletes the server of a mapping. One that was deleted while it was placed nowhere is
 // not there any more.
-func (a *API) deleteMapped(x *exchange, m apidb.Mapping, soft bool) error {
+func (a *API) deleteMapped(x *api.Exchange, m apidb.Mapping, soft bool) error {
 	if m.CellUUID == "" && m.Queued() {
 		return serverNotFound(m.InstanceUUID)
 	}
-	return serverFault(a.scheduler.Delete(x.ctx(), m, soft), "delete", m.InstanceUUID)
+	return serverFault(a.scheduler.Delete(x.Context(), m, soft), "delete", m.InstanceUUID)
 }
 
 // serverFault maps the error of an operation on a server to an API error. A change during the check
@@ -54,29 +55,29 @@ func serverFault(err error, action, uuid string) error {
 	case errors.Is(err, apidb.ErrNotFound), errors.Is(err, errNoServer), cellclient.IsNotFound(err):
 		return serverNotFound(uuid).Because(err)
 	case cellclient.IsConflict(err):
-		return conflict("Instance %s is in an invalid state for '%s'", uuid, action).Because(err)
+		return api.Conflict("Instance %s is in an invalid state for '%s'", uuid, action).Because(err)
 	}
 	return createFault(err)
 }
 
 // forceDeleteServer deletes for good, whatever state the server is in.
-func (a *API) forceDeleteServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object) error {
-	if err := x.allow(ruleForceDelete, m.ProjectID); err != nil {
+func (a *API) forceDeleteServer(x *api.Exchange, m apidb.Mapping, _ *jsonkit.Object) error {
+	if err := x.Allow(ruleForceDelete, m.ProjectID); err != nil {
 		return err
 	}
 	if err := a.deleteMapped(x, m, false); err != nil {
 		return err
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }
 
 // restoreServer takes back a soft delete.
-func (a *API) restoreServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object) error {
+func (a *API) restoreServer(x *api.Exchange, m apidb.Mapping, _ *jsonkit.Object) error {
 	server, err := a.current(x, m, "restore")
 	if err != nil {
 		return err
 	}
-	if err := x.allow(ruleRestore, m.ProjectID); err != nil {
+	if err := x.Allow(ruleRestore, m.ProjectID); err != nil {
 		return err
 	}
 	for _, state := range []struct{ kind, is, wanted string }{
@@ -84,11 +85,11 @@ func (a *API) restoreServer(x *exchange, m apidb.Mapping, _ *jsonkit.Object) err
 		{"task_state", server.TaskState, ""},
 	} {
 		if state.is != state.wanted {
-			return conflict("Cannot 'restore' instance %s while it is in %s %s", m.InstanceUUID, state.kind, state.is)
+			return api.Conflict("Cannot 'restore' instance %s while it is in %s %s", m.InstanceUUID, state.kind, state.is)
 		}
 	}
-	if _, err = a.scheduler.Restore(x.ctx(), m); err != nil {
+	if _, err = a.scheduler.Restore(x.Context(), m); err != nil {
 		return serverFault(err, "restore", m.InstanceUUID)
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }

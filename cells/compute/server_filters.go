@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // listRequest is what a list of servers was asked for.
 type listRequest struct {
-	params query // those that the microversion has
+	params api.Query // those that the microversion has
 	detail bool
 	// query is what the cells are asked, but for the page.
 	query cellwire.ServerQuery
@@ -29,7 +31,7 @@ type listRequest struct {
 }
 
 // readList reads what was asked for, with Nova's checks in Nova's order.
-func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
+func (a *API) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 	params, err := listQuery(x)
 	if err != nil {
 		return nil, err
@@ -38,14 +40,14 @@ func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
 	if detail {
 		rule, ruleAll = ruleServersDetail, ruleServersDetailAll
 	}
-	if err := x.allowOwn(rule); err != nil {
+	if err := x.AllowOwn(rule); err != nil {
 		return nil, err
 	}
 	filters := filters(x, params)
 	l := &listRequest{params: params, detail: detail, minimal: minimalRecords(x, params, filters)}
 	for _, name := range slices.Sorted(maps.Keys(filters)) {
 		if slices.Contains(joined, name) || strings.HasPrefix(name, "_") {
-			return nil, badRequest("Invalid filter field: %s.", shortened(name))
+			return nil, osapi.BadRequest("Invalid filter field: %s.", osapi.Shortened(name))
 		}
 	}
 	if err := l.readStates(x, params, filters); err != nil || l.nothing {
@@ -56,7 +58,7 @@ func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
 	}
 	delete(filters, "all_tenants")
 	if l.allTenants {
-		if err := x.allowOwn(ruleAll); err != nil {
+		if err := x.AllowOwn(ruleAll); err != nil {
 			return nil, err
 		}
 	} else {
@@ -66,7 +68,7 @@ func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
 		l.query.ProjectID = x.Who.Project
 		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
-	l.limit, l.marker, l.hasMarker = readLimit(params, a.options.MaxLimit), params.last("marker"), params.has("marker")
+	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, a.options.MaxLimit), params.Last("marker"), params.Has("marker")
 	if l.query.Sort, err = readSort(x, params); err != nil {
 		return nil, err
 	}
@@ -80,13 +82,14 @@ func (a *API) readList(x *exchange, detail bool) (*listRequest, error) {
 
 // filters are the filters that count for this caller: all for an administrator, those of
 // memberFilters for a member.
-func filters(x *exchange, params query) map[string]string {
-	all := x.may(ruleServersAllFilters, x.Who.Project)
+func filters(x *api.Exchange, params api.Query) map[string]string {
+	all := x.May(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
-	for name := range params.values {
+	for name := range params.Values {
 		since, forMembers := memberFilters[name]
-		if all && !slices.Contains(paging, name) || forMembers && x.since(since) {
-			filters[name] = lastOf(params.values[name])
+		if all && !slices.Contains(paging, name) || forMembers && x.Since(since) {
+			values := params.Values[name]
+			filters[name] = values[len(values)-1]
 		}
 	}
 	return filters
@@ -100,8 +103,8 @@ var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 // in the order that a list has by itself, and with no filters but those that the specification
 // allows: the project and deleted=False. Nova leaves them out for administrators who send one of
 // these. What the caller may not filter by does not count, but paging always does.
-func minimalRecords(x *exchange, params query, filters map[string]string) bool {
-	if !x.since(vDownCells) || slices.ContainsFunc(paging, params.has) {
+func minimalRecords(x *api.Exchange, params api.Query, filters map[string]string) bool {
+	if !x.Since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
 		return false
 	}
 	for name := range filters {
@@ -109,7 +112,7 @@ func minimalRecords(x *exchange, params query, filters map[string]string) bool {
 			return false
 		}
 	}
-	deleted, _ := readBool(filters["deleted"])
+	deleted, _ := api.ReadBool(filters["deleted"])
 	return !deleted
 }
 
@@ -119,25 +122,25 @@ func readAllTenants(filters map[string]string) (bool, error) {
 	if !asked || word == "" {
 		return asked, nil
 	}
-	value, known := readBool(word)
+	value, known := api.ReadBool(word)
 	if !known {
-		return false, badRequest("Unrecognized value %s, acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
-			pythonString(shortened(word)))
+		return false, osapi.BadRequest("Unrecognized value %s, acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
+			api.PythonString(osapi.Shortened(word)))
 	}
 	return value, nil
 }
 
 // readStates reads status, the times of changes and deleted, which depend on each other.
-func (l *listRequest) readStates(x *exchange, params query, filters map[string]string) error {
+func (l *listRequest) readStates(x *api.Exchange, params api.Query, filters map[string]string) error {
 	q := &l.query
 	delete(filters, "status")
-	if params.has("status") {
+	if params.Has("status") {
 		delete(filters, "vm_state")
-		vms, tasks := statesOf(params.every("status"))
+		vms, tasks := statesOf(params.Every("status"))
 		switch {
 		case len(vms) > 0:
-		case x.since(vStatusChecked):
-			return badRequest("Invalid status value")
+		case x.Since(vStatusChecked):
+			return osapi.BadRequest("Invalid status value")
 		default:
 			l.nothing = true
 			return nil
@@ -151,18 +154,18 @@ func (l *listRequest) readStates(x *exchange, params query, filters map[string]s
 	since, hasSince := filters["changes-since"]
 	before, hasBefore := filters["changes-before"]
 	if hasSince {
-		t, _ := readTime(since)
+		t, _ := api.ReadTime(since)
 		q.ChangedSince = &t
 	}
 	if hasBefore {
-		t, _ := readTime(before)
+		t, _ := api.ReadTime(before)
 		q.ChangedBefore = &t
 	}
 	if hasSince && hasBefore && q.ChangedBefore.Before(*q.ChangedSince) {
-		return badRequest("The value of changes-since must be less than or equal to changes-before.")
+		return osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
 	word, hasDeleted := filters["deleted"]
-	deleted, _ := readBool(word)
+	deleted, _ := api.ReadBool(word)
 	switch {
 	case deleted:
 		q.Deleted = cellwire.DeletedOnly
@@ -170,8 +173,8 @@ func (l *listRequest) readStates(x *exchange, params query, filters map[string]s
 		q.Deleted = cellwire.DeletedAny
 	}
 	if slices.Equal(q.VMStates, []string{cellwire.VMDeleted}) {
-		if !x.isAdmin() {
-			return forbidden("Only administrators may list deleted instances")
+		if !x.IsAdmin() {
+			return api.Forbidden("Only administrators may list deleted instances")
 		}
 		q.Deleted = cellwire.DeletedOnly
 	}
@@ -219,7 +222,7 @@ func (l *listRequest) filter(name, value string) error {
 	case "not-tags-any":
 		q.NotTagsAny = strings.Split(value, ",")
 	case "config_drive":
-		drive, _ := readBool(value)
+		drive, _ := api.ReadBool(value)
 		q.ConfigDrive = &drive
 	case "power_state", "launch_index":
 		n, err := strconv.Atoi(value)
@@ -234,7 +237,7 @@ func (l *listRequest) filter(name, value string) error {
 	case "ip", "ip6", "kernel_id", "ramdisk_id", "root_device_name":
 		l.nothing = true // what no server has
 	default:
-		return badRequest("Servers cannot be filtered by %s here.", shortened(name))
+		return osapi.BadRequest("Servers cannot be filtered by %s here.", osapi.Shortened(name))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@
 package compute
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -29,10 +28,9 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	var list *listRequest
 	var err error
 	in := c.api.incoming()
-	x := &in.exchange
-	x.route = &route{query: &serverQuery}
+	x := &in.Exchange
 	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{in, func() error {
-		testproc.Check(c.t, errors.Join(x.identify(), x.negotiate()))
+		testproc.Check(c.t, x.Resolve())
 		list, err = c.api.readList(x, false)
 		return err
 	}})

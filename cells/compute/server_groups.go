@@ -8,41 +8,43 @@ import (
 	"strconv"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
-func (a *API) serverGroupRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-server-groups", query: &serverGroupQuery, handle: a.listServerGroups, about: &aboutListServerGroups},
-		{method: "POST", path: "/v2.1/os-server-groups", body: serverGroupSchemas, handle: a.createServerGroup, about: &aboutCreateServerGroup},
-		{method: "GET", path: "/v2.1/os-server-groups/{id}", handle: a.showServerGroup, about: &aboutShowServerGroup},
-		{method: "DELETE", path: "/v2.1/os-server-groups/{id}", handle: a.deleteServerGroup, about: &aboutDeleteServerGroup},
+func (a *API) serverGroupRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Handle: a.listServerGroups, About: &aboutListServerGroups},
+		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Handle: a.createServerGroup, About: &aboutCreateServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: a.showServerGroup, About: &aboutShowServerGroup},
+		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: a.deleteServerGroup, About: &aboutDeleteServerGroup},
 	}
 }
 
 // The policies of server groups.
 var (
-	ruleServerGroupsIndex    = Rule{"os_compute_api:os-server-groups:index", readers}
-	ruleServerGroupsIndexAll = Rule{"os_compute_api:os-server-groups:index:all_projects", admins}
-	ruleServerGroupsShow     = Rule{"os_compute_api:os-server-groups:show", readers}
-	ruleServerGroupsCreate   = Rule{"os_compute_api:os-server-groups:create", members}
-	ruleServerGroupsDelete   = Rule{"os_compute_api:os-server-groups:delete", members}
+	ruleServerGroupsIndex    = api.Rule{Name: "os_compute_api:os-server-groups:index", Default: api.Readers}
+	ruleServerGroupsIndexAll = api.Rule{Name: "os_compute_api:os-server-groups:index:all_projects", Default: api.Admins}
+	ruleServerGroupsShow     = api.Rule{Name: "os_compute_api:os-server-groups:show", Default: api.Readers}
+	ruleServerGroupsCreate   = api.Rule{Name: "os_compute_api:os-server-groups:create", Default: api.Members}
+	ruleServerGroupsDelete   = api.Rule{Name: "os_compute_api:os-server-groups:delete", Default: api.Members}
 )
 
 // The microversions of server groups.
 const (
-	vGroupOwner  Version = 13 // they say whose they are
-	vSoftGroups  Version = 15 // the soft policies
-	vGroupPolicy Version = 64 // one policy, with rules
+	vGroupOwner  api.Version = 13 // they say whose they are
+	vSoftGroups  api.Version = 15 // the soft policies
+	vGroupPolicy api.Version = 64 // one policy, with rules
 )
 
 // serverGroupSchemas are the bodies of POST /os-server-groups.
-var serverGroupSchemas = func() schemaSteps {
+var serverGroupSchemas = func() api.SchemaSteps {
 	hard := []any{apidb.PolicyAntiAffinity, apidb.PolicyAffinity}
 	all := append(hard[:len(hard):len(hard)], apidb.PolicySoftAntiAffinity, apidb.PolicySoftAffinity)
 	body := func(p js.Properties, required string) js.Schema {
-		p = append(js.Properties{{Name: "name", Schema: schemaName}}, p...)
+		p = append(js.Properties{{Name: "name", Schema: api.SchemaName}}, p...)
 		return js.ClosedObject(js.Properties{{Name: "server_group", Schema: js.ClosedObject(p, "name", required)}}, "server_group")
 	}
 	several := func(policies []any) js.Schema {
@@ -50,13 +52,13 @@ var serverGroupSchemas = func() schemaSteps {
 			js.Type("array"), js.Items(js.Schema{js.Type("string"), js.Enum(policies...)}), js.UniqueItems(), js.MinItems(1), js.MaxItems(1),
 		}}}, "policies")
 	}
-	return schemaSteps{
-		{vGroupPolicy, body(js.Properties{
+	return api.SchemaSteps{
+		{Since: vGroupPolicy, Schema: body(js.Properties{
 			{Name: "policy", Schema: js.Schema{js.Type("string"), js.Enum(all...)}},
-			{Name: "rules", Schema: js.ClosedObject(js.Properties{{Name: maxPerHost, Schema: schemaCount}})},
+			{Name: "rules", Schema: js.ClosedObject(js.Properties{{Name: maxPerHost, Schema: api.SchemaCount}})},
 		}, "policy")},
-		{vSoftGroups, several(all)},
-		{MinVersion, several(hard)},
+		{Since: vSoftGroups, Schema: several(all)},
+		{Since: api.MinVersion, Schema: several(hard)},
 	}
 }()
 
@@ -64,43 +66,43 @@ var serverGroupSchemas = func() schemaSteps {
 const maxPerHost = "max_server_per_host"
 
 // serverGroupQuery are the parameters of GET /os-server-groups.
-var serverGroupQuery = parameters{all: []parameter{
-	{name: "all_projects", schema: schemaText, text: "Whatever its value: those of all projects, for administrators."},
-	{name: "limit", schema: schemaAnyNumber, text: textLimit},
-	{name: "offset", schema: schemaAnyNumber, text: "How many are left out at the beginning."},
+var serverGroupQuery = api.Parameters{All: []api.Parameter{
+	{Name: "all_projects", Schema: api.SchemaText, Text: "Whatever its value: those of all projects, for administrators."},
+	{Name: "limit", Schema: api.SchemaAnyNumber, Text: api.TextLimit},
+	{Name: "offset", Schema: api.SchemaAnyNumber, Text: "How many are left out at the beginning."},
 }}
 
 // serverGroupView is a group as the microversion has it, with the members that are not deleted.
-func serverGroupView(x *exchange, g *apidb.ServerGroup) *object {
-	o := new(object).add("id", g.UUID).add("name", g.Name)
-	if x.since(vGroupPolicy) {
-		rules := new(object)
+func serverGroupView(x *api.Exchange, g *apidb.ServerGroup) *api.Object {
+	o := new(api.Object).Add("id", g.UUID).Add("name", g.Name)
+	if x.Since(vGroupPolicy) {
+		rules := new(api.Object)
 		if g.MaxPerHost > 0 {
-			rules.add(maxPerHost, g.MaxPerHost)
+			rules.Add(maxPerHost, g.MaxPerHost)
 		}
-		o.add("policy", g.Policy).add("rules", rules)
+		o.Add("policy", g.Policy).Add("rules", rules)
 	} else {
-		o.add("policies", []string{g.Policy}).add("metadata", new(object))
+		o.Add("policies", []string{g.Policy}).Add("metadata", new(api.Object))
 	}
-	o.add("members", g.Members)
-	if x.since(vGroupOwner) {
-		o.add("project_id", g.ProjectID).add("user_id", g.UserID)
+	o.Add("members", g.Members)
+	if x.Since(vGroupOwner) {
+		o.Add("project_id", g.ProjectID).Add("user_id", g.UserID)
 	}
 	return o
 }
 
-func oneServerGroup(x *exchange, g *apidb.ServerGroup) error {
-	return x.json(http.StatusOK, new(object).add("server_group", serverGroupView(x, g)))
+func oneServerGroup(x *api.Exchange, g *apidb.ServerGroup) error {
+	return x.JSON(http.StatusOK, new(api.Object).Add("server_group", serverGroupView(x, g)))
 }
 
 func noServerGroup(id string) error {
-	return notFound("Instance group %s could not be found.", shortened(id))
+	return osapi.NotFound("Instance group %s could not be found.", osapi.Shortened(id))
 }
 
 // serverGroup is a group that the caller may know of: its project's, or any for an administrator.
-func (a *API) serverGroup(x *exchange, id string) (apidb.ServerGroup, error) {
-	g, err := a.store.ServerGroup(x.ctx(), id)
-	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Who.Project && !x.isAdmin() {
+func (a *API) serverGroup(x *api.Exchange, id string) (apidb.ServerGroup, error) {
+	g, err := a.store.ServerGroup(x.Context(), id)
+	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Who.Project && !x.IsAdmin() {
 		return apidb.ServerGroup{}, noServerGroup(id)
 	}
 	return g, err
@@ -108,29 +110,29 @@ func (a *API) serverGroup(x *exchange, id string) (apidb.ServerGroup, error) {
 
 // listServerGroups answers GET /os-server-groups: the project's, or for administrators that ask for
 // them those of all projects.
-func (a *API) listServerGroups(x *exchange) error {
-	params, err := x.checkedQuery()
+func (a *API) listServerGroups(x *api.Exchange) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleServerGroupsIndex); err != nil {
+	if err := x.AllowOwn(ruleServerGroupsIndex); err != nil {
 		return err
 	}
 	project := x.Who.Project
-	if params.has("all_projects") && x.isAdmin() {
-		if err := x.allowOwn(ruleServerGroupsIndexAll); err != nil {
+	if params.Has("all_projects") && x.IsAdmin() {
+		if err := x.AllowOwn(ruleServerGroupsIndexAll); err != nil {
 			return err
 		}
 		project = ""
 	}
-	groups, err := a.store.ServerGroups(x.ctx(), project)
+	groups, err := a.store.ServerGroups(x.Context(), project)
 	if err != nil {
 		return err
 	}
 	number := func(name string) int {
-		n, err := strconv.Atoi(params.last(name))
+		n, err := strconv.Atoi(params.Last(name))
 		if err != nil { // none, or more than an int
-			return len(groups) * min(len(params.last(name)), 1)
+			return len(groups) * min(len(params.Last(name)), 1)
 		}
 		return n
 	}
@@ -140,54 +142,54 @@ func (a *API) listServerGroups(x *exchange) error {
 		limit = min(limit, n)
 	}
 	groups = groups[:min(limit, len(groups))]
-	shown := make(list, len(groups))
+	shown := make(api.List, len(groups))
 	for i := range groups {
 		shown[i] = serverGroupView(x, &groups[i])
 	}
-	return x.json(http.StatusOK, new(object).add("server_groups", shown))
+	return x.JSON(http.StatusOK, new(api.Object).Add("server_groups", shown))
 }
 
 // showServerGroup answers GET /os-server-groups/{id}.
-func (a *API) showServerGroup(x *exchange) error {
-	g, err := a.serverGroup(x, x.param("id"))
+func (a *API) showServerGroup(x *api.Exchange) error {
+	g, err := a.serverGroup(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := x.allow(ruleServerGroupsShow, g.ProjectID); err != nil {
+	if err := x.Allow(ruleServerGroupsShow, g.ProjectID); err != nil {
 		return err
 	}
 	return oneServerGroup(x, &g)
 }
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
-func (a *API) createServerGroup(x *exchange) error {
-	body, err := x.checked()
+func (a *API) createServerGroup(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleServerGroupsCreate); err != nil {
+	if err := x.AllowOwn(ruleServerGroupsCreate); err != nil {
 		return err
 	}
-	limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
+	limits, err := a.quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return err
 	}
-	asked := memberObject(body, "server_group")
-	g := apidb.ServerGroup{Name: memberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User, Policy: memberString(asked, "policy")}
-	if policies := memberList(asked, "policies"); len(policies) > 0 {
+	asked := api.MemberObject(body, "server_group")
+	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User, Policy: api.MemberString(asked, "policy")}
+	if policies := api.MemberList(asked, "policies"); len(policies) > 0 {
 		g.Policy = js.PythonStr(policies[0])
 	}
-	if rules := memberObject(asked, "rules"); rules != nil && len(rules.Names()) > 0 {
+	if rules := api.MemberObject(asked, "rules"); rules != nil && len(rules.Names()) > 0 {
 		if g.Policy != apidb.PolicyAntiAffinity {
-			return badRequest("Only anti-affinity policy supports rules.")
+			return osapi.BadRequest("Only anti-affinity policy supports rules.")
 		}
-		if g.MaxPerHost = memberInt(rules, maxPerHost, 0); g.MaxPerHost < 1 { // more than 64 bits
-			return badRequest("%s is too large.", maxPerHost)
+		if g.MaxPerHost = api.MemberInt(rules, maxPerHost, 0); g.MaxPerHost < 1 { // more than 64 bits
+			return osapi.BadRequest("%s is too large.", maxPerHost)
 		}
 	}
-	made, err := a.store.CreateServerGroup(x.ctx(), g, func(has int64) error {
+	made, err := a.store.CreateServerGroup(x.Context(), g, func(has int64) error {
 		if most := serverGroups.limit(limits); most >= 0 && has >= most {
-			return forbidden("Quota exceeded, too many server groups.")
+			return api.Forbidden("Quota exceeded, too many server groups.")
 		}
 		return nil
 	})
@@ -198,20 +200,20 @@ func (a *API) createServerGroup(x *exchange) error {
 }
 
 // deleteServerGroup answers DELETE /os-server-groups/{id}. Its members stay where they are.
-func (a *API) deleteServerGroup(x *exchange) error {
-	g, err := a.serverGroup(x, x.param("id"))
+func (a *API) deleteServerGroup(x *api.Exchange) error {
+	g, err := a.serverGroup(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := x.allow(ruleServerGroupsDelete, g.ProjectID); err != nil {
+	if err := x.Allow(ruleServerGroupsDelete, g.ProjectID); err != nil {
 		return err
 	}
-	err = a.store.DeleteServerGroup(x.ctx(), g.UUID)
+	err = a.store.DeleteServerGroup(x.Context(), g.UUID)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return noServerGroup(g.UUID)
 	}
 	if err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }

@@ -9,14 +9,15 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // listBrief answers GET /servers.
-func (a *API) listBrief(x *exchange) error { return a.listServers(x, false) }
+func (a *API) listBrief(x *api.Exchange) error { return a.listServers(x, false) }
 
 // listDetail answers GET /servers/detail.
-func (a *API) listDetail(x *exchange) error { return a.listServers(x, true) }
+func (a *API) listDetail(x *api.Exchange) error { return a.listServers(x, true) }
 
 // listServers answers both lists: first the servers of cells that are down, as far as they are
 // known, then those that are being built, then those of the cells, sorted. Cost: two or three reads
@@ -24,29 +25,29 @@ func (a *API) listDetail(x *exchange) error { return a.listServers(x, true) }
 // is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is
 // made without it, so that when the time of that cell is over only the sending of it is left to do,
 // for all requests that waited.
-func (a *API) listServers(x *exchange, detail bool) error {
+func (a *API) listServers(x *api.Exchange, detail bool) error {
 	l, err := a.readList(x, detail)
 	if err != nil {
 		return err
 	}
 	view := a.newServerView(x, x.Who.Project)
 	if l.nothing || l.limit <= 0 {
-		return x.json(http.StatusOK, listBody(x, l, view, page{}))
+		return x.JSON(http.StatusOK, listBody(x, l, view, page{}))
 	}
-	var body *object
+	var body *api.Object
 	if err := a.page(x, l, func(p page) { body = listBody(x, l, view, p) }); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, body)
+	return x.JSON(http.StatusOK, body)
 }
 
 // listBody is a page as JSON.
-func listBody(x *exchange, l *listRequest, view *serverView, p page) *object {
+func listBody(x *api.Exchange, l *listRequest, view *serverView, p page) *api.Object {
 	known, unknown := view.brief, view.unknownBrief
 	if l.detail {
 		known, unknown = view.whole, view.unknown
 	}
-	records := make(list, 0, len(p.unknown)+len(p.servers))
+	records := make(api.List, 0, len(p.unknown)+len(p.servers))
 	for i := range p.unknown {
 		records = append(records, unknown(&p.unknown[i]))
 	}
@@ -54,7 +55,7 @@ func listBody(x *exchange, l *listRequest, view *serverView, p page) *object {
 		records = append(records, known(s))
 	}
 	const others = 1 << 10 // the link to the next page
-	body := (&object{text: make([]byte, 0, records.size()+others)}).add("servers", records)
+	body := api.NewObject(records.Size()+others).Add("servers", records)
 	// A page that is full has a link to the next, also if nothing is there; one that ends with an
 	// unknown server has none, because the next page could not begin after it.
 	if len(p.servers) > 0 && len(records) == l.limit {
@@ -62,7 +63,7 @@ func listBody(x *exchange, l *listRequest, view *serverView, p page) *object {
 		if l.detail {
 			collection = "servers/detail"
 		}
-		body.add("servers_links", x.nextLink(collection, l.params, p.servers[len(p.servers)-1].UUID))
+		body.Add("servers_links", x.NextLink(collection, l.params, p.servers[len(p.servers)-1].UUID))
 	}
 	return body
 }
@@ -75,7 +76,7 @@ type page struct {
 
 // page finds the servers of a list and gives them to use: several times it may be, and then the
 // last counts.
-func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
+func (a *API) page(x *api.Exchange, l *listRequest, use func(page)) error {
 	building, after, err := a.building(x, l)
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func (a *API) page(x *exchange, l *listRequest, use func(page)) error {
 			return err
 		}
 	}
-	return a.cells.list(x.ctx(), cells, q, func(r mergedServers) error {
+	return a.cells.list(x.Context(), cells, q, func(r mergedServers) error {
 		p, err := a.filled(x, l, building, r)
 		if err == nil {
 			use(p)
@@ -122,7 +123,7 @@ func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, ma
 }
 
 // filled is the page with what the cells gave, and what is known of those that are down.
-func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers) (page, error) {
+func (a *API) filled(x *api.Exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers) (page, error) {
 	p, seen := l.begun(building, len(from.Rows))
 	for i := range from.Rows {
 		s := &from.Rows[i].Server
@@ -148,8 +149,8 @@ func (a *API) filled(x *exchange, l *listRequest, building []apidb.BuildRequest,
 
 // building are the build requests of a list. after is the marker if it is not among them, so that
 // it has to be looked for in the cells: then none of them is after it.
-func (a *API) building(x *exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
-	all, err := a.store.BuildRequests(x.ctx(), l.query.ProjectID, 0)
+func (a *API) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
+	all, err := a.store.BuildRequests(x.Context(), l.query.ProjectID, 0)
 	if err != nil {
 		return nil, "", err
 	}
@@ -172,17 +173,17 @@ func (a *API) checkMarker(l *listRequest) error {
 
 // markerNotFound is the 400 for a marker that is no server.
 func markerNotFound(l *listRequest) error {
-	return badRequest("marker [%s] not found", shortened(l.marker))
+	return osapi.BadRequest("marker [%s] not found", osapi.Shortened(l.marker))
 }
 
 // cellsOf are the cells of a list: all, with cell0 and the disabled ones, or those of
 // the project if that is the configuration.
-func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
-	all, err := a.store.Cells(x.ctx())
-	if err != nil || !a.options.PerProjectCells || l.allTenants || x.isAdmin() {
+func (a *API) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
+	all, err := a.store.Cells(x.Context())
+	if err != nil || !a.options.PerProjectCells || l.allTenants || x.IsAdmin() {
 		return all, err
 	}
-	own, err := a.store.ProjectCells(x.ctx(), x.Who.Project)
+	own, err := a.store.ProjectCells(x.Context(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -193,14 +194,14 @@ func (a *API) cellsOf(x *exchange, l *listRequest) ([]apidb.Cell, error) {
 // markers as well, and the mapping has not what lists are sorted by. If the cell refuses to answer,
 // the error is Nova's 500. If it takes too long, Nova does not answer either: here it is 503, since
 // a cell under load answers the next time.
-func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, error) {
-	m, err := a.store.Mapping(x.ctx(), marker)
+func (a *API) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
+	m, err := a.store.Mapping(x.Context(), marker)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return nil, markerNotFound(l)
 	case err != nil:
 		return nil, err
-	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.isAdmin():
+	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.IsAdmin():
 		return nil, markerNotFound(l)
 	}
 	cell, err := a.cell(x, m.CellUUID)
@@ -209,7 +210,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 	}
 	q := cellwire.ServerQuery{UUIDs: []string{marker}, Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
 	var result mergedServers
-	err = a.cells.list(x.ctx(), []apidb.Cell{cell}, q, func(r mergedServers) error {
+	err = a.cells.list(x.Context(), []apidb.Cell{cell}, q, func(r mergedServers) error {
 		result = r
 		return nil
 	})
@@ -229,7 +230,7 @@ func (a *API) keyOf(x *exchange, l *listRequest, marker string) (cellwire.Key, e
 }
 
 // unknown are the living servers of cells that are down and not in seen, at most room of them.
-func (a *API) unknown(x *exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int) ([]apidb.Mapping, error) {
+func (a *API) unknown(x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int) ([]apidb.Mapping, error) {
 	if room <= 0 {
 		return nil, nil
 	}
@@ -237,7 +238,7 @@ func (a *API) unknown(x *exchange, l *listRequest, down []apidb.Cell, seen map[s
 	for _, c := range down {
 		filter.CellUUIDs = append(filter.CellUUIDs, c.UUID)
 	}
-	all, err := a.store.Mappings(x.ctx(), filter)
+	all, err := a.store.Mappings(x.Context(), filter)
 	if err != nil {
 		return nil, err
 	}

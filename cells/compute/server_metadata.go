@@ -7,31 +7,33 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // metadataRoutes are the calls about the metadata of a server.
-func (a *API) metadataRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/servers/{id}/metadata", handle: a.listMetadata, about: &aboutListMetadata},
-		{method: "POST", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: a.addMetadata, about: &aboutAddMetadata},
-		{method: "PUT", path: "/v2.1/servers/{id}/metadata", body: once(metadataBody), handle: a.replaceMetadata, about: &aboutReplaceMetadata},
-		{method: "GET", path: "/v2.1/servers/{id}/metadata/{key}", handle: a.showMetadata, about: &aboutShowMetadata},
-		{method: "PUT", path: "/v2.1/servers/{id}/metadata/{key}", body: once(metaBody), handle: a.setMetadata, about: &aboutSetMetadata},
-		{method: "DELETE", path: "/v2.1/servers/{id}/metadata/{key}", handle: a.deleteMetadata, about: &aboutDeleteMetadata},
+func (a *API) metadataRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/servers/{id}/metadata", Handle: a.listMetadata, About: &aboutListMetadata},
+		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: a.addMetadata, About: &aboutAddMetadata},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: a.replaceMetadata, About: &aboutReplaceMetadata},
+		{Method: "GET", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: a.showMetadata, About: &aboutShowMetadata},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Once(metaBody), Handle: a.setMetadata, About: &aboutSetMetadata},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: a.deleteMetadata, About: &aboutDeleteMetadata},
 	}
 }
 
 // The bodies with all items, and with one.
 var (
-	metadataBody = js.ClosedObject(js.Properties{{Name: "metadata", Schema: schemaMetadata}}, "metadata")
+	metadataBody = js.ClosedObject(js.Properties{{Name: "metadata", Schema: api.SchemaMetadata}}, "metadata")
 	metaBody     = js.ClosedObject(js.Properties{
-		{Name: "meta", Schema: append(schemaMetadata[:len(schemaMetadata):len(schemaMetadata)], js.MinProperties(1), js.MaxProperties(1))},
+		{Name: "meta", Schema: append(api.SchemaMetadata[:len(api.SchemaMetadata):len(api.SchemaMetadata)], js.MinProperties(1), js.MaxProperties(1))},
 	}, "meta")
 )
 
 // serverOfPath is the server of the path, for a caller who passes a rule.
-func (a *API) serverOfPath(x *exchange, rule Rule) (apidb.Mapping, cellwire.Server, error) {
+func (a *API) serverOfPath(x *api.Exchange, rule api.Rule) (apidb.Mapping, cellwire.Server, error) {
 	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return m, cellwire.Server{}, err
@@ -41,49 +43,49 @@ func (a *API) serverOfPath(x *exchange, rule Rule) (apidb.Mapping, cellwire.Serv
 }
 
 // mappingOfPath is the mapping of the server of the path, for a caller who passes a rule.
-func (a *API) mappingOfPath(x *exchange, rule Rule) (apidb.Mapping, error) {
-	m, err := a.mapping(x, x.param("id"))
+func (a *API) mappingOfPath(x *api.Exchange, rule api.Rule) (apidb.Mapping, error) {
+	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return m, err
 	}
-	return m, x.allow(rule, m.ProjectID)
+	return m, x.Allow(rule, m.ProjectID)
 }
 
 // listMetadata answers GET /servers/{id}/metadata.
-func (a *API) listMetadata(x *exchange) error {
+func (a *API) listMetadata(x *api.Exchange) error {
 	_, server, err := a.serverOfPath(x, ruleMetadataIndex)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("metadata", server.Metadata))
+	return x.JSON(http.StatusOK, new(api.Object).Add("metadata", server.Metadata))
 }
 
 // showMetadata answers GET /servers/{id}/metadata/{key}.
-func (a *API) showMetadata(x *exchange) error {
+func (a *API) showMetadata(x *api.Exchange) error {
 	_, server, err := a.serverOfPath(x, ruleMetadataShow)
 	if err != nil {
 		return err
 	}
-	key := x.param("key")
+	key := x.Param("key")
 	value, has := server.Metadata[key]
 	if !has {
-		return notFound("Metadata item was not found")
+		return osapi.NotFound("Metadata item was not found")
 	}
-	return x.json(http.StatusOK, new(object).add("meta", map[string]string{key: value}))
+	return x.JSON(http.StatusOK, new(api.Object).Add("meta", map[string]string{key: value}))
 }
 
 // addMetadata answers POST /servers/{id}/metadata: items that are there stay, or get another value.
-func (a *API) addMetadata(x *exchange) error {
+func (a *API) addMetadata(x *api.Exchange) error {
 	return a.putMetadata(x, ruleMetadataCreate, false)
 }
 
 // replaceMetadata answers PUT /servers/{id}/metadata: there are no other items afterwards.
-func (a *API) replaceMetadata(x *exchange) error {
+func (a *API) replaceMetadata(x *api.Exchange) error {
 	return a.putMetadata(x, ruleMetadataUpdateAll, true)
 }
 
-func (a *API) putMetadata(x *exchange, rule Rule, replace bool) error {
-	body, err := x.checked()
+func (a *API) putMetadata(x *api.Exchange, rule api.Rule, replace bool) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
@@ -91,16 +93,16 @@ func (a *API) putMetadata(x *exchange, rule Rule, replace bool) error {
 	if err != nil {
 		return err
 	}
-	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(memberObject(body, "metadata"))})
+	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(body, "metadata"))})
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("metadata", server.Metadata))
+	return x.JSON(http.StatusOK, new(api.Object).Add("metadata", server.Metadata))
 }
 
 // setMetadata answers PUT /servers/{id}/metadata/{key}.
-func (a *API) setMetadata(x *exchange) error {
-	body, err := x.checked()
+func (a *API) setMetadata(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
@@ -108,36 +110,36 @@ func (a *API) setMetadata(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	item := memberTexts(memberObject(body, "meta"))
-	if _, has := item[x.param("key")]; !has {
-		return badRequest("Request body and URI mismatch")
+	item := memberTexts(api.MemberObject(body, "meta"))
+	if _, has := item[x.Param("key")]; !has {
+		return osapi.BadRequest("Request body and URI mismatch")
 	}
 	if _, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Set: item}); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("meta", item))
+	return x.JSON(http.StatusOK, new(api.Object).Add("meta", item))
 }
 
 // deleteMetadata answers DELETE /servers/{id}/metadata/{key}.
-func (a *API) deleteMetadata(x *exchange) error {
+func (a *API) deleteMetadata(x *api.Exchange) error {
 	m, server, err := a.serverOfPath(x, ruleMetadataDelete)
 	if err != nil {
 		return err
 	}
-	key := x.param("key")
+	key := x.Param("key")
 	if _, has := server.Metadata[key]; !has {
-		return notFound("Metadata item was not found")
+		return osapi.NotFound("Metadata item was not found")
 	}
 	if _, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Remove: []string{key}}); err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // patchMetadata changes the metadata of a server, within the quota of the caller's project.
-func (a *API) patchMetadata(x *exchange, m apidb.Mapping, patch cellwire.MetadataPatch) (cellwire.Server, error) {
+func (a *API) patchMetadata(x *api.Exchange, m apidb.Mapping, patch cellwire.MetadataPatch) (cellwire.Server, error) {
 	if len(patch.Set) > 0 {
-		limits, err := a.quota.Limits(x.ctx(), x.Who.Project)
+		limits, err := a.quota.Limits(x.Context(), x.Who.Project)
 		if err != nil {
 			return cellwire.Server{}, err
 		}
@@ -150,7 +152,7 @@ func (a *API) patchMetadata(x *exchange, m apidb.Mapping, patch cellwire.Metadat
 func memberTexts(o *js.Object) map[string]string {
 	texts := make(map[string]string, len(o.Names()))
 	for _, name := range o.Names() {
-		texts[name] = memberString(o, name)
+		texts[name] = api.MemberString(o, name)
 	}
 	return texts
 }

@@ -8,60 +8,62 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // serverQuery are the parameters of a list of servers, as Nova's schemas have them: what they hold,
 // and since when. Others are left out before 2.75, but for those that begin with an underscore.
-var serverQuery = parameters{all: forMembers(slices.Concat([]parameter{
-	{name: "limit", kind: number, text: textLimit},
-	{name: "marker", text: "The id of a server: the page begins after it."},
-	{name: "sort_key", kind: choice, choices: slices.Concat(sortKeys, ignoredSortKeys), repeated: true, text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
-	{name: "sort_dir", repeated: true, text: "asc or desc, for each key; desc without one, and the first for keys without one."},
-	{name: "all_tenants", text: "A boolean, or empty for true: servers of all projects, for administrators."},
-	{name: "status", repeated: true, text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},
-	{name: "name", kind: pattern, text: textPattern},
-	{name: "image", text: "The id of an image; no-image for servers without one."},
-	{name: "flavor", kind: pattern, text: "The id of a flavor."},
-	{name: "reservation_id", kind: pattern, text: textPattern},
-	{name: "ip", kind: pattern, text: textNothing},
-	{name: "ip6", kind: pattern, text: textNothing},
-	{name: "changes-since", kind: dateTime, text: "Those that changed then or later, with deleted ones."},
-	{name: "changes-before", kind: dateTime, since: vChangesBefore, text: "Those that changed then or earlier, with deleted ones."},
-	{name: "tags", kind: pattern, since: vTags, text: "TAG,TAG: those with all of the tags."},
-	{name: "tags-any", kind: pattern, since: vTags, text: "TAG,TAG: those with one of the tags."},
-	{name: "not-tags", kind: pattern, since: vTags, text: "TAG,TAG: those without all of the tags."},
-	{name: "not-tags-any", kind: pattern, since: vTags, text: "TAG,TAG: those with none of the tags."},
-	{name: "project_id", text: "With all_tenants, those of a project."},
-	{name: "tenant_id", text: "With all_tenants, those of a project."},
-	{name: "user_id", text: "Those of a user."},
-	{name: "uuid", text: "The server with the id."},
-	{name: "host", text: "Those on a host."},
-	{name: "node", kind: pattern, text: textPattern},
-	{name: "hostname", kind: pattern, text: textPattern},
-	{name: "key_name", kind: pattern, text: textPattern},
-	{name: "availability_zone", kind: pattern, text: textPattern},
-	{name: "access_ip_v4", kind: pattern, text: textPattern},
-	{name: "access_ip_v6", kind: pattern, text: textPattern},
-	{name: "display_name", kind: pattern, text: "As name."},
-	{name: "description", kind: pattern, text: textPattern},
-	{name: "display_description", kind: pattern, text: "As description."},
-	{name: "image_ref", text: "As image."},
-	{name: "vm_state", text: "Those in the state."},
-	{name: "task_state", text: "Those with the task."},
-	{name: "power_state", kind: pattern, text: "Those with the number of a power state."},
-	{name: "launch_index", text: "Those with the number, among servers that were created at once."},
-	{name: "config_drive", kind: pattern, text: "A boolean: those with a config drive, or without."},
-	{name: "deleted", text: "A boolean: those that were deleted."},
-	{name: "soft_deleted", text: "If not empty: with those that can be restored."},
-	{name: "kernel_id", kind: pattern, text: textNothing},
-	{name: "ramdisk_id", kind: pattern, text: textNothing},
-	{name: "root_device_name", kind: pattern, text: textNothing},
-	{name: "created_at", kind: pattern, text: textRefused},
-	{name: "launched_at", kind: pattern, text: textRefused},
-	{name: "terminated_at", kind: pattern, text: textRefused},
-	{name: "locked_by", kind: pattern, text: textRefused},
-	{name: "auto_disk_config", kind: pattern, text: textRefused},
-	{name: "progress", kind: pattern, text: textRefused},
+var serverQuery = api.Parameters{All: forMembers(slices.Concat([]api.Parameter{
+	{Name: "limit", Kind: api.Number, Text: api.TextLimit},
+	{Name: "marker", Text: "The id of a server: the page begins after it."},
+	{Name: "sort_key", Kind: api.Choice, Choices: slices.Concat(sortKeys, ignoredSortKeys), Repeated: true, Text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
+	{Name: "sort_dir", Repeated: true, Text: "asc or desc, for each key; desc without one, and the first for keys without one."},
+	{Name: "all_tenants", Text: "A boolean, or empty for true: servers of all projects, for administrators."},
+	{Name: "status", Repeated: true, Text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},
+	{Name: "name", Kind: api.Pattern, Text: textPattern},
+	{Name: "image", Text: "The id of an image; no-image for servers without one."},
+	{Name: "flavor", Kind: api.Pattern, Text: "The id of a flavor."},
+	{Name: "reservation_id", Kind: api.Pattern, Text: textPattern},
+	{Name: "ip", Kind: api.Pattern, Text: textNothing},
+	{Name: "ip6", Kind: api.Pattern, Text: textNothing},
+	{Name: "changes-since", Kind: api.DateTime, Text: "Those that changed then or later, with deleted ones."},
+	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier, with deleted ones."},
+	{Name: "tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with all of the tags."},
+	{Name: "tags-any", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with one of the tags."},
+	{Name: "not-tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those without all of the tags."},
+	{Name: "not-tags-any", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with none of the tags."},
+	{Name: "project_id", Text: "With all_tenants, those of a project."},
+	{Name: "tenant_id", Text: "With all_tenants, those of a project."},
+	{Name: "user_id", Text: "Those of a user."},
+	{Name: "uuid", Text: "The server with the id."},
+	{Name: "host", Text: "Those on a host."},
+	{Name: "node", Kind: api.Pattern, Text: textPattern},
+	{Name: "hostname", Kind: api.Pattern, Text: textPattern},
+	{Name: "key_name", Kind: api.Pattern, Text: textPattern},
+	{Name: "availability_zone", Kind: api.Pattern, Text: textPattern},
+	{Name: "access_ip_v4", Kind: api.Pattern, Text: textPattern},
+	{Name: "access_ip_v6", Kind: api.Pattern, Text: textPattern},
+	{Name: "display_name", Kind: api.Pattern, Text: "As name."},
+	{Name: "description", Kind: api.Pattern, Text: textPattern},
+	{Name: "display_description", Kind: api.Pattern, Text: "As description."},
+	{Name: "image_ref", Text: "As image."},
+	{Name: "vm_state", Text: "Those in the state."},
+	{Name: "task_state", Text: "Those with the task."},
+	{Name: "power_state", Kind: api.Pattern, Text: "Those with the number of a power state."},
+	{Name: "launch_index", Text: "Those with the number, among servers that were created at once."},
+	{Name: "config_drive", Kind: api.Pattern, Text: "A boolean: those with a config drive, or without."},
+	{Name: "deleted", Text: "A boolean: those that were deleted."},
+	{Name: "soft_deleted", Text: "If not empty: with those that can be restored."},
+	{Name: "kernel_id", Kind: api.Pattern, Text: textNothing},
+	{Name: "ramdisk_id", Kind: api.Pattern, Text: textNothing},
+	{Name: "root_device_name", Kind: api.Pattern, Text: textNothing},
+	{Name: "created_at", Kind: api.Pattern, Text: textRefused},
+	{Name: "launched_at", Kind: api.Pattern, Text: textRefused},
+	{Name: "terminated_at", Kind: api.Pattern, Text: textRefused},
+	{Name: "locked_by", Kind: api.Pattern, Text: textRefused},
+	{Name: "auto_disk_config", Kind: api.Pattern, Text: textRefused},
+	{Name: "progress", Kind: api.Pattern, Text: textRefused},
 }, joinedParameters()))}
 
 // The texts of parameters.
@@ -72,26 +74,26 @@ const (
 )
 
 // forMembers adds to the texts of filters for whom they count.
-func forMembers(all []parameter) []parameter {
+func forMembers(all []api.Parameter) []api.Parameter {
 	for i := range all {
 		p := &all[i]
-		if slices.Contains(paging, p.name) {
+		if slices.Contains(paging, p.Name) {
 			continue
 		}
-		switch since, is := memberFilters[p.name]; {
-		case !is && p.text != textRefused:
-			p.text += " For administrators; ignored for others."
-		case since > p.since:
-			p.text += " For administrators; from " + since.String() + " on for all."
+		switch since, is := memberFilters[p.Name]; {
+		case !is && p.Text != textRefused:
+			p.Text += " For administrators; ignored for others."
+		case since > p.Since:
+			p.Text += " For administrators; from " + since.String() + " on for all."
 		}
 	}
 	return all
 }
 
 // joinedParameters are those of joined.
-func joinedParameters() (all []parameter) {
+func joinedParameters() (all []api.Parameter) {
 	for _, name := range joined {
-		all = append(all, parameter{name: name, text: textRefused})
+		all = append(all, api.Parameter{Name: name, Text: textRefused})
 	}
 	return all
 }
@@ -103,7 +105,7 @@ var joined = []string{"block_device_mapping", "services", "metadata", "system_me
 var paging = []string{"sort_key", "sort_dir", "limit", "marker"}
 
 // memberFilters are the filters that members may use; all others are left out for them.
-var memberFilters = map[string]Version{
+var memberFilters = map[string]api.Version{
 	"reservation_id": 0, "name": 0, "status": 0, "image": 0, "flavor": 0, "ip": 0, "changes-since": 0, "all_tenants": 0, "ip6": vFilterIPv6,
 	"tags": vTags, "tags-any": vTags, "not-tags": vTags, "not-tags-any": vTags, "changes-before": vChangesBefore,
 }
@@ -122,29 +124,29 @@ var (
 
 // listQuery reads the parameters of a list and refuses those that are wrong, in the words of Nova's
 // schemas. What the microversion does not know is left out.
-func listQuery(x *exchange) (query, error) {
-	params, err := x.readQuery()
+func listQuery(x *api.Exchange) (api.Query, error) {
+	params, err := x.ReadQuery()
 	if err != nil {
 		return params, err
 	}
 	patterns := 0
-	for _, name := range slices.Sorted(maps.Keys(params.values)) {
-		spec := params.known.named(name)
+	for _, name := range slices.Sorted(maps.Keys(params.Values)) {
+		spec := params.Known.Named(name)
 		switch {
 		case strings.HasPrefix(name, "_"):
 			continue
-		case !spec.in(x.version):
-			params.values.Del(name)
+		case !spec.In(x.Version):
+			params.Values.Del(name)
 			continue
 		}
-		for _, value := range params.values[name] {
-			if spec.kind == pattern {
+		for _, value := range params.Values[name] {
+			if spec.Kind == api.Pattern {
 				if patterns += len(value); patterns > maxPatterns {
-					return params, badRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
+					return params, osapi.BadRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
 				}
 			}
-			if wrong := spec.wrong(value); wrong != "" {
-				return params, badRequest("Invalid input for query parameters %s. Value: %s. %s", name, shortened(value), wrong)
+			if wrong := spec.Wrong(value); wrong != "" {
+				return params, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s", name, osapi.Shortened(value), wrong)
 			}
 		}
 	}
@@ -158,12 +160,12 @@ const maxPatterns = 8 << 10
 // readSort is the order that the parameters ask for, in the columns that cells have. A direction
 // that is left out is the first one, and without any descending; without a key it is the time of
 // creation. Keys that Nova ignores take their direction away with them.
-func readSort(x *exchange, params query) ([]cellwire.SortKey, error) {
+func readSort(x *api.Exchange, params api.Query) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
-	for _, key := range params.every("sort_key") {
+	for _, key := range params.Every("sort_key") {
 		keys = append(keys, strings.TrimSpace(key))
 	}
-	for _, dir := range params.every("sort_dir") {
+	for _, dir := range params.Every("sort_dir") {
 		dirs = append(dirs, strings.TrimSpace(dir))
 	}
 	if len(keys) == 0 {
@@ -180,21 +182,21 @@ func readSort(x *exchange, params query) ([]cellwire.SortKey, error) {
 				dirs = slices.Delete(dirs, i, i+1)
 			}
 			continue
-		case (key == "host" || key == "node") && !x.isAdmin():
-			return nil, forbidden("Only administrators can sort servers by %s", key)
+		case (key == "host" || key == "node") && !x.IsAdmin():
+			return nil, api.Forbidden("Only administrators can sort servers by %s", key)
 		}
 		i++
 	}
 	for _, dir := range dirs {
 		if dir != "asc" && dir != "desc" {
-			return nil, badRequest("Invalid input received: Unknown sort direction, must be 'desc' or 'asc'")
+			return nil, osapi.BadRequest("Invalid input received: Unknown sort direction, must be 'desc' or 'asc'")
 		}
 	}
 	if len(keys) == 0 && len(dirs) == 0 {
 		keys, dirs = []string{"created_at"}, []string{"desc"}
 	}
 	if len(dirs) > len(keys) {
-		return nil, badRequest("Invalid input received: Sort direction size exceeds sort key size")
+		return nil, osapi.BadRequest("Invalid input received: Sort direction size exceeds sort key size")
 	}
 	var order []cellwire.SortKey
 	for i, key := range keys {

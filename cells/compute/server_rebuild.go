@@ -10,47 +10,51 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // The microversions of a rebuild.
 const (
-	vRebuildKey      Version = 54 // key_name
-	vRebuildUserData Version = 57 // user_data, and no personality
+	vRebuildKey      api.Version = 54 // key_name
+	vRebuildUserData api.Version = 57 // user_data, and no personality
 )
 
 // rebuildSchemas are the arguments of a rebuild.
-var rebuildSchemas = func() schemaSteps {
+var rebuildSchemas = func() api.SchemaSteps {
 	members := js.Properties{
-		{Name: "name", Schema: schemaName},
-		{Name: "imageRef", Schema: schemaUUID},
-		{Name: "adminPass", Schema: schemaText},
-		{Name: "metadata", Schema: schemaMetadata},
-		{Name: "preserve_ephemeral", Schema: schemaBoolean},
+		{Name: "name", Schema: api.SchemaName},
+		{Name: "imageRef", Schema: api.SchemaUUID},
+		{Name: "adminPass", Schema: api.SchemaText},
+		{Name: "metadata", Schema: api.SchemaMetadata},
+		{Name: "preserve_ephemeral", Schema: api.SchemaBoolean},
 		{Name: "OS-DCF:diskConfig", Schema: schemaDiskConfig},
 		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
 		{Name: "personality", Schema: schemaPersonality},
 	}
-	step := func(since Version) schemaSince { return schemaSince{since, js.ClosedObject(members, "imageRef")} }
-	first := step(MinVersion)
-	members = members.With("description", schemaDescription)
+	step := func(since api.Version) api.SchemaSince {
+		return api.SchemaSince{Since: since, Schema: js.ClosedObject(members, "imageRef")}
+	}
+	first := step(api.MinVersion)
+	members = members.With("description", api.SchemaDescription)
 	described := step(vDescription)
-	members = members.With("key_name", js.Schema{js.AnyOf(schemaName, js.Schema{js.Type("null")})})
+	members = members.With("key_name", js.Schema{js.AnyOf(api.SchemaName, js.Schema{js.Type("null")})})
 	keyed := step(vRebuildKey)
 	members = members.Without("personality").With("user_data", js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)})
 	seeded := step(vRebuildUserData)
 	members = members.With("trusted_image_certificates", schemaTrustedCerts)
-	return schemaSteps{step(vTrustedCerts), seeded, keyed, described, first}
+	return api.SchemaSteps{step(vTrustedCerts), seeded, keyed, described, first}
 }()
 
 // rebuildServer has the guest of a server made again from an image, on its host: 202 with the
 // server when its cell has it. Its host does it when it is up. New user data is refused for a host
 // that no person enrolled. Cost: what is named is looked up, and that of a power action.
-func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) error {
-	if err := x.allow(ruleServersRebuild, m.ProjectID); err != nil {
+func (a *API) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object) error {
+	if err := x.Allow(ruleServersRebuild, m.ProjectID); err != nil {
 		return err
 	}
 	request, err := a.requestedRebuild(x, asked)
@@ -66,17 +70,17 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 		err = request.Check(building)
 	default:
 		if request.UserData != nil && *request.UserData != "" {
-			if request.Host, err = a.scheduler.UserDataHost(x.ctx(), cell, m.InstanceUUID); err != nil {
+			if request.Host, err = a.scheduler.UserDataHost(x.Context(), cell, m.InstanceUUID); err != nil {
 				break
 			}
 		}
-		server, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+		server, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 			return c.Rebuild(ctx, m.InstanceUUID, request)
 		})
 	}
 	switch {
 	case errors.Is(err, scheduler.ErrNotEnrolled):
-		return conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
+		return api.Conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
 			"Rebuild it without user_data, or ask an administrator to enrol its host.", m.InstanceUUID).Because(err)
 	case err != nil:
 		return inNovasWords(err, "rebuild", m.InstanceUUID)
@@ -84,34 +88,34 @@ func (a *API) rebuildServer(x *exchange, m apidb.Mapping, asked *js.Object) erro
 	view := a.newServerView(x, m.ProjectID)
 	view.changed = true
 	body := view.whole(&server)
-	if x.since(vRebuildKey) {
-		body.add("key_name", orNull(server.KeyName))
+	if x.Since(vRebuildKey) {
+		body.Add("key_name", api.OrNull(server.KeyName))
 	}
-	if x.since(vRebuildUserData) {
-		body.add("user_data", orNull(server.UserData))
+	if x.Since(vRebuildUserData) {
+		body.Add("user_data", api.OrNull(server.UserData))
 	}
-	password := memberString(asked, "adminPass")
+	password := api.MemberString(asked, "adminPass")
 	if password == "" {
 		password = newPassword()
 	}
-	x.header().Set("Location", x.selfLink("servers", server.UUID))
-	return a.serverAnswer(x, http.StatusAccepted, m, body.add("adminPass", password))
+	x.Header().Set("Location", x.SelfLink("servers", server.UUID))
+	return a.serverAnswer(x, http.StatusAccepted, m, body.Add("adminPass", password))
 }
 
 // requestedRebuild is what a rebuild asks for. What this service has not is refused: nothing is
 // destroyed for a guest that is not what was asked for.
-func (a *API) requestedRebuild(x *exchange, asked *js.Object) (request cellwire.RebuildRequest, err error) {
+func (a *API) requestedRebuild(x *api.Exchange, asked *js.Object) (request cellwire.RebuildRequest, err error) {
 	switch {
-	case memberBool(asked, "preserve_ephemeral", false):
-		return request, badRequest("preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
-	case len(memberList(asked, "personality")) > 0:
-		return request, badRequest("personality: this service does not inject files; use user_data instead.")
-	case len(memberList(asked, "trusted_image_certificates")) > 0:
-		return request, badRequest("trusted_image_certificates: this service does not validate the signatures of images.")
+	case api.MemberBool(asked, "preserve_ephemeral", false):
+		return request, osapi.BadRequest("preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
+	case len(api.MemberList(asked, "personality")) > 0:
+		return request, osapi.BadRequest("personality: this service does not inject files; use user_data instead.")
+	case len(api.MemberList(asked, "trusted_image_certificates")) > 0:
+		return request, osapi.BadRequest("trusted_image_certificates: this service does not validate the signatures of images.")
 	}
-	request.ImageRef = memberString(asked, "imageRef")
+	request.ImageRef = api.MemberString(asked, "imageRef")
 	request.Patch = requestedPatch(asked)
-	if memberObject(asked, "metadata") != nil {
+	if api.MemberObject(asked, "metadata") != nil {
 		metadata, err := a.requestedMetadata(x, asked)
 		if err != nil {
 			return request, err
@@ -126,7 +130,7 @@ func (a *API) requestedRebuild(x *exchange, asked *js.Object) (request cellwire.
 		request.Key = &cellwire.ServerKey{Name: key.Name, Data: key.PublicKey}
 	}
 	if _, given := asked.Get("user_data"); given {
-		request.UserData = new(memberString(asked, "user_data"))
+		request.UserData = new(api.MemberString(asked, "user_data"))
 	}
 	return request, nil
 }

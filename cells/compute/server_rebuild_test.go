@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -85,7 +86,7 @@ func TestRebuild(t *testing.T) {
 					t.Errorf("%s: %s is there: %v", tt.version, member, has)
 				}
 			}
-			if len(tt.has) > 1 && (shown["key_name"] != orNull(want.KeyName) || shown["user_data"] != orNull(want.UserData)) {
+			if len(tt.has) > 1 && (shown["key_name"] != api.OrNull(want.KeyName) || shown["user_data"] != api.OrNull(want.UserData)) {
 				t.Errorf("key_name %v, user_data %v", shown["key_name"], shown["user_data"])
 			}
 		})

@@ -11,9 +11,11 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // How an administrator ends what waits for a host that never comes back: a task with os-resetState,
@@ -26,11 +28,11 @@ var resetSchema = js.ClosedObject(js.Properties{
 
 // resetServer says in which state a server is, without a task. Nothing is done to its guest. Cost:
 // two reads of the API database, and one request to one cell, which also checks the state.
-func (a *API) resetServer(x *exchange, m apidb.Mapping, argument *js.Object) error {
-	if err := x.allow(ruleResetState, m.ProjectID); err != nil {
+func (a *API) resetServer(x *api.Exchange, m apidb.Mapping, argument *js.Object) error {
+	if err := x.Allow(ruleResetState, m.ProjectID); err != nil {
 		return err
 	}
-	request := cellwire.ResetRequest{VMState: memberString(argument, "state")}
+	request := cellwire.ResetRequest{VMState: api.MemberString(argument, "state")}
 	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
@@ -38,35 +40,35 @@ func (a *API) resetServer(x *exchange, m apidb.Mapping, argument *js.Object) err
 	case building != nil:
 		err = request.Check(building)
 	default:
-		_, err = gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+		_, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 			return c.Reset(ctx, m.InstanceUUID, request)
 		})
 	}
 	if err != nil {
 		return inNovasWords(err, "os-resetState", m.InstanceUUID)
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }
 
 // abortMigration answers DELETE /servers/{id}/migrations/{migration}. Nova aborts live migrations;
 // here one ends that waits for a host that is down, and no other. Cost: two reads of the API
 // database, and two requests to one cell.
-func (a *API) abortMigration(x *exchange) error {
+func (a *API) abortMigration(x *api.Exchange) error {
 	m, err := a.mappingOfPath(x, ruleServerMigrationAbort)
 	if err != nil {
 		return err
 	}
-	id, err := strconv.ParseInt(x.param("migration"), 10, 64)
+	id, err := strconv.ParseInt(x.Param("migration"), 10, 64)
 	if err == nil && m.CellUUID != "" {
-		err = a.scheduler.Abort(x.ctx(), m, id)
+		err = a.scheduler.Abort(x.Context(), m, id)
 	} else {
 		err = scheduler.ErrNoMigration
 	}
 	switch {
 	case errors.Is(err, scheduler.ErrNoMigration), cellclient.IsNotFound(err):
-		return notFound("Migration %s is not found for instance %s.", shortened(x.param("migration")), m.InstanceUUID)
+		return osapi.NotFound("Migration %s is not found for instance %s.", osapi.Shortened(x.Param("migration")), m.InstanceUUID)
 	case err != nil:
 		return inNovasWords(err, "abort the migration of", m.InstanceUUID)
 	}
-	return x.empty(http.StatusAccepted)
+	return x.Empty(http.StatusAccepted)
 }

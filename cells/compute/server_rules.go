@@ -2,55 +2,57 @@
 
 package compute
 
+import "github.com/compute-agent/compute-agent/cells/compute/api"
+
 // The policies of servers. servers:create:cell_down is of the specification of cells that are down;
 // no release of Nova has it.
 var (
-	ruleServersIndex         = Rule{"os_compute_api:servers:index", readers}
-	ruleServersIndexAll      = Rule{"os_compute_api:servers:index:get_all_tenants", admins}
-	ruleServersDetail        = Rule{"os_compute_api:servers:detail", readers}
-	ruleServersDetailAll     = Rule{"os_compute_api:servers:detail:get_all_tenants", admins}
-	ruleServersAllFilters    = Rule{"os_compute_api:servers:allow_all_filters", admins}
-	ruleServersShow          = Rule{"os_compute_api:servers:show", readers}
-	ruleShowExtraSpecs       = Rule{"os_compute_api:servers:show:flavor-extra-specs", readers}
-	ruleShowHostStatus       = Rule{"os_compute_api:servers:show:host_status", admins}
-	ruleShowHostUnknown      = Rule{"os_compute_api:servers:show:host_status:unknown-only", admins}
-	ruleExtendedAttrs        = Rule{"os_compute_api:os-extended-server-attributes", admins}
-	ruleServersCreate        = Rule{"os_compute_api:servers:create", members}
-	ruleCreateForcedHost     = Rule{"os_compute_api:servers:create:forced_host", admins}
-	ruleCreateZeroDisk       = Rule{"os_compute_api:servers:create:zero_disk_flavor", admins}
-	ruleCreateCellDown       = Rule{"os_compute_api:servers:create:cell_down", "rule:admin_api"}
-	ruleServersDelete        = Rule{"os_compute_api:servers:delete", members}
-	ruleRestore              = Rule{"os_compute_api:os-deferred-delete:restore", members}
-	ruleForceDelete          = Rule{"os_compute_api:os-deferred-delete:force", members}
-	ruleServersUpdate        = Rule{"os_compute_api:servers:update", members}
-	ruleServersStart         = Rule{"os_compute_api:servers:start", members}
-	ruleServersStop          = Rule{"os_compute_api:servers:stop", members}
-	ruleServersReboot        = Rule{"os_compute_api:servers:reboot", members}
-	ruleServersRebuild       = Rule{"os_compute_api:servers:rebuild", members}
-	ruleServersConfirm       = Rule{"os_compute_api:servers:confirm_resize", members}
-	ruleServersRevert        = Rule{"os_compute_api:servers:revert_resize", members}
-	ruleEvacuate             = Rule{"os_compute_api:os-evacuate", admins}
-	ruleMigrate              = Rule{"os_compute_api:os-migrate-server:migrate", managers}
-	ruleMigrateToHost        = Rule{"os_compute_api:os-migrate-server:migrate:host", admins}
-	ruleServerMigrationsList = Rule{"os_compute_api:servers:migrations:index", managers}
-	ruleServerMigrationsShow = Rule{"os_compute_api:servers:migrations:show", admins}
-	ruleServerMigrationAbort = Rule{"os_compute_api:servers:migrations:delete", admins}
-	ruleResetState           = Rule{"os_compute_api:os-admin-actions:reset_state", admins}
-	ruleConsoleOutput        = Rule{"os_compute_api:os-console-output", members}
-	ruleRemoteConsoles       = Rule{"os_compute_api:os-remote-consoles", members}
-	ruleMetadataIndex        = Rule{"os_compute_api:server-metadata:index", readers}
-	ruleMetadataShow         = Rule{"os_compute_api:server-metadata:show", readers}
-	ruleMetadataCreate       = Rule{"os_compute_api:server-metadata:create", members}
-	ruleMetadataUpdateAll    = Rule{"os_compute_api:server-metadata:update_all", members}
-	ruleMetadataUpdate       = Rule{"os_compute_api:server-metadata:update", members}
-	ruleMetadataDelete       = Rule{"os_compute_api:server-metadata:delete", members}
-	ruleActionsList          = Rule{"os_compute_api:os-instance-actions:list", readers}
-	ruleActionsShow          = Rule{"os_compute_api:os-instance-actions:show", readers}
-	ruleActionsEvents        = Rule{"os_compute_api:os-instance-actions:events", admins}
-	ruleTagsIndex            = Rule{"os_compute_api:os-server-tags:index", readers}
-	ruleTagsShow             = Rule{"os_compute_api:os-server-tags:show", readers}
-	ruleTagsUpdateAll        = Rule{"os_compute_api:os-server-tags:update_all", members}
-	ruleTagsUpdate           = Rule{"os_compute_api:os-server-tags:update", members}
-	ruleTagsDeleteAll        = Rule{"os_compute_api:os-server-tags:delete_all", members}
-	ruleTagsDelete           = Rule{"os_compute_api:os-server-tags:delete", members}
+	ruleServersIndex         = api.Rule{Name: "os_compute_api:servers:index", Default: api.Readers}
+	ruleServersIndexAll      = api.Rule{Name: "os_compute_api:servers:index:get_all_tenants", Default: api.Admins}
+	ruleServersDetail        = api.Rule{Name: "os_compute_api:servers:detail", Default: api.Readers}
+	ruleServersDetailAll     = api.Rule{Name: "os_compute_api:servers:detail:get_all_tenants", Default: api.Admins}
+	ruleServersAllFilters    = api.Rule{Name: "os_compute_api:servers:allow_all_filters", Default: api.Admins}
+	ruleServersShow          = api.Rule{Name: "os_compute_api:servers:show", Default: api.Readers}
+	ruleShowExtraSpecs       = api.Rule{Name: "os_compute_api:servers:show:flavor-extra-specs", Default: api.Readers}
+	ruleShowHostStatus       = api.Rule{Name: "os_compute_api:servers:show:host_status", Default: api.Admins}
+	ruleShowHostUnknown      = api.Rule{Name: "os_compute_api:servers:show:host_status:unknown-only", Default: api.Admins}
+	ruleExtendedAttrs        = api.Rule{Name: "os_compute_api:os-extended-server-attributes", Default: api.Admins}
+	ruleServersCreate        = api.Rule{Name: "os_compute_api:servers:create", Default: api.Members}
+	ruleCreateForcedHost     = api.Rule{Name: "os_compute_api:servers:create:forced_host", Default: api.Admins}
+	ruleCreateZeroDisk       = api.Rule{Name: "os_compute_api:servers:create:zero_disk_flavor", Default: api.Admins}
+	ruleCreateCellDown       = api.Rule{Name: "os_compute_api:servers:create:cell_down", Default: "rule:admin_api"}
+	ruleServersDelete        = api.Rule{Name: "os_compute_api:servers:delete", Default: api.Members}
+	ruleRestore              = api.Rule{Name: "os_compute_api:os-deferred-delete:restore", Default: api.Members}
+	ruleForceDelete          = api.Rule{Name: "os_compute_api:os-deferred-delete:force", Default: api.Members}
+	ruleServersUpdate        = api.Rule{Name: "os_compute_api:servers:update", Default: api.Members}
+	ruleServersStart         = api.Rule{Name: "os_compute_api:servers:start", Default: api.Members}
+	ruleServersStop          = api.Rule{Name: "os_compute_api:servers:stop", Default: api.Members}
+	ruleServersReboot        = api.Rule{Name: "os_compute_api:servers:reboot", Default: api.Members}
+	ruleServersRebuild       = api.Rule{Name: "os_compute_api:servers:rebuild", Default: api.Members}
+	ruleServersConfirm       = api.Rule{Name: "os_compute_api:servers:confirm_resize", Default: api.Members}
+	ruleServersRevert        = api.Rule{Name: "os_compute_api:servers:revert_resize", Default: api.Members}
+	ruleEvacuate             = api.Rule{Name: "os_compute_api:os-evacuate", Default: api.Admins}
+	ruleMigrate              = api.Rule{Name: "os_compute_api:os-migrate-server:migrate", Default: api.Managers}
+	ruleMigrateToHost        = api.Rule{Name: "os_compute_api:os-migrate-server:migrate:host", Default: api.Admins}
+	ruleServerMigrationsList = api.Rule{Name: "os_compute_api:servers:migrations:index", Default: api.Managers}
+	ruleServerMigrationsShow = api.Rule{Name: "os_compute_api:servers:migrations:show", Default: api.Admins}
+	ruleServerMigrationAbort = api.Rule{Name: "os_compute_api:servers:migrations:delete", Default: api.Admins}
+	ruleResetState           = api.Rule{Name: "os_compute_api:os-admin-actions:reset_state", Default: api.Admins}
+	ruleConsoleOutput        = api.Rule{Name: "os_compute_api:os-console-output", Default: api.Members}
+	ruleRemoteConsoles       = api.Rule{Name: "os_compute_api:os-remote-consoles", Default: api.Members}
+	ruleMetadataIndex        = api.Rule{Name: "os_compute_api:server-metadata:index", Default: api.Readers}
+	ruleMetadataShow         = api.Rule{Name: "os_compute_api:server-metadata:show", Default: api.Readers}
+	ruleMetadataCreate       = api.Rule{Name: "os_compute_api:server-metadata:create", Default: api.Members}
+	ruleMetadataUpdateAll    = api.Rule{Name: "os_compute_api:server-metadata:update_all", Default: api.Members}
+	ruleMetadataUpdate       = api.Rule{Name: "os_compute_api:server-metadata:update", Default: api.Members}
+	ruleMetadataDelete       = api.Rule{Name: "os_compute_api:server-metadata:delete", Default: api.Members}
+	ruleActionsList          = api.Rule{Name: "os_compute_api:os-instance-actions:list", Default: api.Readers}
+	ruleActionsShow          = api.Rule{Name: "os_compute_api:os-instance-actions:show", Default: api.Readers}
+	ruleActionsEvents        = api.Rule{Name: "os_compute_api:os-instance-actions:events", Default: api.Admins}
+	ruleTagsIndex            = api.Rule{Name: "os_compute_api:os-server-tags:index", Default: api.Readers}
+	ruleTagsShow             = api.Rule{Name: "os_compute_api:os-server-tags:show", Default: api.Readers}
+	ruleTagsUpdateAll        = api.Rule{Name: "os_compute_api:os-server-tags:update_all", Default: api.Members}
+	ruleTagsUpdate           = api.Rule{Name: "os_compute_api:os-server-tags:update", Default: api.Members}
+	ruleTagsDeleteAll        = api.Rule{Name: "os_compute_api:os-server-tags:delete_all", Default: api.Members}
+	ruleTagsDelete           = api.Rule{Name: "os_compute_api:os-server-tags:delete", Default: api.Members}
 )

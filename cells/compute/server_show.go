@@ -9,16 +9,18 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // serverReadRoutes are the calls that read servers.
-func (a *API) serverReadRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/servers", query: &serverQuery, handle: a.listBrief, about: &aboutListBrief},
-		{method: "GET", path: "/v2.1/servers/detail", query: &serverQuery, handle: a.listDetail, about: &aboutListDetail},
-		{method: "GET", path: "/v2.1/servers/{id}", handle: a.showServer, about: &aboutShowServer},
+func (a *API) serverReadRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: a.listBrief, About: &aboutListBrief},
+		{Method: "GET", Path: "/v2.1/servers/detail", Query: &serverQuery, Handle: a.listDetail, About: &aboutListDetail},
+		{Method: "GET", Path: "/v2.1/servers/{id}", Handle: a.showServer, About: &aboutShowServer},
 	}
 }
 
@@ -30,26 +32,26 @@ func isUUID(s string) bool {
 
 // mapping is that of a server that the caller may know of: its project's, or any for an
 // administrator. All others are a 404, whether the cell is up or not.
-func (a *API) mapping(x *exchange, uuid string) (apidb.Mapping, error) {
+func (a *API) mapping(x *api.Exchange, uuid string) (apidb.Mapping, error) {
 	uuid = strings.ToLower(uuid)
 	if !isUUID(uuid) {
 		return apidb.Mapping{}, serverNotFound(uuid)
 	}
-	m, err := a.store.Mapping(x.ctx(), uuid)
+	m, err := a.store.Mapping(x.Context(), uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return apidb.Mapping{}, serverNotFound(uuid)
 	case err != nil:
 		return apidb.Mapping{}, err
-	case m.ProjectID != x.Who.Project && !x.isAdmin():
+	case m.ProjectID != x.Who.Project && !x.IsAdmin():
 		return apidb.Mapping{}, serverNotFound(uuid)
 	}
 	return m, nil
 }
 
 // cell is a cell by its uuid.
-func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
-	all, err := a.store.Cells(x.ctx())
+func (a *API) cell(x *api.Exchange, uuid string) (apidb.Cell, error) {
+	all, err := a.store.Cells(x.Context())
 	if err != nil {
 		return apidb.Cell{}, err
 	}
@@ -64,8 +66,8 @@ func (a *API) cell(x *exchange, uuid string) (apidb.Cell, error) {
 // showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from
 // its build request. From 2.69 on a server of a cell that is down is shown as far as the API
 // database knows it. Cost: up to three reads of the API database, and one request to one cell.
-func (a *API) showServer(x *exchange) error {
-	m, err := a.mapping(x, x.param("id"))
+func (a *API) showServer(x *api.Exchange) error {
+	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -78,52 +80,52 @@ func (a *API) showServer(x *exchange) error {
 
 // oneServer answers with a server. From 2.71 on it says in which server groups it is, one or none,
 // also if its cell is down.
-func (a *API) oneServer(x *exchange, m apidb.Mapping, body *object) error {
+func (a *API) oneServer(x *api.Exchange, m apidb.Mapping, body *api.Object) error {
 	return a.serverAnswer(x, http.StatusOK, m, body)
 }
 
 // serverAnswer is oneServer with a status.
-func (a *API) serverAnswer(x *exchange, status int, m apidb.Mapping, body *object) error {
-	if x.since(vShowGroups) {
+func (a *API) serverAnswer(x *api.Exchange, status int, m apidb.Mapping, body *api.Object) error {
+	if x.Since(vShowGroups) {
 		groups := []string{}
-		switch g, err := a.store.ServerGroupOf(x.ctx(), m.InstanceUUID); {
+		switch g, err := a.store.ServerGroupOf(x.Context(), m.InstanceUUID); {
 		case err == nil:
 			groups = append(groups, g.UUID)
 		case !errors.Is(err, apidb.ErrNotFound):
 			return err
 		}
-		body.add("server_groups", groups)
+		body.Add("server_groups", groups)
 	}
-	return x.json(status, new(object).add("server", body))
+	return x.JSON(status, new(api.Object).Add("server", body))
 }
 
 // shown is the server of a mapping, for a caller who may know of it.
-func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
+func (a *API) shown(x *api.Exchange, m apidb.Mapping) (*api.Object, error) {
 	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
 		return nil, err
 	case building != nil:
-		if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+		if err := x.Allow(ruleServersShow, m.ProjectID); err != nil {
 			return nil, err
 		}
 		return a.newServerView(x, m.ProjectID).whole(building), nil
 	}
-	server, err := a.cells.show(x.ctx(), cell, m.InstanceUUID)
+	server, err := a.cells.show(x.Context(), cell, m.InstanceUUID)
 	switch {
 	case errors.Is(err, errNoServer):
 		if !m.Queued() {
 			a.logLost(x, cell, m.InstanceUUID)
 		}
 		return nil, serverNotFound(m.InstanceUUID)
-	case errors.Is(err, gather.ErrDown) && x.since(vDownCells):
+	case errors.Is(err, gather.ErrDown) && x.Since(vDownCells):
 		return a.shownUnknown(x, m)
 	case err != nil:
 		return nil, err
 	case server.Deleted || server.Hidden:
 		return nil, serverNotFound(m.InstanceUUID)
 	}
-	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+	if err := x.Allow(ruleServersShow, m.ProjectID); err != nil {
 		return nil, err
 	}
 	return a.newServerView(x, m.ProjectID).whole(&server), nil
@@ -131,7 +133,7 @@ func (a *API) shown(x *exchange, m apidb.Mapping) (*object, error) {
 
 // logLost logs that a cell does not have a living server that is mapped to it. Its owner gets
 // Nova's 404, and an operator has to know. At most once a minute per cell.
-func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
+func (a *API) logLost(x *api.Exchange, cell apidb.Cell, uuid string) {
 	if !a.lost.Allow(cell.UUID) {
 		return
 	}
@@ -142,19 +144,24 @@ func (a *API) logLost(x *exchange, cell apidb.Cell, uuid string) {
 
 // shownUnknown is the minimal record of a server. Without a request specification there is nothing
 // to show, as in Nova.
-func (a *API) shownUnknown(x *exchange, m apidb.Mapping) (*object, error) {
+func (a *API) shownUnknown(x *api.Exchange, m apidb.Mapping) (*api.Object, error) {
 	if m.Queued() {
 		return nil, serverNotFound(m.InstanceUUID)
 	}
-	spec, err := a.store.RequestSpec(x.ctx(), m.InstanceUUID)
+	spec, err := a.store.RequestSpec(x.Context(), m.InstanceUUID)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return nil, serverNotFound(m.InstanceUUID)
 	case err != nil:
 		return nil, err
 	}
-	if err := x.allow(ruleServersShow, m.ProjectID); err != nil {
+	if err := x.Allow(ruleServersShow, m.ProjectID); err != nil {
 		return nil, err
 	}
 	return a.newServerView(x, m.ProjectID).unknownWhole(&m, &spec), nil
+}
+
+// serverNotFound is the 404 for a server that does not exist or that the client must not see.
+func serverNotFound(uuid string) *osapi.Error {
+	return osapi.NotFound("Instance %s could not be found.", osapi.Shortened(uuid))
 }

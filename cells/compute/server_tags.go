@@ -7,53 +7,55 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // tagRoutes are the calls about the tags of a server.
-func (a *API) tagRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/servers/{id}/tags", handle: a.listTags, since: vTags, about: &aboutListTags},
-		{method: "PUT", path: "/v2.1/servers/{id}/tags", body: once(tagsBody), handle: a.replaceTags, since: vTags, about: &aboutReplaceTags},
-		{method: "DELETE", path: "/v2.1/servers/{id}/tags", handle: a.deleteTags, since: vTags, about: &aboutDeleteTags},
-		{method: "GET", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.showTag, since: vTags, about: &aboutShowTag},
-		{method: "PUT", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.addTag, since: vTags, about: &aboutAddTag},
-		{method: "DELETE", path: "/v2.1/servers/{id}/tags/{tag}", handle: a.deleteTag, since: vTags, about: &aboutDeleteTag},
+func (a *API) tagRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/servers/{id}/tags", Handle: a.listTags, Since: vTags, About: &aboutListTags},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Once(tagsBody), Handle: a.replaceTags, Since: vTags, About: &aboutReplaceTags},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags", Handle: a.deleteTags, Since: vTags, About: &aboutDeleteTags},
+		{Method: "GET", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.showTag, Since: vTags, About: &aboutShowTag},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.addTag, Since: vTags, About: &aboutAddTag},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.deleteTag, Since: vTags, About: &aboutDeleteTag},
 	}
 }
 
 // tagsBody is the body with all tags; that with one is null.
 var (
 	tagsBody = js.ClosedObject(js.Properties{
-		{Name: "tags", Schema: js.Schema{js.Type("array"), js.Items(schemaTag), js.MaxItems(cellwire.MaxTags)}},
+		{Name: "tags", Schema: js.Schema{js.Type("array"), js.Items(api.SchemaTag), js.MaxItems(cellwire.MaxTags)}},
 	}, "tags")
 	nothing = js.Schema{js.Type("null")}
 )
 
 // listTags answers GET /servers/{id}/tags.
-func (a *API) listTags(x *exchange) error {
+func (a *API) listTags(x *api.Exchange) error {
 	_, server, err := a.serverOfPath(x, ruleTagsIndex)
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("tags", server.Tags))
+	return x.JSON(http.StatusOK, new(api.Object).Add("tags", server.Tags))
 }
 
 // showTag answers GET /servers/{id}/tags/{tag}: 204 if the server has it.
-func (a *API) showTag(x *exchange) error {
+func (a *API) showTag(x *api.Exchange) error {
 	m, server, err := a.serverOfPath(x, ruleTagsShow)
 	if err != nil {
 		return err
 	}
-	if tag := x.param("tag"); !slices.Contains(server.Tags, tag) {
-		return notFound("Server %s has no tag '%s'", m.InstanceUUID, shortened(tag))
+	if tag := x.Param("tag"); !slices.Contains(server.Tags, tag) {
+		return osapi.NotFound("Server %s has no tag '%s'", m.InstanceUUID, osapi.Shortened(tag))
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // replaceTags answers PUT /servers/{id}/tags: there are no others afterwards.
-func (a *API) replaceTags(x *exchange) error {
-	body, err := x.checked()
+func (a *API) replaceTags(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
@@ -65,11 +67,11 @@ func (a *API) replaceTags(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("tags", server.Tags))
+	return x.JSON(http.StatusOK, new(api.Object).Add("tags", server.Tags))
 }
 
 // deleteTags answers DELETE /servers/{id}/tags.
-func (a *API) deleteTags(x *exchange) error {
+func (a *API) deleteTags(x *api.Exchange) error {
 	m, err := a.mappingOfPath(x, ruleTagsDeleteAll)
 	if err != nil {
 		return err
@@ -77,15 +79,15 @@ func (a *API) deleteTags(x *exchange) error {
 	if _, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true}}); err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // addTag answers PUT /servers/{id}/tags/{tag}: 201 with its location, or 204 if the server has it.
-func (a *API) addTag(x *exchange) error {
-	value, err := x.decoded()
+func (a *API) addTag(x *api.Exchange) error {
+	value, err := x.Decoded()
 	if err == nil {
 		if wrong := js.Validate(nothing, value); wrong != nil {
-			err = badRequest("%s", wrong)
+			err = osapi.BadRequest("%s", wrong)
 		}
 	}
 	if err != nil {
@@ -95,43 +97,43 @@ func (a *API) addTag(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	tag := x.param("tag")
+	tag := x.Param("tag")
 	patch := cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Add: []string{tag}}}
 	if err := patch.Check(&server); err != nil {
 		return inNovasWords(err, "update tag", m.InstanceUUID)
 	}
-	if wrong := js.Validate(schemaTag, tag); wrong != nil {
-		return badRequest("Tag '%s' is invalid. It must be a non empty string without characters '/' and ','. Validation error message: %s", shortened(tag), wrong)
+	if wrong := js.Validate(api.SchemaTag, tag); wrong != nil {
+		return osapi.BadRequest("Tag '%s' is invalid. It must be a non empty string without characters '/' and ','. Validation error message: %s", osapi.Shortened(tag), wrong)
 	}
 	if len(server.Tags) >= cellwire.MaxTags {
-		return badRequest("The number of tags exceeded the per-server limit %d", cellwire.MaxTags)
+		return osapi.BadRequest("The number of tags exceeded the per-server limit %d", cellwire.MaxTags)
 	}
 	if slices.Contains(server.Tags, tag) {
-		return x.empty(http.StatusNoContent)
+		return x.Empty(http.StatusNoContent)
 	}
 	if _, err := a.patchServer(x, m, patch); err != nil {
 		return err
 	}
-	x.header().Set("Location", x.selfLink("servers", m.InstanceUUID+"/tags/"+tag))
-	return x.empty(http.StatusCreated)
+	x.Header().Set("Location", x.SelfLink("servers", m.InstanceUUID+"/tags/"+tag))
+	return x.Empty(http.StatusCreated)
 }
 
 // deleteTag answers DELETE /servers/{id}/tags/{tag}.
-func (a *API) deleteTag(x *exchange) error {
+func (a *API) deleteTag(x *api.Exchange) error {
 	m, server, err := a.serverOfPath(x, ruleTagsDelete)
 	if err != nil {
 		return err
 	}
-	tag := x.param("tag")
+	tag := x.Param("tag")
 	patch := cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Remove: []string{tag}}}
 	if err := patch.Check(&server); err != nil {
 		return inNovasWords(err, "delete tag", m.InstanceUUID)
 	}
 	if !slices.Contains(server.Tags, tag) {
-		return notFound("Instance %s has no tag '%s'", m.InstanceUUID, shortened(tag))
+		return osapi.NotFound("Instance %s has no tag '%s'", m.InstanceUUID, osapi.Shortened(tag))
 	}
 	if _, err := a.patchServer(x, m, patch); err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }

@@ -9,21 +9,22 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // serverUpdateRoutes is the call that changes what a server is called.
-func (a *API) serverUpdateRoutes() []route {
-	return []route{
-		{method: "PUT", path: "/v2.1/servers/{id}", body: updateSchemas, handle: a.updateServer, about: &aboutUpdateServer},
+func (a *API) serverUpdateRoutes() []api.Route {
+	return []api.Route{
+		{Method: "PUT", Path: "/v2.1/servers/{id}", Body: updateSchemas, Handle: a.updateServer, About: &aboutUpdateServer},
 	}
 }
 
 // updateSchemas are the bodies of PUT /servers/{id}.
-var updateSchemas = func() schemaSteps {
+var updateSchemas = func() api.SchemaSteps {
 	server := js.Properties{
-		{Name: "name", Schema: schemaName},
+		{Name: "name", Schema: api.SchemaName},
 		{Name: "OS-DCF:diskConfig", Schema: schemaDiskConfig},
 		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
@@ -31,23 +32,23 @@ var updateSchemas = func() schemaSteps {
 	body := func(server js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "server", Schema: js.ClosedObject(server)}}, "server")
 	}
-	return schemaSteps{{vDescription, body(server.With("description", schemaDescription))}, {MinVersion, body(server)}}
+	return api.SchemaSteps{{Since: vDescription, Schema: body(server.With("description", api.SchemaDescription))}, {Since: api.MinVersion, Schema: body(server)}}
 }()
 
 // updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
-func (a *API) updateServer(x *exchange) error {
-	body, err := x.checked()
+func (a *API) updateServer(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	m, err := a.mapping(x, x.param("id"))
+	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := x.allow(ruleServersUpdate, m.ProjectID); err != nil {
+	if err := x.Allow(ruleServersUpdate, m.ProjectID); err != nil {
 		return err
 	}
-	asked := memberObject(body, "server")
+	asked := api.MemberObject(body, "server")
 	server, err := a.patchServer(x, m, requestedPatch(asked))
 	if err != nil {
 		return err
@@ -59,9 +60,9 @@ func (a *API) updateServer(x *exchange) error {
 
 // requestedPatch is what a server is to be called.
 func requestedPatch(asked *js.Object) cellwire.ServerPatch {
-	patch := cellwire.ServerPatch{Name: memberText(asked, "name"), DiskConfig: memberText(asked, "OS-DCF:diskConfig")}
+	patch := cellwire.ServerPatch{Name: api.MemberText(asked, "name"), DiskConfig: api.MemberText(asked, "OS-DCF:diskConfig")}
 	if _, given := asked.Get("description"); given {
-		patch.Description = memberText(asked, "description")
+		patch.Description = api.MemberText(asked, "description")
 		patch.NoDescription = patch.Description == nil
 	}
 	for name, address := range map[string]**string{"accessIPv4": &patch.AccessIPv4, "accessIPv6": &patch.AccessIPv6} {
@@ -75,7 +76,7 @@ func requestedPatch(asked *js.Object) cellwire.ServerPatch {
 // patchServer has the cell of a server change it. While the server is not in one, it cannot be
 // changed: that is a moment, unless no cell has a host for it. Cost: two reads of the API database,
 // and one request to one cell.
-func (a *API) patchServer(x *exchange, m apidb.Mapping, patch cellwire.ServerPatch) (cellwire.Server, error) {
+func (a *API) patchServer(x *api.Exchange, m apidb.Mapping, patch cellwire.ServerPatch) (cellwire.Server, error) {
 	cell, building, err := a.placed(x, m)
 	switch {
 	case err != nil:
@@ -84,14 +85,14 @@ func (a *API) patchServer(x *exchange, m apidb.Mapping, patch cellwire.ServerPat
 		if err := patch.Check(building); err != nil {
 			return cellwire.Server{}, inNovasWords(err, "update", m.InstanceUUID)
 		}
-		return cellwire.Server{}, conflict("Instance %s is not ready", m.InstanceUUID)
+		return cellwire.Server{}, api.Conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+	server, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		return c.Patch(ctx, m.InstanceUUID, patch)
 	})
 	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && cellclient.IsOverQuota(err) {
-		return server, forbidden("%s", refusal.Message).Because(err)
+		return server, api.Forbidden("%s", refusal.Message).Because(err)
 	}
 	return server, inNovasWords(err, "update", m.InstanceUUID)
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // serverView shows servers to one caller, at one microversion. What depends on policies is decided
 // once for all servers of a list.
 type serverView struct {
-	x *exchange
+	x *api.Exchange
 	// extended: the attributes for administrators; extraSpecs: those of the flavor; admin: also the
 	// details of faults.
 	extended, extraSpecs, admin bool
@@ -30,22 +31,22 @@ type serverView struct {
 }
 
 // newServerView asks the policies, for servers of a project.
-func (a *API) newServerView(x *exchange, project string) *serverView {
+func (a *API) newServerView(x *api.Exchange, project string) *serverView {
 	return &serverView{
 		x:           x,
 		defaultZone: a.options.DefaultZone,
-		extended:    x.may(ruleExtendedAttrs, project),
-		extraSpecs:  x.may(ruleShowExtraSpecs, project),
-		admin:       x.isAdmin(),
-		hostStatus:  x.since(vHostStatus) && x.may(ruleShowHostStatus, project),
-		hostUnknown: x.since(vHostStatus) && x.may(ruleShowHostUnknown, project),
+		extended:    x.May(ruleExtendedAttrs, project),
+		extraSpecs:  x.May(ruleShowExtraSpecs, project),
+		admin:       x.IsAdmin(),
+		hostStatus:  x.Since(vHostStatus) && x.May(ruleShowHostStatus, project),
+		hostUnknown: x.Since(vHostStatus) && x.May(ruleShowHostUnknown, project),
 	}
 }
 
 // brief is a server as GET /servers shows it.
-func (v *serverView) brief(s *cellwire.Server) *object {
-	o := &object{text: make([]byte, 0, briefSize)}
-	return o.add("id", s.UUID).add("name", s.Name).add("links", v.x.links("servers", s.UUID))
+func (v *serverView) brief(s *cellwire.Server) *api.Object {
+	o := api.NewObject(briefSize)
+	return o.Add("id", s.UUID).Add("name", s.Name).Add("links", v.x.Links("servers", s.UUID))
 }
 
 // briefSize and wholeSize are what most servers take as JSON, in bytes.
@@ -55,7 +56,7 @@ const (
 )
 
 // whole is a server as GET /servers/detail and GET /servers/{id} show it.
-func (v *serverView) whole(s *cellwire.Server) *object {
+func (v *serverView) whole(s *cellwire.Server) *api.Object {
 	x, status := v.x, serverStatus(s)
 	updated := s.CreatedAt
 	if s.UpdatedAt != nil {
@@ -65,35 +66,35 @@ func (v *serverView) whole(s *cellwire.Server) *object {
 	if s.DiskConfig == "AUTO" {
 		disk = "AUTO"
 	}
-	o := &object{text: make([]byte, 0, wholeSize)}
-	o.add("id", s.UUID).add("name", s.Name).add("status", status).add("tenant_id", s.ProjectID).add("user_id", s.UserID).
-		add("metadata", s.Metadata).add("hostId", hostID(s)).add("image", v.image(s.ImageRef)).add("flavor", v.flavor(&s.Flavor)).
-		add("created", s.CreatedAt).add("updated", updated).add("addresses", new(object)).
-		add("accessIPv4", s.AccessIPv4).add("accessIPv6", s.AccessIPv6).add("links", x.links("servers", s.UUID)).
-		add("OS-DCF:diskConfig", disk)
+	o := api.NewObject(wholeSize)
+	o.Add("id", s.UUID).Add("name", s.Name).Add("status", status).Add("tenant_id", s.ProjectID).Add("user_id", s.UserID).
+		Add("metadata", s.Metadata).Add("hostId", hostID(s)).Add("image", v.image(s.ImageRef)).Add("flavor", v.flavor(&s.Flavor)).
+		Add("created", s.CreatedAt).Add("updated", updated).Add("addresses", new(api.Object)).
+		Add("accessIPv4", s.AccessIPv4).Add("accessIPv6", s.AccessIPv6).Add("links", x.Links("servers", s.UUID)).
+		Add("OS-DCF:diskConfig", disk)
 	if slices.Contains(hasFault, status) && s.Fault != nil {
-		o.add("fault", v.fault(s.Fault))
+		o.Add("fault", v.fault(s.Fault))
 	}
 	if slices.Contains(hasProgress, status) {
-		o.add("progress", 0)
+		o.Add("progress", 0)
 	}
 	if !v.changed {
 		v.addExtensions(o, s)
 	}
-	if x.since(vLocked) {
-		o.add("locked", s.Locked)
+	if x.Since(vLocked) {
+		o.Add("locked", s.Locked)
 	}
-	if x.since(vDescription) {
-		o.add("description", s.Description)
+	if x.Since(vDescription) {
+		o.Add("description", s.Description)
 	}
-	if x.since(vTags) {
-		o.add("tags", s.Tags)
+	if x.Since(vTags) {
+		o.Add("tags", s.Tags)
 	}
-	if x.since(vTrustedCerts) {
+	if x.Since(vTrustedCerts) {
 		if len(s.TrustedCerts) > 0 {
-			o.add("trusted_image_certificates", s.TrustedCerts)
+			o.Add("trusted_image_certificates", s.TrustedCerts)
 		} else {
-			o.add("trusted_image_certificates", nil)
+			o.Add("trusted_image_certificates", nil)
 		}
 	}
 	return o
@@ -101,20 +102,20 @@ func (v *serverView) whole(s *cellwire.Server) *object {
 
 // addExtensions adds what was an extension once: the answer to a change does not have it before
 // 2.75.
-func (v *serverView) addExtensions(o *object, s *cellwire.Server) {
+func (v *serverView) addExtensions(o *api.Object, s *cellwire.Server) {
 	configDrive := ""
 	if s.ConfigDrive {
 		configDrive = "True"
 	}
-	o.add("OS-EXT-AZ:availability_zone", v.zone(s)).add("config_drive", configDrive).add("key_name", orNull(s.KeyName)).
-		add("OS-SRV-USG:launched_at", stamp(s.LaunchedAt)).add("OS-SRV-USG:terminated_at", stamp(s.TerminatedAt))
+	o.Add("OS-EXT-AZ:availability_zone", v.zone(s)).Add("config_drive", configDrive).Add("key_name", api.OrNull(s.KeyName)).
+		Add("OS-SRV-USG:launched_at", api.Stamp(s.LaunchedAt)).Add("OS-SRV-USG:terminated_at", api.Stamp(s.TerminatedAt))
 	if v.extended {
 		v.addExtended(o, s)
 	}
-	o.add("OS-EXT-STS:task_state", orNull(s.TaskState)).add("OS-EXT-STS:vm_state", orNull(s.VMState)).add("OS-EXT-STS:power_state", int(s.PowerState)).
-		add("os-extended-volumes:volumes_attached", list{})
+	o.Add("OS-EXT-STS:task_state", api.OrNull(s.TaskState)).Add("OS-EXT-STS:vm_state", api.OrNull(s.VMState)).Add("OS-EXT-STS:power_state", int(s.PowerState)).
+		Add("os-extended-volumes:volumes_attached", api.List{})
 	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == statusUnknown {
-		o.add("host_status", status)
+		o.Add("host_status", status)
 	}
 }
 
@@ -122,35 +123,35 @@ func (v *serverView) addExtensions(o *object, s *cellwire.Server) {
 func guestName(s *cellwire.Server) string { return fmt.Sprintf("instance-%08x", s.ID) }
 
 // addExtended adds the attributes for administrators. Before 2.3 there are three of them.
-func (v *serverView) addExtended(o *object, s *cellwire.Server) {
+func (v *serverView) addExtended(o *api.Object, s *cellwire.Server) {
 	name := ""
 	if s.ID > 0 {
 		name = guestName(s)
 	}
-	o.add("OS-EXT-SRV-ATTR:host", orNull(s.Host)).add("OS-EXT-SRV-ATTR:instance_name", name).
-		add("OS-EXT-SRV-ATTR:hypervisor_hostname", orNull(s.Node))
-	if !v.x.since(vExtendedAttributes) {
+	o.Add("OS-EXT-SRV-ATTR:host", api.OrNull(s.Host)).Add("OS-EXT-SRV-ATTR:instance_name", name).
+		Add("OS-EXT-SRV-ATTR:hypervisor_hostname", api.OrNull(s.Node))
+	if !v.x.Since(vExtendedAttributes) {
 		return
 	}
-	o.add("OS-EXT-SRV-ATTR:reservation_id", s.Reservation).add("OS-EXT-SRV-ATTR:launch_index", s.LaunchIndex).
-		add("OS-EXT-SRV-ATTR:hostname", s.Hostname).add("OS-EXT-SRV-ATTR:kernel_id", "").add("OS-EXT-SRV-ATTR:ramdisk_id", "").
-		add("OS-EXT-SRV-ATTR:root_device_name", nil).add("OS-EXT-SRV-ATTR:user_data", orNull(s.UserData))
+	o.Add("OS-EXT-SRV-ATTR:reservation_id", s.Reservation).Add("OS-EXT-SRV-ATTR:launch_index", s.LaunchIndex).
+		Add("OS-EXT-SRV-ATTR:hostname", s.Hostname).Add("OS-EXT-SRV-ATTR:kernel_id", "").Add("OS-EXT-SRV-ATTR:ramdisk_id", "").
+		Add("OS-EXT-SRV-ATTR:root_device_name", nil).Add("OS-EXT-SRV-ATTR:user_data", api.OrNull(s.UserData))
 }
 
 // unknownBrief is a server of a cell that is down, as GET /servers shows it.
-func (v *serverView) unknownBrief(m *apidb.Mapping) *object {
-	return new(object).add("id", m.InstanceUUID).add("status", statusUnknown).add("links", v.x.links("servers", m.InstanceUUID))
+func (v *serverView) unknownBrief(m *apidb.Mapping) *api.Object {
+	return new(api.Object).Add("id", m.InstanceUUID).Add("status", statusUnknown).Add("links", v.x.Links("servers", m.InstanceUUID))
 }
 
 // unknown is a server of a cell that is down, as GET /servers/detail shows it.
-func (v *serverView) unknown(m *apidb.Mapping) *object {
-	return new(object).add("id", m.InstanceUUID).add("status", statusUnknown).add("tenant_id", m.ProjectID).
-		add("created", m.CreatedAt).add("links", v.x.links("servers", m.InstanceUUID))
+func (v *serverView) unknown(m *apidb.Mapping) *api.Object {
+	return new(api.Object).Add("id", m.InstanceUUID).Add("status", statusUnknown).Add("tenant_id", m.ProjectID).
+		Add("created", m.CreatedAt).Add("links", v.x.Links("servers", m.InstanceUUID))
 }
 
 // unknownWhole is a server of a cell that is down, as GET /servers/{id} shows it: with what was
 // asked for when it was made.
-func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *object {
+func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *api.Object {
 	zone, user := spec.Zone, spec.UserID
 	if zone == "" {
 		zone = statusUnknown
@@ -158,8 +159,8 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ob
 	if user == "" {
 		user = statusUnknown
 	}
-	return v.unknown(m).add("image", v.image(spec.ImageRef)).add("flavor", v.flavor(&spec.Flavor)).
-		add("OS-EXT-AZ:availability_zone", zone).add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).add("user_id", user)
+	return v.unknown(m).Add("image", v.image(spec.ImageRef)).Add("flavor", v.flavor(&spec.Flavor)).
+		Add("OS-EXT-AZ:availability_zone", zone).Add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).Add("user_id", user)
 }
 
 // noImage is the id of the image of servers that were booted from none: their disk is empty, or
@@ -168,32 +169,32 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ob
 const noImage = "no-image"
 
 // image is a reference.
-func (v *serverView) image(ref string) *object {
+func (v *serverView) image(ref string) *api.Object {
 	if ref == "" {
 		ref = noImage
 	}
-	return v.x.bookmarked("images", path.Base(ref))
+	return v.x.Bookmarked("images", path.Base(ref))
 }
 
 // flavor is a reference before 2.47, and since then the flavor as it was.
-func (v *serverView) flavor(f *cellwire.Flavor) *object {
-	if !v.x.since(vFlavorEmbedded) {
-		return v.x.bookmarked("flavors", f.ID)
+func (v *serverView) flavor(f *cellwire.Flavor) *api.Object {
+	if !v.x.Since(vFlavorEmbedded) {
+		return v.x.Bookmarked("flavors", f.ID)
 	}
-	o := new(object).add("vcpus", f.VCPUs).add("ram", f.MemoryMB).add("disk", f.RootGB).add("ephemeral", f.EphemeralGB).
-		add("swap", f.SwapMB).add("original_name", f.Name)
+	o := new(api.Object).Add("vcpus", f.VCPUs).Add("ram", f.MemoryMB).Add("disk", f.RootGB).Add("ephemeral", f.EphemeralGB).
+		Add("swap", f.SwapMB).Add("original_name", f.Name)
 	if v.extraSpecs {
-		o.add("extra_specs", f.ExtraSpecs)
+		o.Add("extra_specs", f.ExtraSpecs)
 	}
 	return o
 }
 
 // fault is why the server is in error. Its details are for administrators, unless it is a refusal
 // of what was asked for.
-func (v *serverView) fault(f *cellwire.Fault) *object {
-	o := new(object).add("code", f.Code).add("created", f.Created).add("message", f.Message)
+func (v *serverView) fault(f *cellwire.Fault) *api.Object {
+	o := new(api.Object).Add("code", f.Code).Add("created", f.Created).Add("message", f.Message)
 	if f.Details != "" && (v.admin || f.Code != 500) {
-		o.add("details", f.Details)
+		o.Add("details", f.Details)
 	}
 	return o
 }

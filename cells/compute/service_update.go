@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -21,44 +22,44 @@ import (
 
 // serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the
 // body names the service.
-var serviceUpdates = func() schemaSteps {
+var serviceUpdates = func() api.SchemaSteps {
 	reason := js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}
 	old := js.Properties{
-		{Name: "host", Schema: schemaHost},
+		{Name: "host", Schema: api.SchemaHost},
 		{Name: "binary", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}},
 		{Name: "disabled_reason", Schema: reason},
 	}
-	forcible := old.With("forced_down", schemaBoolean)
+	forcible := old.With("forced_down", api.SchemaBoolean)
 	byUUID := js.Properties{
 		{Name: "status", Schema: js.Schema{js.Type("string"), js.Enum("enabled", "disabled")}},
 		{Name: "disabled_reason", Schema: reason},
-		{Name: "forced_down", Schema: schemaBoolean},
+		{Name: "forced_down", Schema: api.SchemaBoolean},
 	}
-	return schemaSteps{
-		{vServiceUUID, js.ClosedObject(byUUID)},
-		{vForcedDown, js.ClosedObject(forcible, "host", "binary")},
-		{MinVersion, js.ClosedObject(old, "host", "binary")},
+	return api.SchemaSteps{
+		{Since: vServiceUUID, Schema: js.ClosedObject(byUUID)},
+		{Since: vForcedDown, Schema: js.ClosedObject(forcible, "host", "binary")},
+		{Since: api.MinVersion, Schema: js.ClosedObject(old, "host", "binary")},
 	}
 }()
 
 // updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
 // one of them.
-func (a *API) updateService(x *exchange) error {
-	body, err := x.checked()
+func (a *API) updateService(x *api.Exchange) error {
+	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
-	if !x.since(vServiceUUID) {
+	if !x.Since(vServiceUUID) {
 		return a.updateServiceOf(x, body)
 	}
-	id := x.param("id")
+	id := x.Param("id")
 	if !providertree.IsUUID(id) {
-		return badRequest("Invalid uuid %s", shortened(id))
+		return osapi.BadRequest("Invalid uuid %s", osapi.Shortened(id))
 	}
-	if err := x.allowOwn(ruleServicesUpdate); err != nil {
+	if err := x.AllowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}
-	all, err := a.services(x.ctx())
+	all, err := a.services(x.Context())
 	if err != nil {
 		return err
 	}
@@ -67,23 +68,23 @@ func (a *API) updateService(x *exchange) error {
 	case s == nil && len(all.down) > 0:
 		return unknownService(id)
 	case s == nil:
-		return notFound("Service %s could not be found.", id)
+		return osapi.NotFound("Service %s could not be found.", id)
 	}
 	patch, err := servicePatch(body)
 	if err != nil {
 		return err
 	}
-	if err := a.mayBeForcedUp(x.ctx(), s, patch); err != nil {
+	if err := a.mayBeForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
-	changed, err := a.patchService(x.ctx(), s, patch)
+	changed, err := a.patchService(x.Context(), s, patch)
 	if cellclient.IsNotFound(err) {
-		return notFound("Service %s could not be found.", id)
+		return osapi.NotFound("Service %s could not be found.", id)
 	}
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("service", serviceView(x, &service{changed, s.cell, s.zone})))
+	return x.JSON(http.StatusOK, new(api.Object).Add("service", serviceView(x, &service{changed, s.cell, s.zone})))
 }
 
 // unknownService is for a service that may be in a cell that is down.
@@ -94,69 +95,69 @@ func unknownService(id string) error {
 // servicePatch is the change that a body of 2.53 and later asks for.
 func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 	var patch cellwire.ServicePatch
-	reason := memberString(body, "disabled_reason")
-	switch memberString(body, "status") {
+	reason := api.MemberString(body, "disabled_reason")
+	switch api.MemberString(body, "status") {
 	case "enabled":
 		if reason != "" {
-			return patch, badRequest("Specifying 'disabled_reason' with status 'enabled' is invalid.")
+			return patch, osapi.BadRequest("Specifying 'disabled_reason' with status 'enabled' is invalid.")
 		}
 		patch.Disabled, patch.DisabledReason = new(false), new("")
 	case "disabled":
 		patch.Disabled, patch.DisabledReason = new(true), new(reason)
 	}
 	if _, has := body.Get("forced_down"); has {
-		patch.ForcedDown = new(memberBool(body, "forced_down", false))
+		patch.ForcedDown = new(api.MemberBool(body, "forced_down", false))
 	}
 	if patch == (cellwire.ServicePatch{}) {
-		return patch, badRequest("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+		return patch, osapi.BadRequest("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
 	}
 	return patch, nil
 }
 
 // updateServiceOf is updateService before 2.53: the last segment of the path is an action. The
 // answer has what was asked for.
-func (a *API) updateServiceOf(x *exchange, body *js.Object) error {
-	if err := x.allowOwn(ruleServicesUpdate); err != nil {
+func (a *API) updateServiceOf(x *api.Exchange, body *js.Object) error {
+	if err := x.AllowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}
-	host, binary := memberString(body, "host"), memberString(body, "binary")
-	answer := new(object).add("host", host).add("binary", binary)
+	host, binary := api.MemberString(body, "host"), api.MemberString(body, "binary")
+	answer := new(api.Object).Add("host", host).Add("binary", binary)
 	var patch cellwire.ServicePatch
-	switch action := x.param("id"); {
+	switch action := x.Param("id"); {
 	case action == "enable":
 		patch.Disabled, patch.DisabledReason = new(false), new("")
-		answer.add("status", "enabled")
+		answer.Add("status", "enabled")
 	case action == "disable":
 		patch.Disabled, patch.DisabledReason = new(true), new("")
-		answer.add("status", "disabled")
+		answer.Add("status", "disabled")
 	case action == "disable-log-reason":
-		reason := memberString(body, "disabled_reason")
+		reason := api.MemberString(body, "disabled_reason")
 		if reason == "" {
-			return badRequest("Missing disabled reason field")
+			return osapi.BadRequest("Missing disabled reason field")
 		}
 		patch.Disabled, patch.DisabledReason = new(true), new(reason)
-		answer.add("status", "disabled").add("disabled_reason", reason)
-	case action == "force-down" && x.since(vForcedDown):
+		answer.Add("status", "disabled").Add("disabled_reason", reason)
+	case action == "force-down" && x.Since(vForcedDown):
 		if _, has := body.Get("forced_down"); !has {
-			return badRequest("Missing forced_down field")
+			return osapi.BadRequest("Missing forced_down field")
 		}
-		down := memberBool(body, "forced_down", false)
+		down := api.MemberBool(body, "forced_down", false)
 		patch.ForcedDown = new(down)
-		answer.add("forced_down", down)
+		answer.Add("forced_down", down)
 	default:
-		return notFound("Unknown action")
+		return osapi.NotFound("Unknown action")
 	}
 	s, err := a.serviceOf(x, host, binary)
 	if err != nil {
 		return err
 	}
-	if err := a.mayBeForcedUp(x.ctx(), s, patch); err != nil {
+	if err := a.mayBeForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
-	if _, err := a.patchService(x.ctx(), s, patch); err != nil {
+	if _, err := a.patchService(x.Context(), s, patch); err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, new(object).add("service", answer))
+	return x.JSON(http.StatusOK, new(api.Object).Add("service", answer))
 }
 
 // mayBeForcedUp refuses to force a host up that has not removed yet what was evacuated from it, as
@@ -179,30 +180,30 @@ func (a *API) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.Serv
 	case err != nil:
 		return serviceFault(err)
 	case len(done) > 0:
-		return badRequest("Unable to force up host %s as `done` evacuation migration records remain associated with the host. Ensure the compute service has been "+
+		return osapi.BadRequest("Unable to force up host %s as `done` evacuation migration records remain associated with the host. Ensure the compute service has been "+
 			"restarted, allowing these records to move to `completed` before retrying this request.", s.Host)
 	}
 	return nil
 }
 
 // serviceOf is the service of a host that is mapped.
-func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
+func (a *API) serviceOf(x *api.Exchange, host, binary string) (*service, error) {
 	if binary != computeBinary {
-		return nil, badRequest("Updating a %s service is not supported. Only nova-compute services can be updated.", shortened(binary))
+		return nil, osapi.BadRequest("Updating a %s service is not supported. Only nova-compute services can be updated.", osapi.Shortened(binary))
 	}
-	hosts, err := a.store.Hosts(x.ctx())
+	hosts, err := a.store.Hosts(x.Context())
 	if err != nil {
 		return nil, err
 	}
 	at := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host })
 	if at < 0 {
-		return nil, notFound("Host '%s' is not mapped to any cell", host)
+		return nil, osapi.NotFound("Host '%s' is not mapped to any cell", host)
 	}
 	cell, err := a.cell(x, hosts[at].CellUUID)
 	if err != nil {
 		return nil, err
 	}
-	services, err := gather.One(x.ctx(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
+	services, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	if err != nil {
 		return nil, serviceFault(err)
 	}
@@ -211,7 +212,7 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 			return &service{Service: s, cell: cell}, nil
 		}
 	}
-	return nil, notFound("Could not find binary %s on host %s.", binary, host)
+	return nil, osapi.NotFound("Could not find binary %s on host %s.", binary, host)
 }
 
 // deleteService answers DELETE /os-services/{id}: a host that is gone is forgotten, with its nodes,
@@ -220,64 +221,64 @@ func (a *API) serviceOf(x *exchange, host, binary string) (*service, error) {
 // The resource provider of the host stays, where Nova removes it: the agent of the host may report
 // it for another cell. Cost: one question to all cells, the deletion in one of them, and the host
 // mappings.
-func (a *API) deleteService(x *exchange) error {
-	if err := x.allowOwn(ruleServicesDelete); err != nil {
+func (a *API) deleteService(x *api.Exchange) error {
+	if err := x.AllowOwn(ruleServicesDelete); err != nil {
 		return err
 	}
-	id, is := x.param("id"), func(s *service) bool { return s.UUID == x.param("id") }
-	if x.since(vServiceUUID) {
+	id, is := x.Param("id"), func(s *service) bool { return s.UUID == x.Param("id") }
+	if x.Since(vServiceUUID) {
 		if !providertree.IsUUID(id) {
-			return badRequest("Invalid uuid %s", shortened(id))
+			return osapi.BadRequest("Invalid uuid %s", osapi.Shortened(id))
 		}
 	} else {
 		number, err := strconv.ParseInt(id, 10, 64)
 		if err != nil {
-			return badRequest("Invalid input received: id must be an integer")
+			return osapi.BadRequest("Invalid input received: id must be an integer")
 		}
 		is = func(s *service) bool { return s.ID == number }
 	}
-	all, err := a.services(x.ctx())
+	all, err := a.services(x.Context())
 	if err != nil {
 		return err
 	}
 	s := all.find(is)
 	switch {
-	case s == nil && len(all.down) > 0, s != nil && !x.since(vServiceUUID) && len(all.down) > 0: // each cell counts from 1
+	case s == nil && len(all.down) > 0, s != nil && !x.Since(vServiceUUID) && len(all.down) > 0: // each cell counts from 1
 		return unknownService(id)
 	case s == nil:
-		return notFound("Service %s not found.", id)
+		return osapi.NotFound("Service %s not found.", id)
 	case all.find(func(other *service) bool { return other != s && is(other) }) != nil:
-		return badRequest("Service id %s refers to multiple services.", id)
+		return osapi.BadRequest("Service id %s refers to multiple services.", id)
 	}
 	if err := a.forget(x, s); err != nil {
 		return err
 	}
-	return x.empty(http.StatusNoContent)
+	return x.Empty(http.StatusNoContent)
 }
 
 // forget removes a service from its cell, and its host from the API database, unless that has it in
 // another cell.
-func (a *API) forget(x *exchange, s *service) error {
-	_, err := gather.One(x.ctx(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+func (a *API) forget(x *api.Exchange, s *service) error {
+	_, err := gather.One(x.Context(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.DeleteService(ctx, s.UUID)
 	})
 	var refusal *cellwire.Error
 	switch {
 	case cellclient.IsNotFound(err):
-		return notFound("Service %s not found.", x.param("id"))
+		return osapi.NotFound("Service %s not found.", x.Param("id"))
 	case errors.As(err, &refusal) && refusal.Code == cellwire.CodeInUse:
-		return conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
+		return api.Conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
 	case cellclient.IsConflict(err):
-		return conflict(
+		return api.Conflict(
 			"Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.",
 		)
 	case err != nil:
 		return serviceFault(err)
 	}
-	hosts, err := a.store.Hosts(x.ctx())
+	hosts, err := a.store.Hosts(x.Context())
 	if err == nil && slices.Contains(hosts, apidb.HostMapping{Host: s.Host, CellUUID: s.cell.UUID}) {
 		if err = a.leaveAggregates(x, s.Host); err == nil {
-			err = a.store.DeleteHost(x.ctx(), s.Host)
+			err = a.store.DeleteHost(x.Context(), s.Host)
 		}
 		if errors.Is(err, apidb.ErrNotFound) {
 			err = nil // unmapped meanwhile
@@ -291,8 +292,8 @@ func (a *API) forget(x *exchange, s *service) error {
 
 // leaveAggregates takes a host out of all aggregates, here and in Placement, where its node may
 // stay.
-func (a *API) leaveAggregates(x *exchange, host string) error {
-	all, err := a.store.Aggregates(x.ctx())
+func (a *API) leaveAggregates(x *api.Exchange, host string) error {
+	all, err := a.store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -301,7 +302,7 @@ func (a *API) leaveAggregates(x *exchange, host string) error {
 		if !slices.Contains(all[i].Hosts, host) {
 			continue
 		}
-		_, err := a.store.ChangeAggregate(x.ctx(), all[i].ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		_, err := a.store.ChangeAggregate(x.Context(), all[i].ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 			a.Hosts = without(a.Hosts, host)
 			return nil
 		})
@@ -311,7 +312,7 @@ func (a *API) leaveAggregates(x *exchange, host string) error {
 		left = true
 	}
 	if left {
-		a.scheduler.MirrorHost(x.ctx(), host)
+		a.scheduler.MirrorHost(x.Context(), host)
 	}
 	return nil
 }

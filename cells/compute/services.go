@@ -11,34 +11,35 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
 // serviceRoutes are the calls about services. The services are the nova-compute services of the
 // cells' hosts: what Nova has as conductors and schedulers are parts of the processes of cells and
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
-func (a *API) serviceRoutes() []route {
-	return []route{
-		{method: "GET", path: "/v2.1/os-services", query: &serviceQuery, handle: a.listServices, about: &aboutListServices},
-		{method: "PUT", path: "/v2.1/os-services/{id}", body: serviceUpdates, handle: a.updateService, about: &aboutUpdateService},
-		{method: "DELETE", path: "/v2.1/os-services/{id}", handle: a.deleteService, about: &aboutDeleteService},
+func (a *API) serviceRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Handle: a.listServices, About: &aboutListServices},
+		{Method: "PUT", Path: "/v2.1/os-services/{id}", Body: serviceUpdates, Handle: a.updateService, About: &aboutUpdateService},
+		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Handle: a.deleteService, About: &aboutDeleteService},
 	}
 }
 
 // The policies of services.
 var (
-	ruleServicesList   = Rule{"os_compute_api:os-services:list", admins}
-	ruleServicesUpdate = Rule{"os_compute_api:os-services:update", admins}
-	ruleServicesDelete = Rule{"os_compute_api:os-services:delete", admins}
+	ruleServicesList   = api.Rule{Name: "os_compute_api:os-services:list", Default: api.Admins}
+	ruleServicesUpdate = api.Rule{Name: "os_compute_api:os-services:update", Default: api.Admins}
+	ruleServicesDelete = api.Rule{Name: "os_compute_api:os-services:delete", Default: api.Admins}
 )
 
 // computeBinary is what services of hosts are called.
 const computeBinary = "nova-compute"
 
 // serviceQuery are the parameters of GET /os-services.
-var serviceQuery = parameters{all: []parameter{
-	{name: "host", schema: schemaText, text: "That of a host."},
-	{name: "binary", schema: schemaText, text: "Those of the name: all are nova-compute."},
+var serviceQuery = api.Parameters{All: []api.Parameter{
+	{Name: "host", Schema: api.SchemaText, Text: "That of a host."},
+	{Name: "binary", Schema: api.SchemaText, Text: "Those of the name: all are nova-compute."},
 }}
 
 // service is a service, the cell that it is in, and the availability zone of its host.
@@ -97,49 +98,49 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 // listServices answers GET /os-services. From 2.69 on the hosts of cells that are down are there
 // with host, binary and status UNKNOWN only; before, they are left out. Cost: one question to all
 // cells, and the host mappings if a cell is down.
-func (a *API) listServices(x *exchange) error {
-	params, err := x.checkedQuery()
+func (a *API) listServices(x *api.Exchange) error {
+	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	if err := x.allowOwn(ruleServicesList); err != nil {
+	if err := x.AllowOwn(ruleServicesList); err != nil {
 		return err
 	}
-	host, binary := params.last("host"), params.last("binary")
+	host, binary := params.Last("host"), params.Last("binary")
 	wanted := func(h, b string) bool { return (host == "" || h == host) && (binary == "" || b == binary) }
-	all, err := a.services(x.ctx())
+	all, err := a.services(x.Context())
 	if err != nil {
 		return err
 	}
-	shown := list{}
+	shown := api.List{}
 	for i := range all.up {
 		if s := &all.up[i]; wanted(s.Host, s.Binary) {
 			shown = append(shown, serviceView(x, s))
 		}
 	}
-	if x.since(vDownCells) && len(all.down) > 0 {
-		hosts, err := a.store.Hosts(x.ctx())
+	if x.Since(vDownCells) && len(all.down) > 0 {
+		hosts, err := a.store.Hosts(x.Context())
 		if err != nil {
 			return err
 		}
 		for _, cell := range all.down {
 			for _, h := range hosts {
 				if h.CellUUID == cell.UUID && wanted(h.Host, computeBinary) {
-					shown = append(shown, new(object).add("binary", computeBinary).add("host", h.Host).add("status", statusUnknown))
+					shown = append(shown, new(api.Object).Add("binary", computeBinary).Add("host", h.Host).Add("status", statusUnknown))
 				}
 			}
 		}
 	}
-	return x.json(http.StatusOK, new(object).add("services", shown))
+	return x.JSON(http.StatusOK, new(api.Object).Add("services", shown))
 }
 
 // serviceView is a service as the microversion has it.
-func serviceView(x *exchange, s *service) *object {
-	o := new(object).add("binary", s.Binary).add("host", s.Host)
-	if x.since(vServiceUUID) {
-		o.add("id", s.UUID)
+func serviceView(x *api.Exchange, s *service) *api.Object {
+	o := new(api.Object).Add("binary", s.Binary).Add("host", s.Host)
+	if x.Since(vServiceUUID) {
+		o.Add("id", s.UUID)
 	} else {
-		o.add("id", s.ID) // one of its cell: other cells have the same
+		o.Add("id", s.ID) // one of its cell: other cells have the same
 	}
 	status, state := "enabled", "down"
 	if s.Disabled {
@@ -148,15 +149,10 @@ func serviceView(x *exchange, s *service) *object {
 	if s.Up {
 		state = "up"
 	}
-	o.add("zone", s.zone).add("status", status).add("state", state)
-	if s.UpdatedAt == nil {
-		o.add("updated_at", nil)
-	} else {
-		o.add("updated_at", microseconds(*s.UpdatedAt))
-	}
-	o.add("disabled_reason", orNull(s.DisabledReason))
-	if x.since(vForcedDown) {
-		o.add("forced_down", s.ForcedDown)
+	o.Add("zone", s.zone).Add("status", status).Add("state", state).Add("updated_at", api.Stamp(s.UpdatedAt)).
+		Add("disabled_reason", api.OrNull(s.DisabledReason))
+	if x.Since(vForcedDown) {
+		o.Add("forced_down", s.ForcedDown)
 	}
 	return o
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -273,7 +274,7 @@ type cloud struct {
 	clock   time.Time
 	logged  bytes.Buffer
 	options Options
-	policy  *Policy
+	policy  *api.Policy
 }
 
 // start is the time of the first server; each one after it is a minute younger.

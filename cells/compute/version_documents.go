@@ -2,23 +2,27 @@
 
 package compute
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+)
 
 // versionRoutes are the version documents, which clients read before they have a token. They are
 // documents whatever the method, as with Nova.
-func (a *API) versionRoutes() []route {
-	return []route{
-		{method: "GET", path: "/", handle: a.listVersions, open: true, unversioned: true, about: &aboutListVersions},
-		{method: "POST", path: "/", handle: a.listVersions, open: true, unversioned: true},
-		{method: "GET", path: "/v2.1", handle: a.showVersion, open: true},
-		{method: "POST", path: "/v2.1", handle: a.showVersion, open: true},
-		{method: "GET", path: "/v2.1/", handle: a.showVersion, open: true, about: &aboutShowVersion},
-		{method: "POST", path: "/v2.1/", handle: a.showVersion, open: true},
-		{method: "GET", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
-		{method: "POST", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
-		{method: "PUT", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
-		{method: "PATCH", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
-		{method: "DELETE", path: otherPath, handle: a.offerVersions, open: true, unversioned: true},
+func (a *API) versionRoutes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/", Handle: a.listVersions, Open: true, Unversioned: true, About: &aboutListVersions},
+		{Method: "POST", Path: "/", Handle: a.listVersions, Open: true, Unversioned: true},
+		{Method: "GET", Path: "/v2.1", Handle: a.showVersion, Open: true},
+		{Method: "POST", Path: "/v2.1", Handle: a.showVersion, Open: true},
+		{Method: "GET", Path: "/v2.1/", Handle: a.showVersion, Open: true, About: &aboutShowVersion},
+		{Method: "POST", Path: "/v2.1/", Handle: a.showVersion, Open: true},
+		{Method: "GET", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
+		{Method: "POST", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
+		{Method: "PUT", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
+		{Method: "PATCH", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
+		{Method: "DELETE", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
 	}
 }
 
@@ -30,33 +34,33 @@ const (
 )
 
 // listVersions answers GET /.
-func (a *API) listVersions(x *exchange) error {
-	version := new(object).add("id", versionID).add("status", "CURRENT").
-		add("version", MaxVersion.String()).add("min_version", MinVersion.String()).add("updated", versionUpdated).
-		add("links", list{new(object).add("rel", "self").add("href", x.base()+prefix)})
-	return x.json(http.StatusOK, new(object).add("versions", list{version}))
+func (a *API) listVersions(x *api.Exchange) error {
+	version := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
+		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).Add("updated", versionUpdated).
+		Add("links", api.List{new(api.Object).Add("rel", "self").Add("href", x.LinkBase()+api.Prefix)})
+	return x.JSON(http.StatusOK, new(api.Object).Add("versions", api.List{version}))
 }
 
 // showVersion answers GET /v2.1, with or without a slash.
-func (a *API) showVersion(x *exchange) error {
-	links := list{
-		new(object).add("rel", "self").add("href", x.base()+prefix),
-		new(object).add("rel", "describedby").add("type", "text/html").add("href", "http://docs.openstack.org/"),
+func (a *API) showVersion(x *api.Exchange) error {
+	links := api.List{
+		new(api.Object).Add("rel", "self").Add("href", x.LinkBase()+api.Prefix),
+		new(api.Object).Add("rel", "describedby").Add("type", "text/html").Add("href", "http://docs.openstack.org/"),
 	}
-	version := new(object).add("id", versionID).add("status", "CURRENT").
-		add("version", MaxVersion.String()).add("min_version", MinVersion.String()).add("updated", versionUpdated).
-		add("links", links).add("media-types", mediaTypes())
-	return x.json(http.StatusOK, new(object).add("version", version))
+	version := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
+		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).Add("updated", versionUpdated).
+		Add("links", links).Add("media-types", mediaTypes())
+	return x.JSON(http.StatusOK, new(api.Object).Add("version", version))
 }
 
 // offerVersions answers 300 for paths that begin with no version.
-func (a *API) offerVersions(x *exchange) error {
-	choice := new(object).add("id", versionID).add("status", "CURRENT").
-		add("links", list{new(object).add("rel", "self").add("href", x.base()+"/v2.1"+x.R.URL.EscapedPath())}).
-		add("media-types", mediaTypes())
-	return x.json(http.StatusMultipleChoices, new(object).add("choices", list{choice}))
+func (a *API) offerVersions(x *api.Exchange) error {
+	choice := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
+		Add("links", api.List{new(api.Object).Add("rel", "self").Add("href", x.LinkBase()+"/v2.1"+x.R.URL.EscapedPath())}).
+		Add("media-types", mediaTypes())
+	return x.JSON(http.StatusMultipleChoices, new(api.Object).Add("choices", api.List{choice}))
 }
 
-func mediaTypes() list {
-	return list{new(object).add("base", "application/json").add("type", "application/vnd.openstack.compute+json;version=2.1")}
+func mediaTypes() api.List {
+	return api.List{new(api.Object).Add("base", "application/json").Add("type", "application/vnd.openstack.compute+json;version=2.1")}
 }

@@ -70,11 +70,11 @@ func TestVersionDocumentsNeedNoAuthentication(t *testing.T) {
 	}
 	// The list of versions has no microversion itself, and is not refused for an unknown one.
 	got := c.ask("", "2.999", "/")
-	if got.status != 200 || got.header.Get(headerVersion) != "" {
+	if got.status != 200 || got.header.Get("OpenStack-API-Version") != "" {
 		t.Errorf("GET /: %d %v", got.status, got.header)
 	}
 	got = c.ask("", "2.47", "/v2.1")
-	testproc.Same(t, gocmp.Diff("compute 2.47", got.header.Get(headerVersion)))
+	testproc.Same(t, gocmp.Diff("compute 2.47", got.header.Get("OpenStack-API-Version")))
 	// What begins as the API does is not found, and only for those who are known.
 	for who, status := range map[string]int{"": 401, member: 404} {
 		testproc.Equal(t, c.ask(who, "", "/v2.1/keypairs").status, status, "%q asks for what there is not: %d", who)

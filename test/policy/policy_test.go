@@ -77,7 +77,8 @@ var mayImport = map[string][]string{
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/cellwire"},
 	"cells/scheduler": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
-	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
+	"cells/compute/api": {},
+	"cells/compute":     {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
 	"cells/worker":    {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
@@ -123,6 +124,10 @@ var mustNotDepend = map[string]map[string]string{
 		module + "placement/ledger": "the compute API is a client of Placement, over HTTP",
 		module + "internal/agent":   "cells know agents only by their requests",
 		module + "resourcetracker":  "cells know agents only by their requests",
+	},
+	"cells/compute/api": {
+		module + "cells/gather": "what calls have in common knows no cell",
+		module + "cells/apidb":  "what calls have in common knows no database",
 	},
 	"cells/worker": {
 		"database/sql":           "a host holds no database",

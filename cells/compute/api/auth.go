@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package api
 
 import (
 	"net/http"
@@ -20,7 +20,7 @@ const (
 // identify finds out who sends the request. As in Keystone, the role admin implies member, and
 // member implies reader. Who is only believed (osapi.NoAuth) and names no role, in X-Roles or as a
 // third part of the token USER:PROJECT:ROLES, is a member of the project, as with Nova's noauth2.
-func (x *exchange) identify() error {
+func (x *Exchange) identify() error {
 	if err := x.Authenticate(); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (x *exchange) identify() error {
 		return osapi.Errorf(http.StatusForbidden, "The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)
 	}
 	roles := slices.Clone(who.Roles)
-	if _, believed := x.service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
+	if _, believed := x.Service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {
 		project, named, _ := strings.Cut(who.Project, ":")
 		who.Project = project
 		switch {

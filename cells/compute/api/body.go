@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package api
 
 import (
 	"net/http"
@@ -11,21 +11,21 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// checked is the body of the request as an object that fits the schema of its route; what does not
+// Checked is the body of the request as an object that fits the schema of its route; what does not
 // fit is refused with Nova's text. A body that is not there counts as null.
-func (x *exchange) checked() (*jsonkit.Object, error) {
-	value, err := x.decoded()
+func (x *Exchange) Checked() (*jsonkit.Object, error) {
+	value, err := x.Decoded()
 	if err != nil {
 		return nil, err
 	}
-	if err := jsonkit.Validate(x.route.body.at(x.version), value); err != nil {
-		return nil, badRequest("%s", err)
+	if err := jsonkit.Validate(x.route.Body.At(x.Version), value); err != nil {
+		return nil, osapi.BadRequest("%s", err)
 	}
 	return value.(*jsonkit.Object), nil // each schema of a body begins with its type
 }
 
-// decoded is the body of the request as one value, nil for none.
-func (x *exchange) decoded() (any, error) {
+// Decoded is the body of the request as one value, nil for none.
+func (x *Exchange) Decoded() (any, error) {
 	if kind := x.R.Header.Get("Content-Type"); !acceptable(kind) {
 		return nil, osapi.Errorf(http.StatusUnsupportedMediaType, "Unsupported Content-Type")
 	}
@@ -35,36 +35,36 @@ func (x *exchange) decoded() (any, error) {
 	}
 	value, err := jsonkit.Decode(data)
 	if err != nil {
-		return nil, badRequest("Malformed request body").Because(err)
+		return nil, osapi.BadRequest("Malformed request body").Because(err)
 	}
 	return value, nil
 }
 
 // The following read members of bodies that fit their schemas: a member of another type cannot be.
 
-// memberObject is a member that is an object, or nil.
-func memberObject(o *jsonkit.Object, name string) *jsonkit.Object {
+// MemberObject is a member that is an object, or nil.
+func MemberObject(o *jsonkit.Object, name string) *jsonkit.Object {
 	v, _ := o.Get(name)
 	inner, _ := v.(*jsonkit.Object)
 	return inner
 }
 
-// memberList is a member that is a list, or nil.
-func memberList(o *jsonkit.Object, name string) []any {
+// MemberList is a member that is a list, or nil.
+func MemberList(o *jsonkit.Object, name string) []any {
 	v, _ := o.Get(name)
 	items, _ := v.([]any)
 	return items
 }
 
-// memberString is a member that is a string, "" without one or if it is null.
-func memberString(o *jsonkit.Object, name string) string {
+// MemberString is a member that is a string, "" without one or if it is null.
+func MemberString(o *jsonkit.Object, name string) string {
 	v, _ := o.Get(name)
 	s, _ := v.(string)
 	return s
 }
 
-// memberText is a member that is a string or null.
-func memberText(o *jsonkit.Object, name string) *string {
+// MemberText is a member that is a string or null.
+func MemberText(o *jsonkit.Object, name string) *string {
 	v, _ := o.Get(name)
 	if s, is := v.(string); is {
 		return &s
@@ -72,8 +72,8 @@ func memberText(o *jsonkit.Object, name string) *string {
 	return nil
 }
 
-// memberBool is a member that schema boolean describes; otherwise without one.
-func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
+// MemberBool is a member that schema boolean describes; otherwise without one.
+func MemberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	switch v, _ := o.Get(name); v := v.(type) {
 	case bool:
 		return v
@@ -87,9 +87,9 @@ func memberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 	return otherwise
 }
 
-// memberInt is a member that is an integer, or a string of digits; otherwise without one. What
+// MemberInt is a member that is an integer, or a string of digits; otherwise without one. What
 // is too large for an int64 is the largest: schemas with a maximum do not let it come so far.
-func memberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
+func MemberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
 	v, has := o.Get(name)
 	if !has {
 		return otherwise

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package api
 
 import (
 	"maps"
@@ -15,10 +15,10 @@ import (
 
 // Rule is what a policy allows or not: the name that Nova's policies have, and the text of its
 // default.
-type Rule struct{ name, otherwise string }
+type Rule struct{ Name, Default string }
 
 // String is the name.
-func (r Rule) String() string { return r.name }
+func (r Rule) String() string { return r.Name }
 
 // ruleAdmin is for administrators, who may know of all projects.
 var ruleAdmin = Rule{"context_is_admin", "role:admin"}
@@ -26,7 +26,7 @@ var ruleAdmin = Rule{"context_is_admin", "role:admin"}
 // baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
 // for old policy files.
 var baseRules = map[string]string{
-	ruleAdmin.name:             ruleAdmin.otherwise,
+	ruleAdmin.Name:             ruleAdmin.Default,
 	"project_member_api":       "role:member and project_id:%(project_id)s",
 	"project_reader_api":       "role:reader and project_id:%(project_id)s",
 	"project_member_or_admin":  "rule:project_member_api or rule:context_is_admin",
@@ -39,17 +39,17 @@ var baseRules = map[string]string{
 
 // The texts of Nova's new defaults.
 const (
-	admins   = "rule:context_is_admin"
-	members  = "rule:project_member_or_admin"
-	readers  = "rule:project_reader_or_admin"
-	managers = "rule:project_manager_or_admin"
-	anyUser  = "@"
-	sameUser = "rule:context_is_admin or user_id:%(user_id)s"
+	Admins   = "rule:context_is_admin"
+	Members  = "rule:project_member_or_admin"
+	Readers  = "rule:project_reader_or_admin"
+	Managers = "rule:project_manager_or_admin"
+	AnyUser  = "@"
+	SameUser = "rule:context_is_admin or user_id:%(user_id)s"
 )
 
 // words are what may stand for a whole rule in a policy file, besides rules in oslo.policy's
 // language. None of them is a rule there.
-var words = map[string]string{"admin": admins, "member": members, "reader": readers}
+var words = map[string]string{"admin": Admins, "member": Members, "reader": Readers}
 
 // Policy decides who may do what.
 type Policy struct {
@@ -61,13 +61,13 @@ type Policy struct {
 func overlay(rules []Rule) oslopolicy.Overlay {
 	texts := maps.Clone(baseRules)
 	for _, rule := range rules {
-		texts[rule.name] = rule.otherwise
+		texts[rule.Name] = rule.Default
 	}
 	return oslopolicy.Overlay{API: "the compute API", Rules: texts, Words: words, Reserved: ofNova, Lenient: true}
 }
 
-// newPolicy has the defaults of rules.
-func newPolicy(rules []Rule) *Policy {
+// NewPolicy has the defaults of rules.
+func NewPolicy(rules []Rule) *Policy {
 	compiled, err := oslopolicy.Compile(overlay(rules).Rules)
 	if err != nil {
 		panic(err) // the rules of the routes
@@ -75,16 +75,16 @@ func newPolicy(rules []Rule) *Policy {
 	return &Policy{rules: compiled}
 }
 
-// openPolicy makes a Policy of the defaults of rules and a file, in the format of oslo.policy's policy.yaml,
-// whose rules go before them. A rule may also be one of the words admin, member and reader. The
-// file may name Nova's rules, and rules of its own that others refer to; a name that is neither is
-// an error, because it would have no effect. Those of Nova's that the API does not ask for, because
-// it has no such call, have none either: log names them, once for each time that the file is read,
-// so that a policy.yaml of Nova's can be used as it is.
+// OpenPolicy makes a Policy of the defaults of rules and a file, in the format of oslo.policy's
+// policy.yaml, whose rules go before them. A rule may also be one of the words admin, member and
+// reader. The file may name Nova's rules, and rules of its own that others refer to; a name that is
+// neither is an error, because it would have no effect. Those of Nova's that the API does not ask
+// for, because it has no such call, have none either: log names them, once for each time that the
+// file is read, so that a policy.yaml of Nova's can be used as it is.
 //
 // The file is looked at again while requests come, at most once a second. When it has changed its
 // new rules are in force from then on; if they cannot be used the old ones stay, and log says so.
-func openPolicy(rules []Rule, path string, log zerolog.Logger) (*Policy, error) {
+func OpenPolicy(rules []Rule, path string, log zerolog.Logger) (*Policy, error) {
 	file, err := oslopolicy.Open(path, log, func(file []byte) (*oslopolicy.Rules, error) {
 		compiled, without, err := overlay(rules).Compile(file)
 		if len(without) > 0 {
@@ -113,8 +113,8 @@ func ofNova(name string) bool {
 	}, name)
 }
 
-// may says whether the caller passes a rule for something of a project. Cost: some 50 ns.
-func (x *exchange) may(rule Rule, project string) bool {
+// May says whether the caller passes a rule for something of a project. Cost: some 50 ns.
+func (x *Exchange) May(rule Rule, project string) bool {
 	target := oslopolicy.Target{Project: project}
 	if project == x.Who.Project {
 		target.User = x.Who.User
@@ -122,36 +122,36 @@ func (x *exchange) may(rule Rule, project string) bool {
 	return x.allowed(rule, target)
 }
 
-func (x *exchange) allowed(rule Rule, target oslopolicy.Target) bool {
-	policy := x.service.policy
+func (x *Exchange) allowed(rule Rule, target oslopolicy.Target) bool {
+	policy := x.Service.Policy
 	rules := policy.rules
 	if policy.file != nil {
 		rules = policy.file.Get()
 	}
-	return rules.Allows(rule.name, &x.Who, target)
+	return rules.Allows(rule.Name, &x.Who, target)
 }
 
-// allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that
+// Allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that
 // Nova answers.
-func (x *exchange) allow(rule Rule, project string) error {
-	if x.may(rule, project) {
+func (x *Exchange) Allow(rule Rule, project string) error {
+	if x.May(rule, project) {
 		return nil
 	}
 	return disallowed(rule)
 }
 
-// allowUser is allow for what belongs to a user and to no project.
-func (x *exchange) allowUser(rule Rule, user string) error {
+// AllowUser is allow for what belongs to a user and to no project.
+func (x *Exchange) AllowUser(rule Rule, user string) error {
 	if x.allowed(rule, oslopolicy.Target{User: user}) {
 		return nil
 	}
 	return disallowed(rule)
 }
 
-func disallowed(rule Rule) error { return forbidden("Policy doesn't allow %s to be performed.", rule) }
+func disallowed(rule Rule) error { return Forbidden("Policy doesn't allow %s to be performed.", rule) }
 
-// allowOwn is allow for what is about the caller's own project.
-func (x *exchange) allowOwn(rule Rule) error { return x.allow(rule, x.Who.Project) }
+// AllowOwn is allow for what is about the caller's own project.
+func (x *Exchange) AllowOwn(rule Rule) error { return x.Allow(rule, x.Who.Project) }
 
-// isAdmin says whether the caller is an administrator, who may know of all projects.
-func (x *exchange) isAdmin() bool { return x.may(ruleAdmin, x.Who.Project) }
+// IsAdmin says whether the caller is an administrator, who may know of all projects.
+func (x *Exchange) IsAdmin() bool { return x.May(ruleAdmin, x.Who.Project) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package api
 
 import (
 	"bytes"
@@ -15,16 +15,19 @@ import (
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
-// object is a JSON object that is written member by member, in the order in which Nova's answers
+// Object is a JSON object that is written member by member, in the order in which Nova's answers
 // have them. Which members a server has depends on the microversion and the client, so there is no
 // type for it. Cost: no reflection; the bytes are copied once into the answer.
-type object struct{ text []byte }
+type Object struct{ text []byte }
 
-// list is a JSON array of objects.
-type list []*object
+// List is a JSON array of objects.
+type List []*Object
 
-// size is at least how many bytes a list takes.
-func (l list) size() int {
+// NewObject is an object with space for so many bytes.
+func NewObject(size int) *Object { return &Object{text: make([]byte, 0, size)} }
+
+// Size is at least how many bytes a list takes.
+func (l List) Size() int {
 	n := len("[]")
 	for _, o := range l {
 		n += len(o.text) + len("{},")
@@ -32,10 +35,10 @@ func (l list) size() int {
 	return n
 }
 
-// add adds a member. value is a string, *string, bool, int, int64, object, list, []string,
+// Add adds a member. value is a string, *string, bool, int, int64, object, list, []string,
 // map[string]string, time.Time (as Nova writes them: whole seconds, Z) or nil; a nil pointer is
 // null, and a nil list empty.
-func (o *object) add(name string, value any) *object {
+func (o *Object) Add(name string, value any) *Object {
 	if len(o.text) == 0 {
 		o.text = append(o.text, '{')
 	} else {
@@ -47,15 +50,15 @@ func (o *object) add(name string, value any) *object {
 	return o
 }
 
-// bytes is the object as JSON. Nothing can be added after it.
-func (o *object) bytes() []byte {
+// Bytes is the object as JSON. Nothing can be added after it.
+func (o *Object) Bytes() []byte {
 	if len(o.text) == 0 {
 		return []byte("{}")
 	}
 	return append(o.text, '}')
 }
 
-func (o *object) appendTo(b []byte) []byte {
+func (o *Object) appendTo(b []byte) []byte {
 	if len(o.text) == 0 {
 		return append(b, '{', '}')
 	}
@@ -94,10 +97,10 @@ func appendValue(b []byte, value any) []byte {
 			b = jsonkit.AppendString(b, v[key])
 		}
 		return append(b, '}')
-	case *object:
+	case *Object:
 		return v.appendTo(b)
-	case list:
-		b = append(slices.Grow(b, v.size()), '[')
+	case List:
+		b = append(slices.Grow(b, v.Size()), '[')
 		for i, o := range v {
 			if i > 0 {
 				b = append(b, ',')
@@ -106,14 +109,14 @@ func appendValue(b []byte, value any) []byte {
 		}
 		return append(b, ']')
 	}
-	panic(fmt.Sprintf("compute: a %T cannot be a member of an object", value))
+	panic(fmt.Sprintf("api: a %T cannot be a member of an object", value))
 }
 
 // encode writes the body of an answer: an object as it is, anything else through encoding/json,
 // with <, > and & as they are.
 func encode(body any) ([]byte, error) {
-	if o, is := body.(*object); is {
-		return o.bytes(), nil
+	if o, is := body.(*Object); is {
+		return o.Bytes(), nil
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -124,38 +127,35 @@ func encode(body any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// addNumber adds a number that need not be whole; one that is has a .0, as in Nova.
-func (o *object) addNumber(name string, value float64) *object {
+// AddNumber adds a number that need not be whole; one that is has a .0, as in Nova.
+func (o *Object) AddNumber(name string, value float64) *Object {
 	text := strconv.FormatFloat(value, 'g', -1, 64)
 	if !strings.ContainsAny(text, ".e") {
 		text += ".0"
 	}
-	return o.addRaw(name, text)
+	return o.AddRaw(name, text)
 }
 
-// addRaw adds a member whose value is JSON already.
-func (o *object) addRaw(name, value string) *object {
-	o.add(name, nil)
+// AddRaw adds a member whose value is JSON already.
+func (o *Object) AddRaw(name, value string) *Object {
+	o.Add(name, nil)
 	o.text = append(o.text[:len(o.text)-len("null")], value...)
 	return o
 }
 
-// stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
+// Stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
 // none.
-func stamp(t *time.Time) any {
+func Stamp(t *time.Time) any {
 	if t == nil {
 		return nil
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000000")
 }
 
-// orNull is null for "".
-func orNull(s string) any {
+// OrNull is null for "".
+func OrNull(s string) any {
 	if s == "" {
 		return nil
 	}
 	return s
 }
-
-// microseconds is a time as services have it.
-func microseconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }

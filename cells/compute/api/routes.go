@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package api
 
 import (
 	"cmp"
@@ -12,80 +12,81 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// route is one call of the API.
-type route struct {
-	method string
-	// path is as the client sends it, with {name} for a segment that the handler gets by that name,
-	// and otherPath for all paths that begin with no version.
-	path string
-	// handle answers, with one of the exchange's methods, or returns an error to be refused with.
+// Route is one call of the API.
+type Route struct {
+	Method string
+	// Path is as the client sends it, with {name} for a segment that the handler gets by that name,
+	// and OtherPath for all paths that begin with no version.
+	Path string
+	// Handle answers, with one of the exchange's methods, or returns an error to be refused with.
 	// A route with actions has none.
-	handle func(*exchange) error
-	// actions are those that the body can ask for, by the name of its only member.
-	actions map[string]action
+	Handle func(*Exchange) error
+	// Actions are those that the body can ask for, by the name of its only member.
+	Actions map[string]Action
 
-	// since and until bound the microversions that have the call; 0 is no bound. Without it the
+	// Since and Until bound the microversions that have the call; 0 is no bound. Without it the
 	// path is not found.
-	since, until Version
-	// open calls are for everybody, known or not.
-	open bool
-	// query are the parameters and body is what the body has to be, as the handler reads them.
-	query *parameters
-	body  schemaSteps
-	// about is what the reference says of the call; without it the call is not in it.
-	about *about
+	Since, Until Version
+	// Open calls are for everybody, known or not.
+	Open bool
+	// Query are the parameters and Body is what the body has to be, as the handler reads them.
+	Query *Parameters
+	Body  SchemaSteps
+	// About is what the reference says of the call; without it the call is not in it.
+	About *About
 
-	// unversioned calls do not read a microversion and do not show one.
-	unversioned bool
+	// Unversioned calls do not read a microversion and do not show one.
+	Unversioned bool
 }
 
-// newRoutes makes what finds a route; a 405 lists methods in the order of the alphabet.
-func newRoutes(all []route) *osapi.Routes[route] {
-	found := osapi.NewRoutes[route](true)
-	for _, r := range slices.SortedStableFunc(slices.Values(all), func(a, b route) int { return cmp.Compare(a.method, b.method) }) {
-		path := r.path
+// NewRoutes makes what finds a route; a 405 lists methods in the order of the alphabet.
+func NewRoutes(all []Route) *osapi.Routes[Route] {
+	found := osapi.NewRoutes[Route](true)
+	for _, r := range slices.SortedStableFunc(slices.Values(all), func(a, b Route) int { return cmp.Compare(a.Method, b.Method) }) {
+		path := r.Path
 		if strings.HasSuffix(path, "/") {
 			path += "{$}"
 		}
-		found.Add(r.method, path, r)
+		found.Add(r.Method, path, r)
 	}
 	return found
 }
 
+// The beginnings of paths.
 const (
-	// prefix is what the paths of the API begin with.
-	prefix = "/v2.1/"
-	// otherPath stands for all paths that begin with no version.
-	otherPath = "/*"
+	// Prefix is what the paths of the API begin with.
+	Prefix = "/v2.1/"
+	// OtherPath stands for all paths that begin with no version.
+	OtherPath = "/*"
 )
 
 // find finds the route of a path, which is split as Nova does it: after what is quoted in it was
 // undone.
-func (x *exchange) find(path string) osapi.Found[route] {
-	if first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); first != "" && "/"+first+"/" != prefix {
-		path = otherPath
+func (x *Exchange) find(path string) osapi.Found[Route] {
+	if first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); first != "" && "/"+first+"/" != Prefix {
+		path = OtherPath
 	}
 	x.path = &http.Request{Method: x.R.Method, URL: &url.URL{Path: path}}
-	return x.service.routes.Find(x.path)
+	return x.Service.Routes.Find(x.path)
 }
 
 // belowProject finds the project that stands after the version in the path, as clients send it that
 // know the API of before 2.18: one of hexadecimal digits and dashes, as Nova has it, or the
 // caller's own whatever its form. It returns the path without the project.
 func belowProject(path, own string) (project, without string, is bool) {
-	rest, is := strings.CutPrefix(path, prefix)
+	rest, is := strings.CutPrefix(path, Prefix)
 	project, rest, more := strings.Cut(rest, "/")
 	if !is || !more || project == "" || project != own && strings.Trim(project, "0123456789abcdef-") != "" {
 		return "", path, false
 	}
-	return project, prefix + rest, true
+	return project, Prefix + rest, true
 }
 
-// resolve finds the route of the request. The order of the checks is Nova's: who, route,
+// Resolve finds the route of the request. The order of the checks is Nova's: who, route,
 // microversion, project of the path.
-func (x *exchange) resolve() error {
+func (x *Exchange) Resolve() error {
 	found := x.find(x.R.URL.Path)
-	if found.Route == nil || !found.Route.open {
+	if found.Route == nil || !found.Route.Open {
 		if err := x.identify(); err != nil {
 			return err
 		}
@@ -101,32 +102,32 @@ func (x *exchange) resolve() error {
 	}
 	route := found.Route
 	x.route = route
-	x.Route, x.Routine = route.path, x.Routine || route.open
-	if !route.unversioned {
+	x.Route, x.Routine = route.Path, x.Routine || route.Open
+	if !route.Unversioned {
 		if err := x.negotiate(); err != nil {
 			return err
 		}
 	}
 	switch {
 	case x.pathProject != "" && x.pathProject != x.Who.Project:
-		return badRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
-	case route.since > 0 && !x.since(route.since), route.until > 0 && x.version > route.until:
+		return osapi.BadRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
+	case route.Since > 0 && !x.Since(route.Since), route.Until > 0 && x.Version > route.Until:
 		return osapi.NoRoute()
 	}
 	return nil
 }
 
-// reading says whether the method changes nothing.
-func (x *exchange) reading() bool {
+// Reading says whether the method changes nothing.
+func (x *Exchange) Reading() bool {
 	return x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
 }
 
-// handle answers the request with what its route has for it.
-func (x *exchange) handle() error {
-	if x.route.actions != nil {
+// Answer answers the request with what its route has for it.
+func (x *Exchange) Answer() error {
+	if x.route.Actions != nil {
 		return x.act()
 	}
-	return x.route.handle(x)
+	return x.route.Handle(x)
 }
 
 // novaOnly are the first parts of paths that Nova has, or had, and this service has not.

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"slices"
+	"strings"
+
+	js "github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+)
+
+// The types that Nova's schemas share (nova.api.validation.parameter_types). The order of
+// conditions is Nova's: it decides which error is returned.
+var (
+	SchemaBoolean = js.Schema{js.Type("boolean", "string"), js.Enum(
+		true, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes",
+		false, "False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no")}
+	SchemaName        = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Name()}
+	SchemaText        = js.Schema{js.Type("string")}
+	SchemaUUID        = js.Schema{js.Type("string"), js.Format("uuid")}
+	SchemaAnyNumber   = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(0), js.MinLength(1)}
+	SchemaCount       = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(1), js.MinLength(1)}
+	SchemaHost        = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Pattern("^[a-zA-Z0-9-._]*$")}
+	SchemaTag         = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
+	SchemaIP          = js.Schema{js.Type("string"), js.AnyOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
+	SchemaDescription = js.Schema{js.Type("string", "null"), js.MaxLength(255), Printable}
+	SchemaMetadata    = js.Schema{js.Type("object"), js.PatternProperties(MetadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
+)
+
+// MaxInt is the largest integer of Nova's databases.
+const MaxInt = 0x7FFFFFFF
+
+// MetadataKeys are the names that metadata and extra specs may have.
+const MetadataKeys = "^[a-zA-Z0-9-_:. ]{1,255}$"
+
+// Printable is the condition on descriptions. Nova shows the 7 kB of its regular expression; this
+// one is as strict.
+var Printable = js.PatternFunc("^[printable characters]*$", "Printable characters.", func(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !js.IsPrintable(r) || r >= 0xffff })
+})
+
+// SchemaInteger is an integer, or digits, from a minimum on.
+func SchemaInteger(minimum float64) js.Schema {
+	return js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]+$"), js.Minimum(minimum), js.Maximum(MaxInt)}
+}
+
+// SchemaSince is a schema and the microversion that it is good from.
+type SchemaSince struct {
+	Since  Version
+	Schema js.Schema
+}
+
+// SchemaSteps are the schemas of one call, the newest first.
+type SchemaSteps []SchemaSince
+
+// Once is a schema that is the same at all microversions.
+func Once(s js.Schema) SchemaSteps { return SchemaSteps{{MinVersion, s}} }
+
+// At is the schema at a microversion.
+func (s SchemaSteps) At(v Version) js.Schema {
+	for _, step := range s {
+		if v >= step.Since {
+			return step.Schema
+		}
+	}
+	panic("api: no schema for the microversion " + v.String())
+}
+
+// ByVersion is a body by microversion.
+func ByVersion(schema func(Version) js.Schema) apidoc.Body {
+	return func(minor int) js.Schema { return schema(Version(minor)) } //nolint:gosec // between MinVersion and MaxVersion
+}
+
+// Part is an object with members that all have, and others.
+func Part(all, some js.Properties) js.Schema {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return js.ClosedObject(slices.Concat(all, some), names...)
+}
+
+// In is an object with one member.
+func In(name string, s js.Schema) js.Schema { return apidoc.Whole(apidoc.Members(name, s)) }
+
+// Types of members of answers.
+var (
+	AnswerInt     = js.Schema{js.Type("integer")}
+	AnswerBool    = js.Schema{js.Type("boolean")}
+	AnswerTime    = apidoc.Described(SchemaText, "A time in UTC, as 2024-05-01T12:00:00Z.")
+	AnswerStamp   = apidoc.Described(SchemaText, "A time in UTC, as 2024-05-01T12:00:00.000000.")
+	AnswerStampOr = apidoc.Described(apidoc.OrNull("string"), "A time in UTC, as 2024-05-01T12:00:00.000000.")
+	AnswerNull    = js.Schema{js.Type("null")}
+	AnswerEmpty   = apidoc.Described(js.ClosedObject(nil), "Always empty.")
+	AnswerNothing = apidoc.Described(apidoc.List(js.ClosedObject(nil)), "Always empty.")
+	AnswerTexts   = js.Schema{js.Type("object"), js.PatternProperties(AnyKey, SchemaText)}
+	AnswerLinks   = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))), "self and bookmark: URLs of it.")
+	AnswerNext    = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))), "The link next, to the next page; only if there may be one.")
+	AnswerRef     = apidoc.Whole(apidoc.Members("id", SchemaText, "links", AnswerLinks))
+)
+
+// AnyKey is a pattern for the keys of objects that can be any.
+const AnyKey = "^(?s:.*)$"
