@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
@@ -27,7 +28,7 @@ type Config struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Scheduler Scheduler
-	Quota     Quotas
+	Quota     tenant.Quotas
 	// Auth finds out who sends a request. Version documents are for everybody.
 	Auth osapi.Authenticator
 	// Policy decides who may do what; [DefaultPolicy] when nil.
@@ -111,7 +112,8 @@ type API struct {
 	gatherer  *gather.Gatherer
 	cells     cellReader
 	scheduler Scheduler
-	quota     Quotas
+	quota     tenant.Quotas
+	tenant    tenant.Deps
 	options   Options
 	service   *api.Service
 	audit     *auditlog.Log
@@ -135,6 +137,7 @@ func New(cfg Config) *API {
 		audit:     cfg.Audit,
 		consoles:  newConsoles(),
 	}
+	a.setDeps()
 	a.service = &api.Service{
 		Service: osapi.NewService(osapi.Options{
 			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{api.HeaderComputeRequestID},
@@ -148,6 +151,11 @@ func New(cfg Config) *API {
 		a.service.Policy = DefaultPolicy()
 	}
 	return a
+}
+
+// setDeps says what the calls of the other packages may touch.
+func (a *API) setDeps() {
+	a.tenant = tenant.Deps{Store: a.store, Quota: a.quota, MaxLimit: a.options.MaxLimit, MemberPrefixes: a.options.MemberPrefixes}
 }
 
 // allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
@@ -164,16 +172,10 @@ func (a *API) allRoutes() []api.Route {
 		a.instanceActionRoutes(),
 		a.hypervisorRoutes(),
 		a.serviceRoutes(),
-		a.flavorRoutes(),
-		a.flavorManageRoutes(),
-		a.extraSpecRoutes(),
-		a.limitRoutes(),
-		a.quotaSetRoutes(),
+		a.tenant.Routes(),
 		a.aggregateRoutes(),
 		a.zoneRoutes(),
-		a.serverGroupRoutes(),
 		a.migrationRoutes(),
-		a.keyPairRoutes(),
 		a.remoteConsoleRoutes(),
 	)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -20,8 +21,8 @@ import (
 
 // The API is made for these.
 var (
-	_ Scheduler = (*scheduler.Scheduler)(nil)
-	_ Quotas    = (*scheduler.Quotas)(nil)
+	_ Scheduler     = (*scheduler.Scheduler)(nil)
+	_ tenant.Quotas = (*scheduler.Quotas)(nil)
 )
 
 // TestCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
@@ -43,6 +44,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	boots, err := scheduler.New(scheduler.Options{Store: c.store, Gatherer: gatherer, Placement: placement, Quota: quotas, Logger: zerolog.Nop()})
 	must(err)
 	c.api.gatherer, c.api.scheduler, c.api.quota = gatherer, boots, quotas
+	c.api.setDeps()
 	c.withFlavors()
 	for n := 1; n <= 2; n++ {
 		client, err := cellclient.New(cellclient.Config{URL: servers[n].URL})

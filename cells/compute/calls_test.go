@@ -257,6 +257,7 @@ func (c *cloud) withCalls() (*fakeScheduler, *fakeQuotas) {
 	c.t.Helper()
 	boots, quotas := &fakeScheduler{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]cellwire.Usage{}}
 	c.api.scheduler, c.api.quota = boots, quotas
+	c.api.setDeps()
 	return boots, quotas
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -96,9 +97,9 @@ func (a *API) createServers(x *api.Exchange) error {
 	if err != nil {
 		return createFault(err)
 	}
-	for _, name := range a.unreadSpecs(flavor.ExtraSpecs) {
+	for _, name := range a.tenant.UnreadSpecs(flavor.ExtraSpecs) {
 		if a.unread.Allow(flavor.Name + "\x00" + name) {
-			a.logUnread(x, flavor.Name, name, "A server was requested by a flavor with an extra spec")
+			tenant.LogUnread(x, flavor.Name, name, "A server was requested by a flavor with an extra spec")
 		}
 	}
 	return accepted(x, asked, &made[0].Server)

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -70,7 +71,7 @@ func (a *API) requestedFlavor(x *api.Exchange, asked *jsonkit.Object) (cellwire.
 	id, _, _ := strings.Cut(jsonkit.PythonStr(ref), "#")
 	id, _, _ = strings.Cut(id, "?")
 	id = id[strings.LastIndex(id, "/")+1:]
-	f, err := a.flavor(x, id)
+	f, err := a.tenant.Flavor(x, id)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound) || err == nil && f.Disabled:
 		return cellwire.Flavor{}, osapi.BadRequest("Flavor %s could not be found.", osapi.Shortened(id))
@@ -92,7 +93,7 @@ func (a *API) requestedMetadata(x *api.Exchange, asked *jsonkit.Object) (map[str
 	if err != nil {
 		return nil, err
 	}
-	if most := metadataItems.limit(limits); most >= 0 && int64(len(given.Names())) > most {
+	if most := tenant.MetadataLimit(limits); most >= 0 && int64(len(given.Names())) > most {
 		return nil, api.Forbidden("Maximum number of metadata items exceeds %d", most)
 	}
 	metadata := make(map[string]string, len(given.Names()))
@@ -197,4 +198,17 @@ func hostName(name string) string {
 	s := hostNameDashes.ReplaceAllString(string(latin), "-")
 	s = strings.ToLower(hostNameOthers.ReplaceAllString(s, ""))
 	return strings.Trim(s, ".-")
+}
+
+// requestedKey is the key pair of the caller that key_name names, the zero one for none.
+func (a *API) requestedKey(x *api.Exchange, asked *jsonkit.Object) (apidb.KeyPair, error) {
+	name := api.MemberString(asked, "key_name")
+	if name == "" {
+		return apidb.KeyPair{}, nil
+	}
+	k, err := a.store.KeyPair(x.Context(), x.Who.User, name)
+	if errors.Is(err, apidb.ErrNotFound) {
+		return k, osapi.BadRequest("Invalid key_name provided.")
+	}
+	return k, err
 }

@@ -40,7 +40,7 @@ func (a *API) hintedGroup(x *api.Exchange, id string) (string, error) {
 	if id == "" {
 		return "", nil
 	}
-	g, err := a.serverGroup(x, id)
+	g, err := a.tenant.ServerGroup(x, id)
 	if err != nil {
 		if refusal := (*osapi.Error)(nil); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
 			err = osapi.BadRequest("Instance group %s could not be found.", id)

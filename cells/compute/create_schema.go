@@ -74,7 +74,7 @@ var createSchemas = func() api.SchemaSteps {
 	server = server.With("tags", js.Schema{js.Type("array"), js.Items(api.SchemaTag), js.MaxItems(50)})
 	steps = append(steps, step(vCreateTags))
 	server = server.Without("personality")
-	steps = append(steps, step(vNoInjectedFiles))
+	steps = append(steps, step(api.VNoInjectedFiles))
 	server = server.With("trusted_image_certificates", schemaTrustedCerts)
 	steps = append(steps, step(vTrustedCerts))
 	server = server.With("block_device_mapping_v2", apidoc.Described(deviceList(tagged.With("volume_type", js.Schema{js.Type("string", "null"), js.MaxLength(255)})), noVolumes))
@@ -98,8 +98,7 @@ var (
 
 // The microversions of what is sent in bodies.
 const (
-	vCreateTags      api.Version = 52 // tags on create
-	vNoInjectedFiles api.Version = 57 // no personality on create; no injected files among limits and quotas
+	vCreateTags api.Version = 52 // tags on create
 )
 
 // The two names that scheduler hints have.

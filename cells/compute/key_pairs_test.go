@@ -3,24 +3,15 @@
 package compute
 
 import (
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -30,16 +21,6 @@ const (
 	ed25519Key   = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoEJcLeP3yjG4nCKSAr1uI drivertest"
 	ed25519Print = "aa:f3:62:0a:e3:f7:fb:d3:44:a6:4f:9b:b6:8a:fe:16"
 )
-
-// keygen runs ssh-keygen, the other judge of keys.
-func keygen(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ssh-keygen", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("ssh-keygen %v: %v\n%s", args, err, out)
-	}
-	return string(out)
-}
 
 func quoted(text string) string {
 	out, _ := json.Marshal(text)
@@ -178,99 +159,15 @@ func TestGeneratedKey(t *testing.T) {
 	pair := c.do(member, "2.2", "POST", "/v2.1/os-keypairs", `{"keypair":{"name":"new"}}`).body["keypair"].(map[string]any)
 	file := filepath.Join(t.TempDir(), "key")
 	testproc.Check(t, os.WriteFile(file, []byte(pair["private_key"].(string)), 0o600))
-	public := strings.Fields(keygen(t, "-y", "-f", file))
+	public := strings.Fields(testproc.SSHKeygen(t, "-y", "-f", file))
 	if got := strings.Fields(pair["public_key"].(string)); got[0] != public[0] || got[1] != public[1] || got[2] != "Generated-by-Nova" {
 		t.Errorf("the public key is %v, and that of the private one %v", got, public)
 	}
-	if said := keygen(t, "-l", "-E", "md5", "-f", file); !strings.Contains(said, "2048 MD5:"+pair["fingerprint"].(string)+" ") {
+	if said := testproc.SSHKeygen(t, "-l", "-E", "md5", "-f", file); !strings.Contains(said, "2048 MD5:"+pair["fingerprint"].(string)+" ") {
 		t.Errorf("the fingerprint is %s, and ssh-keygen's %s", pair["fingerprint"], said)
 	}
 	if shown := c.ask(member, "2.2", "/v2.1/os-keypairs/new"); strings.Contains(shown.text, "PRIVATE") {
 		t.Error("the private key was kept")
-	}
-}
-
-// TestImportedKeys: each type that ssh-keygen makes without a device is taken with its fingerprint,
-// and none of whose bytes some are missing, or are too many, or of another type.
-func TestImportedKeys(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	for _, kind := range []string{"rsa", "ed25519", "ecdsa 256", "ecdsa 384", "ecdsa 521"} {
-		name, bits, sized := strings.Cut(kind, " ")
-		file := filepath.Join(t.TempDir(), "key")
-		args := []string{"-q", "-t", name, "-N", "", "-C", "me@home", "-f", file}
-		if sized {
-			args = append(args, "-b", bits)
-		}
-		keygen(t, args...)
-		data := testproc.Try(os.ReadFile(file + ".pub")).Or(t)
-		key := string(data)
-		print, err := keyFingerprint(apidb.KeySSH, key)
-		if said := keygen(t, "-l", "-E", "md5", "-f", file); err != nil || !strings.Contains(said, "MD5:"+print+" ") {
-			t.Errorf("%s: %q, %v, and ssh-keygen's %s", kind, print, err, said)
-		}
-		fields := strings.Fields(key)
-		read := testproc.Try(sshKey(key)).Or(t)
-		blob := read.Marshal()
-		for what, wrong := range map[string]string{
-			"a part": encoded(fields[0], blob[:len(blob)-1]), "more": encoded(fields[0], append(blob[:len(blob):len(blob)], 0)), "another type": encoded("ssh-dss", blob),
-			"an unknown type": encoded("ssh-none", blob), "no base64": fields[0] + " !", "no key": fields[0],
-		} {
-			if got, err := sshKey(wrong); err == nil {
-				t.Errorf("%s: %s is taken as a key of %d bytes", kind, what, len(got.Marshal()))
-			}
-		}
-	}
-	if _, err := sshKey("ssh-rsa " + encodedParts("ssh-rsa", "\x01\x00\x01", "\xff")); err == nil {
-		t.Error("a negative modulus is taken")
-	}
-	if _, err := sshKey("ecdsa-sha2-nistp256 " + encodedParts("ecdsa-sha2-nistp256", "nistp256", "\x04"+strings.Repeat("\x01", 64))); err == nil {
-		t.Error("a point that is not of the curve is taken")
-	}
-}
-
-// encoded is a key of a type.
-func encoded(kind string, blob []byte) string {
-	return kind + " " + base64.StdEncoding.EncodeToString(blob)
-}
-
-// encodedParts is a blob, in base64.
-func encodedParts(parts ...string) string {
-	var blob []byte
-	for _, part := range parts {
-		blob = append(binary.BigEndian.AppendUint32(blob, uint32(len(part))), part...)
-	}
-	return base64.StdEncoding.EncodeToString(blob)
-}
-
-// FuzzSSHKey: whatever a client sends, it is read without harm.
-func FuzzSSHKey(f *testing.F) {
-	f.Add(ed25519Key)
-	f.Add("ssh-rsa " + encodedParts("ssh-rsa", "\x01\x00\x01", "\x00\xff"))
-	f.Fuzz(func(t *testing.T, key string) {
-		print, err := keyFingerprint(apidb.KeySSH, key)
-		if err == nil && !regexp.MustCompile(`^([0-9a-f]{2}:){15}[0-9a-f]{2}$`).MatchString(print) {
-			t.Errorf("%q: %q", key, print)
-		}
-	})
-}
-
-// TestImportedCertificate: an X.509 certificate is known by the SHA-1 of its bytes.
-func TestImportedCertificate(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	public, private, err := generateKey(apidb.KeySSH)
-	testproc.Check(t, err)
-	block, _ := pem.Decode([]byte(private))
-	key := testproc.Try(x509.ParsePKCS1PrivateKey(block.Bytes)).Or(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
-	print, err := keyFingerprint(apidb.KeyX509, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	if err != nil || len(print) != 59 {
-		t.Errorf("%q, %v", print, err)
-	}
-	for _, wrong := range []string{public, private, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der[1:]}))} {
-		if _, err := keyFingerprint(apidb.KeyX509, wrong); err == nil {
-			t.Errorf("taken as a certificate: %s", wrong)
-		}
 	}
 }
 

@@ -40,13 +40,3 @@ type Scheduler interface {
 	// Placement the error is scheduler.ErrCapacityUnknown.
 	Capacities(ctx context.Context, roots []string) ([]scheduler.Capacity, error)
 }
-
-// Quotas is what the API needs of a *scheduler.Quotas.
-type Quotas interface {
-	// Limits are those of a project, with the defaults for what is not set.
-	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)
-	// Usage is what a project has, exact in an outage as well, and the cells that are down.
-	Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error)
-	// Defaults are the limits of projects for which nothing is set.
-	Defaults() apidb.QuotaSet
-}

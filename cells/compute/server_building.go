@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 )
 
 // matching are the build requests that a query asks for, in its order. They are few and
@@ -64,7 +65,7 @@ func matchesAll(s *cellwire.Server, patterns map[string]*regexp.Regexp) bool {
 		case "availability_zone":
 			value = s.Zone
 		case "display_description":
-			value = orEmpty(s.Description)
+			value = api.OrEmpty(s.Description)
 		case "hostname":
 			value = s.Hostname
 		case "node":
@@ -131,12 +132,7 @@ func compareBy(column string, a, b *cellwire.Server) int {
 	case "display_name":
 		return text(func(s *cellwire.Server) string { return s.Name })
 	case "display_description":
-		return text(func(s *cellwire.Server) string {
-			if s.Description == nil {
-				return ""
-			}
-			return *s.Description
-		})
+		return text(func(s *cellwire.Server) string { return api.OrEmpty(s.Description) })
 	case "uuid":
 		return text(func(s *cellwire.Server) string { return s.UUID })
 	case "project_id":

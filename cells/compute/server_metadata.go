@@ -8,6 +8,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -143,7 +144,7 @@ func (a *API) patchMetadata(x *api.Exchange, m apidb.Mapping, patch cellwire.Met
 		if err != nil {
 			return cellwire.Server{}, err
 		}
-		patch.Most = max(metadataItems.limit(limits), 0)
+		patch.Most = max(tenant.MetadataLimit(limits), 0)
 	}
 	return a.patchServer(x, m, cellwire.ServerPatch{Metadata: &patch})
 }

@@ -34,6 +34,12 @@ func Failure(status int, reason string) apidoc.Failure {
 	return apidoc.Failure{Status: status, Code: cmp.Or(faultNames[status], computeFault), Reason: reason}
 }
 
+// Errors that calls of several packages have.
+var (
+	NoMarker  = Failure(http.StatusBadRequest, "The marker does not exist.")
+	TakenName = Failure(http.StatusConflict, "The name is taken.")
+)
+
 // Calls are the route, or its actions, for the reference; none for one that says nothing of itself.
 func (r *Route) Calls() (all []apidoc.Call) {
 	if r.About != nil {

@@ -159,3 +159,11 @@ func OrNull(s string) any {
 	}
 	return s
 }
+
+// OrEmpty is "" for none.
+func OrEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

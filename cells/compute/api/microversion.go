@@ -25,6 +25,11 @@ const (
 // this API has.
 const ()
 
+// Microversions that change calls of several packages; others are where their calls are.
+const (
+	VNoInjectedFiles Version = 57 // no personality on create; no injected files among limits and quotas
+)
+
 // String is the version as clients write it.
 func (v Version) String() string { return fmt.Sprintf("2.%d", uint16(v)) }
 

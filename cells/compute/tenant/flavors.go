@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"cmp"
@@ -19,11 +19,11 @@ import (
 // flavorRoutes are the calls that read flavors. Everybody may; a flavor that is not public is for
 // administrators, because this service has no lists of projects that may use one
 // (os-flavor-access).
-func (a *API) flavorRoutes() []api.Route {
+func (d *Deps) flavorRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: a.listFlavors, About: &aboutListFlavors},
-		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: a.listFlavorsDetail, About: &aboutListFlavorsDetail},
-		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: a.showFlavor, About: &aboutShowFlavor},
+		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: d.listFlavors, About: &aboutListFlavors},
+		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: d.listFlavorsDetail, About: &aboutListFlavorsDetail},
+		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: d.showFlavor, About: &aboutShowFlavor},
 	}
 }
 
@@ -50,9 +50,9 @@ func flavorNotFound(id string) error {
 	return osapi.NotFound("Flavor %s could not be found.", osapi.Shortened(id))
 }
 
-// flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
-func (a *API) flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
-	f, err := a.store.Flavor(x.Context(), id)
+// Flavor is one that the caller may know of. Errors wrap [apidb.ErrNotFound].
+func (d *Deps) Flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
+	f, err := d.Store.Flavor(x.Context(), id)
 	if err == nil && !f.IsPublic && !x.IsAdmin() {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
@@ -60,8 +60,8 @@ func (a *API) flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
 }
 
 // flavorOfPath is the flavor that the path names, or a 404.
-func (a *API) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
-	f, err := a.flavor(x, x.Param("id"))
+func (d *Deps) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
+	f, err := d.Flavor(x, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
 		err = flavorNotFound(x.Param("id"))
 	}
@@ -69,8 +69,8 @@ func (a *API) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
 }
 
 // showFlavor answers GET /flavors/{id}.
-func (a *API) showFlavor(x *api.Exchange) error {
-	f, err := a.flavorOfPath(x)
+func (d *Deps) showFlavor(x *api.Exchange) error {
+	f, err := d.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func flavorView(x *api.Exchange, f *apidb.Flavor) *api.Object {
 }
 
 // listFlavors answers GET /flavors, listFlavorsDetail GET /flavors/detail.
-func (a *API) listFlavors(x *api.Exchange) error {
-	return a.flavorPage(x, "flavors", func(f *apidb.Flavor) *api.Object {
+func (d *Deps) listFlavors(x *api.Exchange) error {
+	return d.flavorPage(x, "flavors", func(f *apidb.Flavor) *api.Object {
 		o := new(api.Object).Add("id", f.ID).Add("name", f.Name).Add("links", x.Links("flavors", f.ID))
 		if x.Since(vFlavorDescription) {
 			o.Add("description", f.Description)
@@ -117,18 +117,18 @@ func (a *API) listFlavors(x *api.Exchange) error {
 	})
 }
 
-func (a *API) listFlavorsDetail(x *api.Exchange) error {
-	return a.flavorPage(x, "flavors/detail", func(f *apidb.Flavor) *api.Object { return flavorView(x, f) })
+func (d *Deps) listFlavorsDetail(x *api.Exchange) error {
+	return d.flavorPage(x, "flavors/detail", func(f *apidb.Flavor) *api.Object { return flavorView(x, f) })
 }
 
 // flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
 // chosen from.
-func (a *API) flavorPage(x *api.Exchange, collection string, view func(*apidb.Flavor) *api.Object) error {
+func (d *Deps) flavorPage(x *api.Exchange, collection string, view func(*apidb.Flavor) *api.Object) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
 	}
-	limit := a.options.MaxLimit
+	limit := d.MaxLimit
 	if params.Has("limit") {
 		// The schema lets digits through only; what is too large for an int is more than the most.
 		if n, err := strconv.Atoi(params.Last("limit")); err == nil {
@@ -139,7 +139,7 @@ func (a *API) flavorPage(x *api.Exchange, collection string, view func(*apidb.Fl
 	if err != nil {
 		return err
 	}
-	all, err := a.store.Flavors(x.Context())
+	all, err := d.Store.Flavors(x.Context())
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,9 @@ func parseIsPublic(text string) (*bool, error) {
 // flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as
 // well, make no difference here.
 var flavorKeys = map[string]func(a, b *apidb.Flavor) int{
-	"description":  func(a, b *apidb.Flavor) int { return strings.Compare(orEmpty(a.Description), orEmpty(b.Description)) },
+	"description": func(a, b *apidb.Flavor) int {
+		return strings.Compare(api.OrEmpty(a.Description), api.OrEmpty(b.Description))
+	},
 	"disabled":     func(a, b *apidb.Flavor) int { return compareBool(a.Disabled, b.Disabled) },
 	"ephemeral_gb": func(a, b *apidb.Flavor) int { return cmp.Compare(a.EphemeralGB, b.EphemeralGB) },
 	"is_public":    func(a, b *apidb.Flavor) int { return compareBool(a.IsPublic, b.IsPublic) },
@@ -239,13 +241,6 @@ func sortFlavors(all []apidb.Flavor, key string, desc bool) {
 		}
 		return order
 	})
-}
-
-func orEmpty(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func compareBool(a, b bool) int {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"crypto/dsa" //nolint:staticcheck // clients have such keys

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"errors"
@@ -20,11 +20,11 @@ import (
 
 // flavorManageRoutes are the calls that change flavors. Servers keep the flavor that they were made
 // with, whatever becomes of it.
-func (a *API) flavorManageRoutes() []api.Route {
+func (d *Deps) flavorManageRoutes() []api.Route {
 	return []api.Route{
-		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Handle: a.createFlavor, About: &aboutCreateFlavor},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Handle: a.updateFlavor, Since: vFlavorDescription, About: &aboutUpdateFlavor},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Handle: a.deleteFlavor, About: &aboutDeleteFlavor},
+		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Handle: d.createFlavor, About: &aboutCreateFlavor},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Handle: d.updateFlavor, Since: vFlavorDescription, About: &aboutUpdateFlavor},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
 	}
 }
 
@@ -74,7 +74,7 @@ var flavorUpdate = js.ClosedObject(js.Properties{
 }, "flavor")
 
 // createFlavor answers POST /flavors.
-func (a *API) createFlavor(x *api.Exchange) error {
+func (d *Deps) createFlavor(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func (a *API) createFlavor(x *api.Exchange) error {
 	if factor, has := asked.Get("rxtx_factor"); has {
 		f.RxTxFactor, _ = strconv.ParseFloat(js.PythonStr(factor), 64) // the schema lets numbers through only
 	}
-	err = a.store.CreateFlavor(x.Context(), f)
+	err = d.Store.CreateFlavor(x.Context(), f)
 	if errors.Is(err, apidb.ErrExists) {
-		if _, exists := a.store.Flavor(x.Context(), f.ID); exists == nil {
+		if _, exists := d.Store.Flavor(x.Context(), f.ID); exists == nil {
 			return api.Conflict("Flavor with ID %s already exists.", f.ID)
 		}
 		return api.Conflict("Flavor with name %s already exists.", f.Name)
@@ -116,7 +116,7 @@ func (a *API) createFlavor(x *api.Exchange) error {
 }
 
 // updateFlavor answers PUT /flavors/{id}: the description is all that can be changed.
-func (a *API) updateFlavor(x *api.Exchange) error {
+func (d *Deps) updateFlavor(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (a *API) updateFlavor(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorUpdate); err != nil {
 		return err
 	}
-	f, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
+	f, err := d.changeFlavor(x, func(f *apidb.Flavor) error {
 		f.Description = api.MemberText(api.MemberObject(body, "flavor"), "description")
 		return nil
 	})
@@ -135,9 +135,9 @@ func (a *API) updateFlavor(x *api.Exchange) error {
 }
 
 // changeFlavor changes the flavor that the path names. Of two changes at once none is lost.
-func (a *API) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
+func (d *Deps) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
 	id := x.Param("id")
-	f, err := a.store.ChangeFlavor(x.Context(), id, func(f *apidb.Flavor) error {
+	f, err := d.Store.ChangeFlavor(x.Context(), id, func(f *apidb.Flavor) error {
 		if !f.IsPublic && !x.IsAdmin() {
 			return apidb.ErrNotFound
 		}
@@ -150,11 +150,11 @@ func (a *API) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (a
 }
 
 // deleteFlavor answers DELETE /flavors/{id}, also of one that servers have.
-func (a *API) deleteFlavor(x *api.Exchange) error {
+func (d *Deps) deleteFlavor(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorDelete); err != nil {
 		return err
 	}
-	err := a.store.DeleteFlavor(x.Context(), x.Param("id"))
+	err := d.Store.DeleteFlavor(x.Context(), x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
 		return flavorNotFound(x.Param("id"))
 	}

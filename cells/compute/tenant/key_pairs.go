@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"errors"
@@ -16,12 +16,12 @@ import (
 )
 
 // keyPairRoutes are the calls about key pairs. They belong to users, in whatever project these are.
-func (a *API) keyPairRoutes() []api.Route {
+func (d *Deps) keyPairRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-keypairs", Query: &keyPairQuery, Handle: a.listKeyPairs, About: &aboutListKeyPairs},
-		{Method: "POST", Path: "/v2.1/os-keypairs", Body: keyPairSchemas, Handle: a.createKeyPair, About: &aboutCreateKeyPair},
-		{Method: "GET", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: a.showKeyPair, About: &aboutShowKeyPair},
-		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: a.deleteKeyPair, About: &aboutDeleteKeyPair},
+		{Method: "GET", Path: "/v2.1/os-keypairs", Query: &keyPairQuery, Handle: d.listKeyPairs, About: &aboutListKeyPairs},
+		{Method: "POST", Path: "/v2.1/os-keypairs", Body: keyPairSchemas, Handle: d.createKeyPair, About: &aboutCreateKeyPair},
+		{Method: "GET", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: d.showKeyPair, About: &aboutShowKeyPair},
+		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: d.deleteKeyPair, About: &aboutDeleteKeyPair},
 	}
 }
 
@@ -91,16 +91,16 @@ func noKeyPair(user, name string) error {
 }
 
 // listKeyPairs answers GET /os-keypairs, by name.
-func (a *API) listKeyPairs(x *api.Exchange) error {
+func (d *Deps) listKeyPairs(x *api.Exchange) error {
 	user, params, err := keyPairUser(x, ruleKeyPairsIndex)
 	if err != nil {
 		return err
 	}
 	limit, marker := 0, ""
 	if x.Since(vKeyPages) {
-		limit, marker = api.ReadLimit(params, a.options.MaxLimit), params.Last("marker")
+		limit, marker = api.ReadLimit(params, d.MaxLimit), params.Last("marker")
 		if params.Has("marker") {
-			_, err := a.store.KeyPair(x.Context(), user, marker)
+			_, err := d.Store.KeyPair(x.Context(), user, marker)
 			if errors.Is(err, apidb.ErrNotFound) {
 				return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
 			}
@@ -111,7 +111,7 @@ func (a *API) listKeyPairs(x *api.Exchange) error {
 	}
 	var pairs []apidb.KeyPair
 	if limit > 0 || !x.Since(vKeyPages) {
-		if pairs, err = a.store.KeyPairs(x.Context(), user, marker, limit); err != nil {
+		if pairs, err = d.Store.KeyPairs(x.Context(), user, marker, limit); err != nil {
 			return err
 		}
 	}
@@ -127,12 +127,12 @@ func (a *API) listKeyPairs(x *api.Exchange) error {
 }
 
 // showKeyPair answers GET /os-keypairs/{id}.
-func (a *API) showKeyPair(x *api.Exchange) error {
+func (d *Deps) showKeyPair(x *api.Exchange) error {
 	user, _, err := keyPairUser(x, ruleKeyPairsShow)
 	if err != nil {
 		return err
 	}
-	k, err := a.store.KeyPair(x.Context(), user, x.Param("id"))
+	k, err := d.Store.KeyPair(x.Context(), user, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
 		return noKeyPair(user, x.Param("id"))
 	}
@@ -145,7 +145,7 @@ func (a *API) showKeyPair(x *api.Exchange) error {
 
 // createKeyPair answers POST /os-keypairs, within the quota of the user: it keeps a public key, or
 // makes a pair. The private key is in the answer and kept nowhere.
-func (a *API) createKeyPair(x *api.Exchange) error {
+func (d *Deps) createKeyPair(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -164,14 +164,14 @@ func (a *API) createKeyPair(x *api.Exchange) error {
 	if kind := api.MemberString(asked, "type"); kind != "" {
 		k.Type = kind
 	}
-	limits, err := a.quota.Limits(x.Context(), x.Who.Project)
+	limits, err := d.Quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return err
 	}
 	private := ""
 	if _, imported := asked.Get("public_key"); !imported {
 		// Above all not before the quota is checked, though it is checked once more: it costs CPU.
-		if err := a.keyPairQuota(x, k.UserID, limits); err != nil {
+		if err := d.keyPairQuota(x, k.UserID, limits); err != nil {
 			return err
 		}
 		if k.PublicKey, private, err = generateKey(k.Type); err != nil {
@@ -181,7 +181,7 @@ func (a *API) createKeyPair(x *api.Exchange) error {
 	if k.Fingerprint, err = keyFingerprint(k.Type, k.PublicKey); err != nil {
 		return osapi.BadRequest("Keypair data is invalid: %s", err)
 	}
-	made, err := a.store.CreateKeyPair(x.Context(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
+	made, err := d.Store.CreateKeyPair(x.Context(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
 	if errors.Is(err, apidb.ErrExists) {
 		return api.Conflict("Key pair '%s' already exists.", k.Name)
 	}
@@ -202,8 +202,8 @@ func (a *API) createKeyPair(x *api.Exchange) error {
 const maxUserID = 255
 
 // keyPairQuota refuses one more key pair for a user whose quota is used up.
-func (a *API) keyPairQuota(x *api.Exchange, user string, limits apidb.QuotaSet) error {
-	pairs, err := a.store.KeyPairs(x.Context(), user, "", 0)
+func (d *Deps) keyPairQuota(x *api.Exchange, user string, limits apidb.QuotaSet) error {
+	pairs, err := d.Store.KeyPairs(x.Context(), user, "", 0)
 	if err != nil {
 		return err
 	}
@@ -218,12 +218,12 @@ func tooManyKeyPairs(has int64, limits apidb.QuotaSet) error {
 }
 
 // deleteKeyPair answers DELETE /os-keypairs/{id}. Servers that were made with it keep it.
-func (a *API) deleteKeyPair(x *api.Exchange) error {
+func (d *Deps) deleteKeyPair(x *api.Exchange) error {
 	user, _, err := keyPairUser(x, ruleKeyPairsDelete)
 	if err != nil {
 		return err
 	}
-	err = a.store.DeleteKeyPair(x.Context(), user, x.Param("id"))
+	err = d.Store.DeleteKeyPair(x.Context(), user, x.Param("id"))
 	if errors.Is(err, apidb.ErrNotFound) {
 		return noKeyPair(user, x.Param("id"))
 	}
@@ -234,19 +234,6 @@ func (a *API) deleteKeyPair(x *api.Exchange) error {
 		return x.Empty(http.StatusAccepted)
 	}
 	return x.Empty(http.StatusNoContent)
-}
-
-// requestedKey is the key pair of the caller that key_name names, the zero one for none.
-func (a *API) requestedKey(x *api.Exchange, asked *js.Object) (apidb.KeyPair, error) {
-	name := api.MemberString(asked, "key_name")
-	if name == "" {
-		return apidb.KeyPair{}, nil
-	}
-	k, err := a.store.KeyPair(x.Context(), x.Who.User, name)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return k, osapi.BadRequest("Invalid key_name provided.")
-	}
-	return k, err
 }
 
 // checkPublicKey refuses what cannot be kept.

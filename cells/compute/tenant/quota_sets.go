@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"net/http"
@@ -16,13 +16,13 @@ import (
 // quotaSetRoutes are the calls about the quotas of projects. Any project name is accepted: its
 // existence is not checked. There are no quotas of single users; asked for those of one, the answer
 // has the project's, which are what counts for each of its users.
-func (a *API) quotaSetRoutes() []api.Route {
+func (d *Deps) quotaSetRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: a.showQuotas, About: &aboutShowQuotas},
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: a.showQuotasDetail, About: &aboutShowQuotasDetail},
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: a.showQuotaDefaults, About: &aboutShowQuotaDefaults},
-		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Body: quotaSets, Handle: a.updateQuotas, About: &aboutUpdateQuotas},
-		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: a.deleteQuotas, About: &aboutDeleteQuotas},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: d.showQuotas, About: &aboutShowQuotas},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: d.showQuotasDetail, About: &aboutShowQuotasDetail},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: d.showQuotaDefaults, About: &aboutShowQuotaDefaults},
+		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Body: quotaSets, Handle: d.updateQuotas, About: &aboutUpdateQuotas},
+		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: d.deleteQuotas, About: &aboutDeleteQuotas},
 	}
 }
 
@@ -56,7 +56,7 @@ var quotaSets = func() api.SchemaSteps {
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(p)}}, "quota_set")
 	}
-	return api.SchemaSteps{{Since: vNoInjectedFiles, Schema: body(last)}, {Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
+	return api.SchemaSteps{{Since: api.VNoInjectedFiles, Schema: body(last)}, {Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
 }()
 
 // quotaView writes the resources that the microversion has into a quota set, by their names.
@@ -72,12 +72,12 @@ func quotaView(x *api.Exchange, set *api.Object, value func(*quotaResource) any)
 var sortedResources = slices.SortedFunc(slices.Values(quotaResources), func(a, b quotaResource) int { return strings.Compare(a.name, b.name) })
 
 // showQuotas answers GET /os-quota-sets/{id}.
-func (a *API) showQuotas(x *api.Exchange) error {
+func (d *Deps) showQuotas(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaShow)
 	if err != nil {
 		return err
 	}
-	limits, err := a.quota.Limits(x.Context(), project)
+	limits, err := d.Quota.Limits(x.Context(), project)
 	if err != nil {
 		return err
 	}
@@ -95,12 +95,12 @@ func quotaProject(x *api.Exchange, rule api.Rule) (string, error) {
 
 // showQuotasDetail answers GET /os-quota-sets/{id}/detail: also what is used. Nothing is ever
 // reserved.
-func (a *API) showQuotasDetail(x *api.Exchange) error {
+func (d *Deps) showQuotasDetail(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDetail)
 	if err != nil {
 		return err
 	}
-	limits, usage, err := a.limitsAndUsage(x.Context(), project)
+	limits, usage, err := d.limitsAndUsage(x.Context(), project)
 	if err != nil {
 		return err
 	}
@@ -110,18 +110,18 @@ func (a *API) showQuotasDetail(x *api.Exchange) error {
 }
 
 // showQuotaDefaults answers GET /os-quota-sets/{id}/defaults.
-func (a *API) showQuotaDefaults(x *api.Exchange) error {
+func (d *Deps) showQuotaDefaults(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDefaults)
 	if err != nil {
 		return err
 	}
-	limits := a.quota.Defaults()
+	limits := d.Quota.Defaults()
 	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
 // unless it is forced.
-func (a *API) updateQuotas(x *api.Exchange) error {
+func (d *Deps) updateQuotas(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -137,16 +137,16 @@ func (a *API) updateQuotas(x *api.Exchange) error {
 	if _, has := asked.Get("networks"); has {
 		return osapi.BadRequest("The networks quota has been removed")
 	}
-	wanted, err := a.wantedQuotas(x, project, asked)
+	wanted, err := d.wantedQuotas(x, project, asked)
 	if err != nil {
 		return err
 	}
 	if len(wanted) > 0 {
-		if err := a.store.SetQuotas(x.Context(), project, wanted); err != nil {
+		if err := d.Store.SetQuotas(x.Context(), project, wanted); err != nil {
 			return err
 		}
 	}
-	limits, err := a.quota.Limits(x.Context(), project)
+	limits, err := d.Quota.Limits(x.Context(), project)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (a *API) updateQuotas(x *api.Exchange) error {
 }
 
 // wantedQuotas are the limits that a body sets; all of them are checked before any is set.
-func (a *API) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
+func (d *Deps) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (apidb.QuotaSet, error) {
 	wanted := apidb.QuotaSet{}
 	for _, name := range asked.Names() {
 		if name != "force" {
@@ -164,7 +164,7 @@ func (a *API) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (a
 	if len(wanted) == 0 || api.MemberBool(asked, "force", false) {
 		return wanted, nil
 	}
-	usage, err := a.quotaUsage(x.Context(), project)
+	usage, err := d.quotaUsage(x.Context(), project)
 	if err != nil {
 		return nil, err
 	}
@@ -180,13 +180,13 @@ func (a *API) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (a
 
 // deleteQuotas answers DELETE /os-quota-sets/{id}: from now on the defaults count. Of one user
 // there is nothing to delete.
-func (a *API) deleteQuotas(x *api.Exchange) error {
+func (d *Deps) deleteQuotas(x *api.Exchange) error {
 	project, err := quotaProject(x, ruleQuotaDelete)
 	if err != nil {
 		return err
 	}
 	if params, _ := x.ReadQuery(); !params.Has("user_id") {
-		if err := a.store.DeleteQuotas(x.Context(), project); err != nil {
+		if err := d.Store.DeleteQuotas(x.Context(), project); err != nil {
 			return err
 		}
 	}

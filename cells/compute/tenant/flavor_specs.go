@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"fmt"
@@ -16,13 +16,13 @@ import (
 
 // extraSpecRoutes are the calls about extra specs of flavors: resources:, trait:, group_policy and
 // whatever else the scheduler reads of them.
-func (a *API) extraSpecRoutes() []api.Route {
+func (d *Deps) extraSpecRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Handle: a.listExtraSpecs, About: &aboutListExtraSpecs},
-		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs), Handle: a.addExtraSpecs, About: &aboutAddExtraSpecs},
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: a.showExtraSpec, About: &aboutShowExtraSpec},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec), Handle: a.setExtraSpec, About: &aboutSetExtraSpec},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: a.deleteExtraSpec, About: &aboutDeleteExtraSpec},
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Handle: d.listExtraSpecs, About: &aboutListExtraSpecs},
+		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs), Handle: d.addExtraSpecs, About: &aboutAddExtraSpecs},
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec), Handle: d.setExtraSpec, About: &aboutSetExtraSpec},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
 	}
 }
 
@@ -47,11 +47,11 @@ func noExtraSpec(x *api.Exchange) error {
 }
 
 // listExtraSpecs answers GET /flavors/{id}/os-extra_specs.
-func (a *API) listExtraSpecs(x *api.Exchange) error {
+func (d *Deps) listExtraSpecs(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorSpecsIndex); err != nil {
 		return err
 	}
-	f, err := a.flavorOfPath(x)
+	f, err := d.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
@@ -59,11 +59,11 @@ func (a *API) listExtraSpecs(x *api.Exchange) error {
 }
 
 // showExtraSpec answers GET /flavors/{id}/os-extra_specs/{key}.
-func (a *API) showExtraSpec(x *api.Exchange) error {
+func (d *Deps) showExtraSpec(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorSpecsShow); err != nil {
 		return err
 	}
-	f, err := a.flavorOfPath(x)
+	f, err := d.flavorOfPath(x)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *API) showExtraSpec(x *api.Exchange) error {
 
 // addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get
 // another value.
-func (a *API) addExtraSpecs(x *api.Exchange) error {
+func (d *Deps) addExtraSpecs(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (a *API) addExtraSpecs(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorSpecsCreate); err != nil {
 		return err
 	}
-	specs, err := a.mergeExtraSpecs(x, api.MemberObject(body, "extra_specs"))
+	specs, err := d.mergeExtraSpecs(x, api.MemberObject(body, "extra_specs"))
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *API) addExtraSpecs(x *api.Exchange) error {
 }
 
 // setExtraSpec answers PUT /flavors/{id}/os-extra_specs/{key}.
-func (a *API) setExtraSpec(x *api.Exchange) error {
+func (d *Deps) setExtraSpec(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (a *API) setExtraSpec(x *api.Exchange) error {
 	if _, has := body.Get(x.Param("key")); !has {
 		return osapi.BadRequest("Request body and URI mismatch")
 	}
-	specs, err := a.mergeExtraSpecs(x, body)
+	specs, err := d.mergeExtraSpecs(x, body)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (a *API) setExtraSpec(x *api.Exchange) error {
 // mergeExtraSpecs gives the flavor of the path more extra specs, and answers with those that were
 // sent, as they were sent. Those that no server would have are refused here, and not only when a
 // server is asked for; so does Nova from 2.86 on with those that it does not know.
-func (a *API) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, error) {
+func (d *Deps) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, error) {
 	sent, more := new(api.Object), make(map[string]string, len(given.Names()))
 	for _, name := range given.Names() {
 		value, _ := given.Get(name)
@@ -130,7 +130,7 @@ func (a *API) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, e
 	if err := extraspecs.Check(more); err != nil {
 		return nil, osapi.BadRequest("%s", err)
 	}
-	changed, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
+	changed, err := d.changeFlavor(x, func(f *apidb.Flavor) error {
 		specs := maps.Clone(f.ExtraSpecs)
 		if specs == nil {
 			specs = map[string]string{}
@@ -142,32 +142,32 @@ func (a *API) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, e
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range a.unreadSpecs(more) {
+	for _, name := range d.UnreadSpecs(more) {
 		x.Header().Add("Warning", fmt.Sprintf("299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
-		a.logUnread(x, changed.Name, name, "An administrator set an extra spec")
+		LogUnread(x, changed.Name, name, "An administrator set an extra spec")
 	}
 	return sent, nil
 }
 
-// unreadSpecs are the extra specs that nothing of the compute API reads.
-func (a *API) unreadSpecs(specs map[string]string) []string {
-	return extraspecs.Unread(specs, a.options.MemberPrefixes)
+// UnreadSpecs are the extra specs that nothing of the compute API reads.
+func (d *Deps) UnreadSpecs(specs map[string]string) []string {
+	return extraspecs.Unread(specs, d.MemberPrefixes)
 }
 
-// logUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
+// LogUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
 // may expect that hosts are chosen by it.
-func (a *API) logUnread(x *api.Exchange, flavor, name, what string) {
-	a.service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
+func LogUnread(x *api.Exchange, flavor, name, what string) {
+	x.Service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
 		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the driver. " +
 			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] required_member_prefix and default_forbidden_member_prefix.")
 }
 
 // deleteExtraSpec answers DELETE /flavors/{id}/os-extra_specs/{key}.
-func (a *API) deleteExtraSpec(x *api.Exchange) error {
+func (d *Deps) deleteExtraSpec(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleFlavorSpecsDelete); err != nil {
 		return err
 	}
-	_, err := a.changeFlavor(x, func(f *apidb.Flavor) error {
+	_, err := d.changeFlavor(x, func(f *apidb.Flavor) error {
 		if _, has := f.ExtraSpecs[x.Param("key")]; !has {
 			return noExtraSpec(x)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"context"
@@ -36,9 +36,9 @@ var quotaResources = []quotaResource{
 	{name: "cores", otherwise: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
 	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
 	metadataItems,
-	{name: "injected_files", otherwise: 5, until: vNoInjectedFiles - 1, max: []string{"maxPersonality"}},
-	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: vNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
-	{name: "injected_file_path_bytes", otherwise: 255, until: vNoInjectedFiles - 1},
+	{name: "injected_files", otherwise: 5, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonality"}},
+	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
+	{name: "injected_file_path_bytes", otherwise: 255, until: api.VNoInjectedFiles - 1},
 	keyPairs,
 	serverGroups,
 	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
@@ -50,6 +50,9 @@ var quotaResources = []quotaResource{
 
 // metadataItems are how much metadata a server may have.
 var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
+
+// MetadataLimit is how many items of metadata a server may have; -1 is no limit.
+func MetadataLimit(q apidb.QuotaSet) int64 { return metadataItems.limit(q) }
 
 // serverGroups are those that a project may have.
 var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"}
@@ -94,18 +97,18 @@ func (r *quotaResource) inUse(u quotaUsage) int64 {
 
 // limitsAndUsage are the limits of a project and what it has, which is exact also while cells are
 // down.
-func (a *API) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, quotaUsage, error) {
-	limits, err := a.quota.Limits(ctx, project)
+func (d *Deps) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, quotaUsage, error) {
+	limits, err := d.Quota.Limits(ctx, project)
 	if err != nil {
 		return nil, quotaUsage{}, err
 	}
-	usage, err := a.quotaUsage(ctx, project)
+	usage, err := d.quotaUsage(ctx, project)
 	return limits, usage, err
 }
 
-func (a *API) quotaUsage(ctx context.Context, project string) (usage quotaUsage, err error) {
-	if usage.Usage, _, err = a.quota.Usage(ctx, project); err == nil {
-		usage.serverGroups, err = a.store.CountServerGroups(ctx, project)
+func (d *Deps) quotaUsage(ctx context.Context, project string) (usage quotaUsage, err error) {
+	if usage.Usage, _, err = d.Quota.Usage(ctx, project); err == nil {
+		usage.serverGroups, err = d.Store.CountServerGroups(ctx, project)
 	}
 	return usage, err
 }

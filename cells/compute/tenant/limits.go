@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"net/http"
@@ -9,9 +9,9 @@ import (
 )
 
 // limitRoutes has the call about limits.
-func (a *API) limitRoutes() []api.Route {
+func (d *Deps) limitRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Handle: a.showLimits, About: &aboutShowLimits},
+		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Handle: d.showLimits, About: &aboutShowLimits},
 	}
 }
 
@@ -27,7 +27,7 @@ var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema
 // showLimits answers GET /limits: what the project may have, and what it has. The usage is exact
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
 // cells, and when one is down a count in the API database.
-func (a *API) showLimits(x *api.Exchange) error {
+func (d *Deps) showLimits(x *api.Exchange) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (a *API) showLimits(x *api.Exchange) error {
 			return err
 		}
 	}
-	limits, usage, err := a.limitsAndUsage(x.Context(), project)
+	limits, usage, err := d.limitsAndUsage(x.Context(), project)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package tenant
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 )
 
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
-func (a *API) serverGroupRoutes() []api.Route {
+func (d *Deps) serverGroupRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Handle: a.listServerGroups, About: &aboutListServerGroups},
-		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Handle: a.createServerGroup, About: &aboutCreateServerGroup},
-		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: a.showServerGroup, About: &aboutShowServerGroup},
-		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: a.deleteServerGroup, About: &aboutDeleteServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Handle: d.listServerGroups, About: &aboutListServerGroups},
+		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Handle: d.createServerGroup, About: &aboutCreateServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: d.showServerGroup, About: &aboutShowServerGroup},
+		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: d.deleteServerGroup, About: &aboutDeleteServerGroup},
 	}
 }
 
@@ -99,9 +99,9 @@ func noServerGroup(id string) error {
 	return osapi.NotFound("Instance group %s could not be found.", osapi.Shortened(id))
 }
 
-// serverGroup is a group that the caller may know of: its project's, or any for an administrator.
-func (a *API) serverGroup(x *api.Exchange, id string) (apidb.ServerGroup, error) {
-	g, err := a.store.ServerGroup(x.Context(), id)
+// ServerGroup is a group that the caller may know of: its project's, or any for an administrator.
+func (d *Deps) ServerGroup(x *api.Exchange, id string) (apidb.ServerGroup, error) {
+	g, err := d.Store.ServerGroup(x.Context(), id)
 	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Who.Project && !x.IsAdmin() {
 		return apidb.ServerGroup{}, noServerGroup(id)
 	}
@@ -110,7 +110,7 @@ func (a *API) serverGroup(x *api.Exchange, id string) (apidb.ServerGroup, error)
 
 // listServerGroups answers GET /os-server-groups: the project's, or for administrators that ask for
 // them those of all projects.
-func (a *API) listServerGroups(x *api.Exchange) error {
+func (d *Deps) listServerGroups(x *api.Exchange) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *API) listServerGroups(x *api.Exchange) error {
 		}
 		project = ""
 	}
-	groups, err := a.store.ServerGroups(x.Context(), project)
+	groups, err := d.Store.ServerGroups(x.Context(), project)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *API) listServerGroups(x *api.Exchange) error {
 		return n
 	}
 	groups = groups[min(number("offset"), len(groups)):]
-	limit := a.options.MaxLimit
+	limit := d.MaxLimit
 	if n := number("limit"); n > 0 {
 		limit = min(limit, n)
 	}
@@ -150,8 +150,8 @@ func (a *API) listServerGroups(x *api.Exchange) error {
 }
 
 // showServerGroup answers GET /os-server-groups/{id}.
-func (a *API) showServerGroup(x *api.Exchange) error {
-	g, err := a.serverGroup(x, x.Param("id"))
+func (d *Deps) showServerGroup(x *api.Exchange) error {
+	g, err := d.ServerGroup(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (a *API) showServerGroup(x *api.Exchange) error {
 }
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
-func (a *API) createServerGroup(x *api.Exchange) error {
+func (d *Deps) createServerGroup(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *API) createServerGroup(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleServerGroupsCreate); err != nil {
 		return err
 	}
-	limits, err := a.quota.Limits(x.Context(), x.Who.Project)
+	limits, err := d.Quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *API) createServerGroup(x *api.Exchange) error {
 			return osapi.BadRequest("%s is too large.", maxPerHost)
 		}
 	}
-	made, err := a.store.CreateServerGroup(x.Context(), g, func(has int64) error {
+	made, err := d.Store.CreateServerGroup(x.Context(), g, func(has int64) error {
 		if most := serverGroups.limit(limits); most >= 0 && has >= most {
 			return api.Forbidden("Quota exceeded, too many server groups.")
 		}
@@ -200,15 +200,15 @@ func (a *API) createServerGroup(x *api.Exchange) error {
 }
 
 // deleteServerGroup answers DELETE /os-server-groups/{id}. Its members stay where they are.
-func (a *API) deleteServerGroup(x *api.Exchange) error {
-	g, err := a.serverGroup(x, x.Param("id"))
+func (d *Deps) deleteServerGroup(x *api.Exchange) error {
+	g, err := d.ServerGroup(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
 	if err := x.Allow(ruleServerGroupsDelete, g.ProjectID); err != nil {
 		return err
 	}
-	err = a.store.DeleteServerGroup(x.Context(), g.UUID)
+	err = d.Store.DeleteServerGroup(x.Context(), g.UUID)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return noServerGroup(g.UUID)
 	}
