@@ -341,3 +341,20 @@ func (s *DB) UnmapNodes(ctx context.Context, cellUUID string, uuids []string) er
 		return nil
 	})
 }
+
+// CellOf is the cell that a server or a host is mapped to. Without one the database is damaged: the
+// error is no [ErrNotFound].
+func CellOf(ctx context.Context, store interface {
+	Cells(ctx context.Context) ([]Cell, error)
+}, uuid string) (Cell, error) {
+	all, err := store.Cells(ctx)
+	if err != nil {
+		return Cell{}, err
+	}
+	for _, c := range all {
+		if c.UUID == uuid {
+			return c, nil
+		}
+	}
+	return Cell{}, fmt.Errorf("a server is mapped to the cell %s, which does not exist", uuid)
+}

@@ -3,6 +3,7 @@
 package cellwire
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -101,6 +102,9 @@ type Server struct {
 	HostDisabled   bool `json:"host_disabled,omitempty"`
 	HostForcedDown bool `json:"host_forced_down,omitempty"`
 }
+
+// GuestName is what Nova calls the guest of the server, by its number in its cell.
+func (s *Server) GuestName() string { return fmt.Sprintf("instance-%08x", s.ID) }
 
 // Flavor is the flavor that a server was made with, whole: flavors may be deleted.
 type Flavor struct {

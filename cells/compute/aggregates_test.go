@@ -95,7 +95,7 @@ func (c *cloud) withHosts() {
 	c.t.Helper()
 	var services []cellwire.Service
 	for n, host := range []string{"h1", "h2", "h3"} {
-		services = append(services, cellwire.Service{UUID: uuid(500 + n), Host: host, Binary: computeBinary, Up: n < 2, Disabled: n == 2, UpdatedAt: &start})
+		services = append(services, cellwire.Service{UUID: uuid(500 + n), Host: host, Binary: "nova-compute", Up: n < 2, Disabled: n == 2, UpdatedAt: &start})
 	}
 	c.servicesOf(1, services...)
 }
@@ -118,13 +118,13 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	c.withCalls()
 	c.withHosts()
 	for _, name := range []string{`"one"`, `"two","availability_zone":"z2"`} {
-		if got := c.do(admin, "2.69", "POST", "/v2.1/os-aggregates", `{"aggregate":{"name":`+name+`}}`); got.status != 200 {
+		if got := c.do(administrator, "2.69", "POST", "/v2.1/os-aggregates", `{"aggregate":{"name":`+name+`}}`); got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.text)
 		}
 	}
 	ask := func(what, method, path, body string, status int, says string) {
 		t.Helper()
-		if got := c.do(admin, "2.69", method, "/v2.1/os-aggregates/"+path, body); got.status != status || got.message() != says {
+		if got := c.do(administrator, "2.69", method, "/v2.1/os-aggregates/"+path, body); got.status != status || got.message() != says {
 			t.Errorf("%s: %d %s, not %d %s", what, got.status, got.message(), status, says)
 		}
 	}
@@ -140,7 +140,7 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 		"badRequest: Cannot update aggregate 1. Reason: One or more hosts contain instances in this zone.")
 	ask("by metadata", "POST", "1/action", `{"set_metadata":{"metadata":{"availability_zone":"z1","ssd":"1"}}}`, 400,
 		"badRequest: Cannot update metadata of aggregate 1. Reason: One or more hosts contain instances in this zone.")
-	got := c.ask(admin, "2.69", "/v2.1/os-aggregates/1").body["aggregate"].(map[string]any)
+	got := c.ask(administrator, "2.69", "/v2.1/os-aggregates/1").body["aggregate"].(map[string]any)
 	if diff := gocmp.Diff(map[string]any{}, got["metadata"]); diff != "" || got["name"] != "one" {
 		t.Errorf("what was refused in part changed all the same: %v", got)
 	}
@@ -178,7 +178,7 @@ func TestZonesInAnOutage(t *testing.T) {
 	c := newCloud(t, Options{InternalZone: "hidden", DefaultZone: "here"})
 	c.withCalls()
 	c.withHosts()
-	c.servicesOf(2, cellwire.Service{UUID: uuid(600), Host: "far", Binary: computeBinary, Up: true})
+	c.servicesOf(2, cellwire.Service{UUID: uuid(600), Host: "far", Binary: "nova-compute", Up: true})
 	c.inZone("hidden", "h2")
 	c.inZone("away", "far")
 	zones := func(who, path string) (shown []string) {
@@ -194,13 +194,13 @@ func TestZonesInAnOutage(t *testing.T) {
 		want      []string
 	}{
 		{member, "", []string{"away true", "here true"}},
-		{admin, "/detail", []string{"away true", "here true", "hidden true"}},
+		{administrator, "/detail", []string{"away true", "here true", "hidden true"}},
 	} {
 		testproc.Samef(t, gocmp.Diff(tt.want, zones(tt.who, tt.path)), "%s %s", tt.who, tt.path)
 	}
 	c.cell(2).fail = refused
 	testproc.Same(t, gocmp.Diff([]string{"here true", "away false"}, zones(member, "")))
-	got := c.ask(admin, "2.69", "/v2.1/os-services")
+	got := c.ask(administrator, "2.69", "/v2.1/os-services")
 	for _, s := range got.body["services"].([]any) {
 		if s := s.(map[string]any); s["host"] == "h2" && s["zone"] != "hidden" || s["host"] == "h1" && s["zone"] != "here" {
 			t.Errorf("%v", s)
@@ -236,7 +236,7 @@ func TestDeletedServiceLeavesAggregates(t *testing.T) {
 	boots, _ := c.withCalls()
 	c.withHosts()
 	kept := c.inZone("z", "h1", "h3")
-	if got := c.do(admin, "2.69", "DELETE", "/v2.1/os-services/"+uuid(502), ""); got.status != 204 {
+	if got := c.do(administrator, "2.69", "DELETE", "/v2.1/os-services/"+uuid(502), ""); got.status != 204 {
 		t.Fatalf("%d %s", got.status, got.text)
 	}
 	after, err := c.store.Aggregate(t.Context(), kept.ID)

@@ -22,7 +22,7 @@ var ()
 
 // statusNames are the statuses that servers show, for the reference.
 func statusNames() (all []any) {
-	names := map[string]bool{statusUnknown: true}
+	names := map[string]bool{api.StatusUnknown: true}
 	for _, tasks := range statuses {
 		for _, status := range tasks {
 			names[status] = true
@@ -125,7 +125,7 @@ func grouped(v api.Version, all js.Properties) js.Properties {
 
 // orUnknown is a server, or from 2.69 on the minimal record of one.
 func orUnknown(v api.Version, s js.Schema, unknown js.Properties) js.Schema {
-	if v < vDownCells {
+	if v < api.VDownCells {
 		return s
 	}
 	return js.Schema{js.AnyOf(s, apidoc.Whole(unknown))}
@@ -220,23 +220,6 @@ func instanceActionAnswer(v api.Version) js.Schema {
 		return api.In("instanceAction", api.Part(instanceAction(v), events))
 	}
 	return api.In("instanceAction", apidoc.Whole(append(instanceAction(v), events...)))
-}
-
-// migrationsAnswer has null where nothing is kept.
-func migrationsAnswer(v api.Version) js.Schema {
-	const hosts = "For those whom the policy os-migrations:index:host allows; null for others."
-	host := apidoc.Described(apidoc.OrNull("string"), hosts)
-	p := apidoc.Members("id", api.AnswerInt, "instance_uuid", api.SchemaUUID, "status", api.SchemaText, "created_at", api.AnswerStamp, "updated_at", api.AnswerStampOr,
-		"source_compute", host, "source_node", host, "dest_compute", host, "dest_node", host, "dest_host", apidoc.Described(api.AnswerNull, "Always null."),
-		"new_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."), "old_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."))
-	if v >= vMigrationTypes {
-		p = append(p, apidoc.Members("migration_type", js.Schema{js.Type("string"), js.Enum("migration", "evacuation")})...)
-	}
-	if v < vMigrationPages {
-		return api.In("migrations", apidoc.List(apidoc.Whole(p)))
-	}
-	p = append(p, apidoc.Members("uuid", api.SchemaUUID)...)
-	return api.Part(apidoc.Members("migrations", apidoc.List(apidoc.Whole(p))), apidoc.Members("migrations_links", api.AnswerNext))
 }
 
 var liveMigrationsAnswer = api.In("migrations", api.AnswerNothing)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/admin"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/gather"
@@ -114,6 +115,7 @@ type API struct {
 	scheduler Scheduler
 	quota     tenant.Quotas
 	tenant    tenant.Deps
+	admin     admin.Deps
 	options   Options
 	service   *api.Service
 	audit     *auditlog.Log
@@ -156,6 +158,10 @@ func New(cfg Config) *API {
 // setDeps says what the calls of the other packages may touch.
 func (a *API) setDeps() {
 	a.tenant = tenant.Deps{Store: a.store, Quota: a.quota, MaxLimit: a.options.MaxLimit, MemberPrefixes: a.options.MemberPrefixes}
+	a.admin = admin.Deps{
+		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler,
+		MaxLimit: a.options.MaxLimit, DefaultZone: a.options.DefaultZone, InternalZone: a.options.InternalZone,
+	}
 }
 
 // allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
@@ -170,12 +176,9 @@ func (a *API) allRoutes() []api.Route {
 		a.metadataRoutes(),
 		a.tagRoutes(),
 		a.instanceActionRoutes(),
-		a.hypervisorRoutes(),
-		a.serviceRoutes(),
 		a.tenant.Routes(),
-		a.aggregateRoutes(),
-		a.zoneRoutes(),
-		a.migrationRoutes(),
+		a.admin.Routes(),
+		a.serverMigrationRoutes(),
 		a.remoteConsoleRoutes(),
 	)
 }

@@ -333,14 +333,14 @@ func TestPolicyFile(t *testing.T) {
 	}
 	const rule = "os_compute_api:servers:index:get_all_tenants"
 	for text, allowed := range map[string]map[string]bool{
-		"{}":                {admin: true, member: false, reader: false},
-		rule + `: "admin"`:  {admin: true, member: false, reader: false},
-		rule + `: "member"`: {admin: true, member: true, reader: false},
-		rule + `: reader`:   {admin: true, member: true, reader: true},
-		rule + `: "@"`:      {admin: true, member: true, reader: true},
-		rule + `: "!"`:      {admin: false, member: false, reader: false},
-		rule + `: "rule:mine"` + "\nmine: role:member": {admin: true, member: true, reader: false},
-		rule + `: "project_id:p1 and not role:admin"`:  {admin: false, member: true, reader: true},
+		"{}":                {administrator: true, member: false, reader: false},
+		rule + `: "admin"`:  {administrator: true, member: false, reader: false},
+		rule + `: "member"`: {administrator: true, member: true, reader: false},
+		rule + `: reader`:   {administrator: true, member: true, reader: true},
+		rule + `: "@"`:      {administrator: true, member: true, reader: true},
+		rule + `: "!"`:      {administrator: false, member: false, reader: false},
+		rule + `: "rule:mine"` + "\nmine: role:member": {administrator: true, member: true, reader: false},
+		rule + `: "project_id:p1 and not role:admin"`:  {administrator: false, member: true, reader: true},
 	} {
 		policy, err := open(text)
 		testproc.Checkf(t, err, "%s", text)

@@ -72,7 +72,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	const body = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
 	hosts := func(want ...string) []any {
 		t.Helper()
-		got := ask(admin, "GET", "/os-services", "", 200, "")
+		got := ask(administrator, "GET", "/os-services", "", 200, "")
 		testproc.Same(t, gocmp.Diff(want, got.hosts()))
 		return got.body["services"].([]any)
 	}
@@ -85,12 +85,12 @@ func TestCallsInAnOutage(t *testing.T) {
 
 	services := hosts("h1", "h2")
 	h2 := services[1].(map[string]any)["id"].(string)
-	changed := ask(admin, "PUT", "/os-services/"+h2, `{"status":"disabled","disabled_reason":"tired","forced_down":true}`, 200, "").body["service"].(map[string]any)
+	changed := ask(administrator, "PUT", "/os-services/"+h2, `{"status":"disabled","disabled_reason":"tired","forced_down":true}`, 200, "").body["service"].(map[string]any)
 	if changed["status"] != "disabled" || changed["state"] != "down" || changed["disabled_reason"] != "tired" || changed["forced_down"] != true {
 		t.Errorf("changed: %v", changed)
 	}
-	ask(admin, "PUT", "/os-services/"+h2, `{"status":"enabled","forced_down":false}`, 200, "")
-	ask(admin, "DELETE", "/os-services/"+h2, "", 409, "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
+	ask(administrator, "PUT", "/os-services/"+h2, `{"status":"enabled","forced_down":false}`, 200, "")
+	ask(administrator, "DELETE", "/os-services/"+h2, "", 409, "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
 	gone := func(stopping bool) {
 		t.Helper()
 		client, err := cellclient.New(cellclient.Config{URL: servers[2].URL})
@@ -101,9 +101,9 @@ func TestCallsInAnOutage(t *testing.T) {
 	gone(false)
 	must(c.store.MapNodes(ctx, []apidb.Node{{UUID: uuid(1003), Name: "h3", Host: "h3", CellUUID: cellUUID(2)}}))
 	h3 := hosts("h1", "h2", "h3")[2].(map[string]any)["id"].(string)
-	ask(admin, "DELETE", "/os-services/"+h3, "", 409, "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
+	ask(administrator, "DELETE", "/os-services/"+h3, "", 409, "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.")
 	gone(true)
-	ask(admin, "DELETE", "/os-services/"+h3, "", 204, "")
+	ask(administrator, "DELETE", "/os-services/"+h3, "", 204, "")
 	hosts("h1", "h2")
 	if mapped, err := c.store.Hosts(ctx); err != nil || len(mapped) != 2 {
 		t.Errorf("mapped are %v, %v", mapped, err)
@@ -127,7 +127,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	ask(member, "POST", "/servers", body, 403, "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed. "+
 		"Servers of the project are in a cell that does not answer, and new ones are refused until it does. Try again later.")
 	ask(member2, "POST", "/servers", body, 202, "")
-	ask(admin, "POST", "/servers", body, 202, "")
+	ask(administrator, "POST", "/servers", body, 202, "")
 	ask(member, "DELETE", "/servers/"+uuid(1), "", 500, isDown)
 	ask(member, "POST", "/servers/"+uuid(1)+"/action", `{"restore":null}`, 500, isDown)
 	if m, err := c.store.Mapping(ctx, uuid(1)); err != nil || m.Queued() {

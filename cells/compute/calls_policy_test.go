@@ -99,7 +99,7 @@ func TestPolicyOfEachCall(t *testing.T) {
 		for _, caller := range []struct {
 			who    string
 			status int
-		}{{"nobody", 401}, {member2, tt.other}, {reader, tt.reader}, {member, tt.member}, {admin, tt.admin}} {
+		}{{"nobody", 401}, {member2, tt.other}, {reader, tt.reader}, {member, tt.member}, {administrator, tt.admin}} {
 			if got := c.do(caller.who, "2.69", tt.method, "/v2.1"+tt.path, tt.body); got.status != caller.status {
 				t.Errorf("%s %s %s: %d %s, not %d", caller.who, tt.method, tt.path, got.status, got.text, caller.status)
 			}

@@ -54,7 +54,7 @@ func recordedCalls(t testing.TB, file string) []call {
 			calls[i].Version = ""
 		}
 		if calls[i].Who == "" {
-			calls[i].Who = admin
+			calls[i].Who = administrator
 		}
 	}
 	return calls

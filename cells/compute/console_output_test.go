@@ -32,6 +32,7 @@ func newConsoleHost(t *testing.T, abilities ...string) *consoleHost {
 	c := &consoleHost{cloud: newCloud(t, Options{})}
 	c.cell = c.realCells()[1]
 	c.api.gatherer = c.api.cells.(gatherReader).g
+	c.api.setDeps()
 	client := testproc.Try(cellclient.New(cellclient.Config{URL: c.cell.URL})).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	_, err := client.Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1001), Name: "h1", Abilities: abilities}}})
@@ -127,21 +128,21 @@ func TestConsoleOutput(t *testing.T) {
 		"is not ready":                      {cellwire.Error{Status: 503, Code: cellwire.CodeUnavailable, Message: "The host is not ready."}, 503},
 	} {
 		c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) { end.Abort(&refusal.why) })
-		if got := c.act(admin, plain); got.status != refusal.status || !strings.Contains(got.text, text) {
+		if got := c.act(administrator, plain); got.status != refusal.status || !strings.Contains(got.text, text) {
 			t.Errorf("%s: %d %s", text, got.status, got.text)
 		}
 	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) {
 		end.Abort(&cellwire.Error{Status: 500, Code: cellwire.CodeInternal, Message: "/var/lib/nova: permission denied"})
 	})
-	if got := c.act(admin, plain); got.status != 503 || strings.Contains(got.text, "denied") {
+	if got := c.act(administrator, plain); got.status != 503 || strings.Contains(got.text, "denied") {
 		t.Errorf("an error of the driver: %d %s", got.status, got.text)
 	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) { _ = end.Close() })
-	if got := c.act(admin, plain); got.status != 503 {
+	if got := c.act(administrator, plain); got.status != 503 {
 		t.Errorf("a lost stream: %d %s", got.status, got.text)
 	}
-	if got := c.ask(admin, "2.71", "/v2.1/servers/"+c.id); got.status != 200 {
+	if got := c.ask(administrator, "2.71", "/v2.1/servers/"+c.id); got.status != 200 {
 		t.Errorf("the cell counts as down: %d %s", got.status, got.text)
 	}
 }

@@ -3,7 +3,6 @@
 package compute
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"regexp"
@@ -21,12 +20,16 @@ import (
 // defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
 const defaultSecurityGroup = "default"
 
+// knownHints are the scheduler hints that this service has.
+var knownHints = []string{"group", "same_host", "different_host"}
+
 // rejectUnsupported refuses what this service has not, and would have to leave out silently: a
 // server that is not what was asked for is worse than none. What is empty asks for nothing.
 func rejectUnsupported(x *api.Exchange, body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := api.MemberObject(body, name); hints != nil {
-			if others := without(hints.Names(), "group", "same_host", "different_host"); len(others) > 0 {
+			others := slices.DeleteFunc(slices.Clone(hints.Names()), func(hint string) bool { return slices.Contains(knownHints, hint) })
+			if len(others) > 0 {
 				return osapi.BadRequest("%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
 					name, osapi.Shortened(strings.Join(others, ", ")))
 			}
@@ -154,7 +157,7 @@ func (a *API) requestedZone(x *api.Exchange, text string, into *apidb.RequestSpe
 	if into.Zone == "" || into.Zone == a.options.DefaultZone {
 		return nil
 	}
-	known, err := a.zones(x.Context())
+	known, err := a.admin.Zones(x.Context())
 	if err != nil {
 		return err
 	}
@@ -162,21 +165,6 @@ func (a *API) requestedZone(x *api.Exchange, text string, into *apidb.RequestSpe
 		return osapi.BadRequest("The requested availability zone is not available")
 	}
 	return nil
-}
-
-// zones are those of the enabled services of all cells that are up.
-func (a *API) zones(ctx context.Context) ([]string, error) {
-	all, err := a.services(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var zones []string
-	for _, s := range all.up {
-		if !s.Disabled {
-			zones = append(zones, s.zone)
-		}
-	}
-	return zones, nil
 }
 
 var (

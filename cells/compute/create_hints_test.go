@@ -42,7 +42,7 @@ func TestHintsAboutServers(t *testing.T) {
 		{who: member, hints: `{"same_host":"` + uuid(1) + `"}`, same: []string{uuid(1)}},
 		{who: member, hints: `{"different_host":["` + uuid(1) + `","` + strings.ToUpper(uuid(2)) + `"]}`, different: []string{uuid(1), uuid(2)}},
 		{who: member, hints: `{"same_host":[],"different_host":[]}`},
-		{who: admin, hints: `{"different_host":"` + uuid(3) + `","same_host":["` + uuid(1) + `"]}`, same: []string{uuid(1)}, different: []string{uuid(3)}},
+		{who: administrator, hints: `{"different_host":"` + uuid(3) + `","same_host":["` + uuid(1) + `"]}`, same: []string{uuid(1)}, different: []string{uuid(3)}},
 		{who: member, hints: `{"same_host":"` + uuid(3) + `"}`, says: missing(uuid(3), "same_host")},
 		{who: member, hints: `{"different_host":["` + uuid(1) + `","` + uuid(9) + `"]}`, says: missing(uuid(9), "different_host")},
 		{who: member, hints: `{"different_host":"` + uuid(4) + `"}`, says: missing(uuid(4), "different_host")},

@@ -130,16 +130,16 @@ func TestRequestedServer(t *testing.T) {
 		},
 		{name: "at least two are two", version: "2.69", more: `"networks":"none","min_count":2`, want: base(func(r *scheduler.CreateRequest) { r.Min, r.Max = 2, 2 })},
 		{name: "a zone of a host", version: "2.69", more: `"networks":"none","availability_zone":"east"`, want: base(func(r *scheduler.CreateRequest) { r.Zone = "east" })},
-		{name: "a host", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedHost = "nova", "c1h1" })},
-		{name: "a host in another zone", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost = "c1h1" })},
-		{name: "a host and a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost, r.ForcedNode = "c1h1", "n1" })},
-		{name: "a node", who: admin, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedNode = "nova", "n1" })},
+		{name: "a host", who: administrator, version: "2.69", more: `"networks":"none","availability_zone":"nova:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedHost = "nova", "c1h1" })},
+		{name: "a host in another zone", who: administrator, version: "2.69", more: `"networks":"none","availability_zone":"west:c1h1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost = "c1h1" })},
+		{name: "a host and a node", who: administrator, version: "2.69", more: `"networks":"none","availability_zone":":c1h1:n1"`, want: base(func(r *scheduler.CreateRequest) { r.ForcedHost, r.ForcedNode = "c1h1", "n1" })},
+		{name: "a node", who: administrator, version: "2.69", more: `"networks":"none","availability_zone":"nova::n1"`, want: base(func(r *scheduler.CreateRequest) { r.Zone, r.ForcedNode = "nova", "n1" })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
 			boots, _ := c.withCalls()
 			c.withFlavors()
-			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Up: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: "nova-compute", Up: true})
 			c.inZone("east", "c1h1")
 			who, more := tt.who, tt.more
 			if who == "" {
@@ -152,7 +152,7 @@ func TestRequestedServer(t *testing.T) {
 			if got.status != 202 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
-			tt.want.AllowCellDown, tt.want.RequestID = who == admin, got.header.Get("X-Compute-Request-Id")
+			tt.want.AllowCellDown, tt.want.RequestID = who == administrator, got.header.Get("X-Compute-Request-Id")
 			testproc.Same(t, gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked, cmpopts.IgnoreFields(cellwire.Server{}, "Reservation"), cmpopts.EquateEmpty()))
 			testproc.Equal(t, got.header.Get("Location"), "http://compute/v2.1/servers/"+uuid(100), "Location is %q")
 		})
@@ -182,9 +182,9 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 		{name: "a security group", server: none + `,"security_groups":[{"name":"default"},{"name":"web"}]`, status: 400, says: "badRequest: Security group web not found for project p1."},
 		{name: "a disabled flavor", server: `"name":"n1","imageRef":"` + image + `","flavorRef":"off","networks":"none"`, status: 400, says: "badRequest: Flavor off could not be found."},
 		{name: "no disk, for a member", server: `"name":"n1","imageRef":"` + image + `","flavorRef":"diskless","networks":"none"`, status: 403, says: "forbidden: Only volume-backed servers are allowed for flavors with zero disk."},
-		{name: "no disk", who: admin, server: `"name":"n1","imageRef":"` + image + `","flavorRef":"8b1a","networks":"none"`, status: 202},
+		{name: "no disk", who: administrator, server: `"name":"n1","imageRef":"` + image + `","flavorRef":"8b1a","networks":"none"`, status: 202},
 		{name: "a zone of a disabled host", server: none + `,"availability_zone":"west"`, status: 400, says: "badRequest: The requested availability zone is not available"},
-		{name: "too many colons", who: admin, server: none + `,"availability_zone":"a:b:c:d"`, status: 400, says: "badRequest: Invalid input received: Unable to parse availability_zone"},
+		{name: "too many colons", who: administrator, server: none + `,"availability_zone":"a:b:c:d"`, status: 400, says: "badRequest: Invalid input received: Unable to parse availability_zone"},
 		{name: "far too many", server: none + `,"max_count":1001`, status: 400, says: "badRequest: max_count must be at most 1000"},
 		{name: "more than can be counted", server: none + `,"max_count":99999999999999999999999`, status: 400, says: "badRequest: max_count must be at most 1000"},
 		{name: "2.74's host", server: none + `,"host":"h"`, status: 400, says: "badRequest: Invalid input for field/attribute server. Value: {'name': 'n1', 'imageRef': '" + image + "', 'flavorRef': '1', 'networks': 'none', 'host': 'h'}. Additional properties are not allowed ('host' was unexpected)"},
@@ -199,7 +199,7 @@ func TestUnsupportedRequestsAreRejected(t *testing.T) {
 			} {
 				testproc.Check(t, c.store.CreateFlavor(t.Context(), f))
 			}
-			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary, Disabled: true})
+			c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: "nova-compute", Disabled: true})
 			c.inZone("west", "c1h1")
 			who, version := tt.who, tt.version
 			if who == "" {
@@ -228,9 +228,9 @@ func TestBootsInAnOutage(t *testing.T) {
 		allowed         bool
 	}{
 		{"a member", member, "", false},
-		{"an administrator", admin, "", true},
+		{"an administrator", administrator, "", true},
 		{"a member, when everybody may", member, "@", true},
-		{"an administrator, when no user may", admin, "!", false},
+		{"an administrator, when no user may", administrator, "!", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -60,16 +61,16 @@ func TestServersOfDownCellsAsInNova(t *testing.T) {
 		{member, "/detail?limit=5", up},
 		{member, "/detail?sort_key=created_at&sort_dir=asc&marker=" + uuid(4), []string{"s01", "s31"}},
 		{member, "/detail?deleted=True", all},
-		{admin, "/detail?name=s31", []string{"s31"}},
-		{admin, "/detail?name=s11", []string{}},
-		{admin, "/detail?all_tenants=True", append([]string{"UNKNOWN:9", "UNKNOWN:7", "UNKNOWN:6", "UNKNOWN:3", "UNKNOWN:2", "faker3"}, up...)},
+		{administrator, "/detail?name=s31", []string{"s31"}},
+		{administrator, "/detail?name=s11", []string{}},
+		{administrator, "/detail?all_tenants=True", append([]string{"UNKNOWN:9", "UNKNOWN:7", "UNKNOWN:6", "UNKNOWN:3", "UNKNOWN:2", "faker3"}, up...)},
 	} {
 		got := c.ask(tt.who, "2.69", "/v2.1/servers"+tt.path)
 		testproc.Samef(t, gocmp.Diff(tt.want, got.names()), "%s", tt.path)
 		tenants := map[any]bool{}
 		for _, s := range got.body["servers"].([]any) {
 			record, detail := s.(map[string]any), strings.HasPrefix(tt.path, "/detail")
-			if members := map[bool]int{false: 3, true: 5}[detail]; record["status"] == statusUnknown && len(record) != members {
+			if members := map[bool]int{false: 3, true: 5}[detail]; record["status"] == api.StatusUnknown && len(record) != members {
 				t.Errorf("%s: the record has not %d members: %v", tt.path, members, record)
 			}
 			tenants[record["tenant_id"]] = true
@@ -103,8 +104,8 @@ func TestRestOfMinimalRecords(t *testing.T) {
 	}
 	c.sql("DELETE FROM request_specs WHERE instance_uuid = '%s'", uuid(2))
 	c.cell(1).fail = refused
-	want := []any{map[string]any{"binary": computeBinary, "host": "c1h1", "status": statusUnknown}}
-	testproc.Samef(t, gocmp.Diff(want, c.ask(admin, "2.69", "/v2.1/os-services").body["services"]), "the services")
+	want := []any{map[string]any{"binary": "nova-compute", "host": "c1h1", "status": api.StatusUnknown}}
+	testproc.Samef(t, gocmp.Diff(want, c.ask(administrator, "2.69", "/v2.1/os-services").body["services"]), "the services")
 	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !slices.Equal(got, []string{"UNKNOWN:2", "UNKNOWN:1"}) {
 		t.Errorf("the list is %v", got)
 	}
@@ -129,12 +130,12 @@ func TestUsageWithoutPlacement(t *testing.T) {
 		{"PUT", "/os-quota-sets/p1", `{"quota_set":{"instances":10}}`},
 		{"POST", "/servers", `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`},
 	} {
-		got := c.do(admin, "2.69", tt.method, "/v2.1"+tt.path, tt.body)
+		got := c.do(administrator, "2.69", tt.method, "/v2.1"+tt.path, tt.body)
 		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.HasPrefix(got.message(), "serviceUnavailable: The Placement service cannot be used now") {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, got.status, got.text)
 		}
 	}
-	if got := c.ask(admin, "2.69", "/v2.1/servers"); got.status != http.StatusOK {
+	if got := c.ask(administrator, "2.69", "/v2.1/servers"); got.status != http.StatusOK {
 		t.Errorf("a list: %d %s", got.status, got.text)
 	}
 }

@@ -48,7 +48,7 @@ func TestFlavorsAsInNova(t *testing.T) {
 	onlyPrivate := map[string]bool{} // lists whose private flavor is there for its access
 	for _, asked := range calls {
 		// Administrators see it as such with is_public=None or false.
-		if strings.Contains(asked.Request, "is_public=") && asked.Who == admin {
+		if strings.Contains(asked.Request, "is_public=") && asked.Who == administrator {
 			onlyPrivate[asked.Name] = strings.Contains(asked.Request, "is_public=true")
 		} else {
 			onlyPrivate[asked.Name] = true
@@ -101,10 +101,10 @@ func TestFlavorLists(t *testing.T) {
 		next       string
 	}{
 		{member, "", []string{"1", "2"}, ""},
-		{admin, "", []string{"1", "2", "off"}, "/v2.1/flavors?marker=off"},
-		{admin, "?is_public=none", []string{"1", "2", "8b1a"}, "/v2.1/flavors?is_public=none&marker=8b1a"},
-		{admin, "?is_public=none&marker=8b1a", []string{"off"}, ""},
-		{admin, "?is_public=0", []string{"8b1a"}, ""},
+		{administrator, "", []string{"1", "2", "off"}, "/v2.1/flavors?marker=off"},
+		{administrator, "?is_public=none", []string{"1", "2", "8b1a"}, "/v2.1/flavors?is_public=none&marker=8b1a"},
+		{administrator, "?is_public=none&marker=8b1a", []string{"off"}, ""},
+		{administrator, "?is_public=0", []string{"8b1a"}, ""},
 		{member, "?is_public=0", []string{"1", "2"}, ""},
 		{member, "?limit=1", []string{"1"}, "/v2.1/flavors?limit=1&marker=1"},
 		{member, "?limit=1&marker=1", []string{"2"}, "/v2.1/flavors?limit=1&marker=2"},
@@ -112,11 +112,11 @@ func TestFlavorLists(t *testing.T) {
 		{member, "?limit=99999999999999999999", []string{"1", "2"}, ""},
 		{member, "?limit=0", []string{}, ""},
 		{member, "?sort_dir=desc", []string{"2", "1"}, ""},
-		{admin, "?sort_key=name", []string{"off", "2", "1"}, "/v2.1/flavors?sort_key=name&marker=1"},
-		{admin, "?sort_key=vcpus", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=vcpus&marker=off"},
-		{admin, "?sort_key=memory_mb&sort_dir=desc", []string{"2", "1", "off"}, "/v2.1/flavors?sort_dir=desc&sort_key=memory_mb&marker=off"},
-		{admin, "?sort_key=created_at", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=created_at&marker=off"},
-		{admin, "?sort_key=disabled&sort_dir=desc&limit=1", []string{"off"}, "/v2.1/flavors?limit=1&sort_dir=desc&sort_key=disabled&marker=off"},
+		{administrator, "?sort_key=name", []string{"off", "2", "1"}, "/v2.1/flavors?sort_key=name&marker=1"},
+		{administrator, "?sort_key=vcpus", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=vcpus&marker=off"},
+		{administrator, "?sort_key=memory_mb&sort_dir=desc", []string{"2", "1", "off"}, "/v2.1/flavors?sort_dir=desc&sort_key=memory_mb&marker=off"},
+		{administrator, "?sort_key=created_at", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=created_at&marker=off"},
+		{administrator, "?sort_key=disabled&sort_dir=desc&limit=1", []string{"off"}, "/v2.1/flavors?limit=1&sort_dir=desc&sort_key=disabled&marker=off"},
 		{member, "?minRam=513", []string{"2"}, ""},
 		{member, "?minDisk=21", []string{}, ""},
 		{member, "?minRam=-5&minDisk=20", []string{"2"}, ""},
@@ -151,31 +151,31 @@ func TestExtraSpecs(t *testing.T) {
 		status                  int
 		answer                  string // or the refusal
 	}{
-		{admin, "GET", specs, "", 200, `{"extra_specs":{}}`},
-		{admin, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`},
+		{administrator, "GET", specs, "", 200, `{"extra_specs":{}}`},
+		{administrator, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`},
 		{member, "GET", specs, "", 200, `{"extra_specs":{"my:a":"b","my:f":"1.5","resources:VCPU":"2"}}`},
-		{admin, "PUT", specs + "/my:a", `{"my:a":"c"}`, 200, `{"my:a":"c"}`},
-		{admin, "PUT", specs + "/my:new", `{"my:new":"x"}`, 200, `{"my:new":"x"}`},
+		{administrator, "PUT", specs + "/my:a", `{"my:a":"c"}`, 200, `{"my:a":"c"}`},
+		{administrator, "PUT", specs + "/my:new", `{"my:new":"x"}`, 200, `{"my:new":"x"}`},
 		{reader, "GET", specs + "/my:a", "", 200, `{"my:a":"c"}`},
-		{admin, "DELETE", specs + "/my:f", "", 200, ``},
-		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
+		{administrator, "DELETE", specs + "/my:f", "", 200, ``},
+		{administrator, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
 		// What no server would have, and then nothing of the request is set.
-		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:sound_model":"ich9"}}`, 400, "badRequest: The extra spec hw:sound_model=ich9 of the flavor is not supported here: servers have no sound."},
-		{admin, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"bark"}}`, 400, "badRequest: The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, poweroff, reset or disabled."},
-		{admin, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400, "badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, which is not done here; choose them with trait:NAME."},
-		{admin, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
+		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:sound_model":"ich9"}}`, 400, "badRequest: The extra spec hw:sound_model=ich9 of the flavor is not supported here: servers have no sound."},
+		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"bark"}}`, 400, "badRequest: The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, poweroff, reset or disabled."},
+		{administrator, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400, "badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, which is not done here; choose them with trait:NAME."},
+		{administrator, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
-		{admin, "DELETE", specs + "/f", "", 404, "itemNotFound: Flavor 1 has no extra specs with key f."},
-		{admin, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404, "itemNotFound: Flavor nope could not be found."},
-		{admin, "POST", "/v2.1/flavors/nope/os-extra_specs", `{"extra_specs":{}}`, 404, "itemNotFound: Flavor nope could not be found."},
-		{admin, "PUT", specs + "/a", `{"b":"c"}`, 400, "badRequest: Request body and URI mismatch"},
-		{admin, "PUT", specs + "/a", `{}`, 400, "badRequest: {} does not have enough properties"},
-		{admin, "PUT", specs + "/a", `{"a":"b","c":"d"}`, 400, "badRequest: {'a': 'b', 'c': 'd'} has too many properties"},
-		{admin, "POST", specs, `{"extra_specs":{"a/b":"c"}}`, 400, "badRequest: Invalid input for field/attribute extra_specs. Value: {'a/b': 'c'}. 'a/b' does not match any of the regexes: '^[a-zA-Z0-9-_:. ]{1,255}$'"},
-		{admin, "POST", specs, `{"extra_specs":{"a":null}}`, 400, "badRequest: Invalid input for field/attribute a. Value: None. None is not of type 'string', 'number'"},
-		{admin, "POST", specs, `{}`, 400, "badRequest: 'extra_specs' is a required property"},
-		{admin, "POST", specs, `{"extra_specs":{"a":` + strings.Repeat("1", 256) + `}}`, 400, "badRequest: extra_specs value has 256 characters, more than 255."},
+		{administrator, "DELETE", specs + "/f", "", 404, "itemNotFound: Flavor 1 has no extra specs with key f."},
+		{administrator, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404, "itemNotFound: Flavor nope could not be found."},
+		{administrator, "POST", "/v2.1/flavors/nope/os-extra_specs", `{"extra_specs":{}}`, 404, "itemNotFound: Flavor nope could not be found."},
+		{administrator, "PUT", specs + "/a", `{"b":"c"}`, 400, "badRequest: Request body and URI mismatch"},
+		{administrator, "PUT", specs + "/a", `{}`, 400, "badRequest: {} does not have enough properties"},
+		{administrator, "PUT", specs + "/a", `{"a":"b","c":"d"}`, 400, "badRequest: {'a': 'b', 'c': 'd'} has too many properties"},
+		{administrator, "POST", specs, `{"extra_specs":{"a/b":"c"}}`, 400, "badRequest: Invalid input for field/attribute extra_specs. Value: {'a/b': 'c'}. 'a/b' does not match any of the regexes: '^[a-zA-Z0-9-_:. ]{1,255}$'"},
+		{administrator, "POST", specs, `{"extra_specs":{"a":null}}`, 400, "badRequest: Invalid input for field/attribute a. Value: None. None is not of type 'string', 'number'"},
+		{administrator, "POST", specs, `{}`, 400, "badRequest: 'extra_specs' is a required property"},
+		{administrator, "POST", specs, `{"extra_specs":{"a":` + strings.Repeat("1", 256) + `}}`, 400, "badRequest: extra_specs value has 256 characters, more than 255."},
 		{member, "POST", specs, `{"extra_specs":{"a":"b"}}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:create to be performed."},
 		{member, "PUT", specs + "/a", `{"a":"b"}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:update to be performed."},
 		{member, "DELETE", specs + "/a", "", 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:delete to be performed."},
@@ -215,7 +215,7 @@ func TestUnreadExtraSpecs(t *testing.T) {
 				if call[0] == "PUT" {
 					path += "/reservation:r1"
 				}
-				got := c.do(admin, "2.69", call[0], path, call[1])
+				got := c.do(administrator, "2.69", call[0], path, call[1])
 				testproc.Samef(t, gocmp.Diff(tt.told, got.header.Values("Warning")), "%s: %d %s", call[0], got.status, got.text)
 			}
 			for range 2 {
@@ -244,13 +244,13 @@ func TestExtraSpecsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			if got := c.do(admin, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"my:n%d":"x"}}`, i)); got.status != 200 {
+			if got := c.do(administrator, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"my:n%d":"x"}}`, i)); got.status != 200 {
 				t.Error(got.status, got.text)
 			}
 		})
 	}
 	all.Wait()
-	if got := c.ask(admin, "2.69", specs); strings.Count(got.text, `:"x"`) != 8 {
+	if got := c.ask(administrator, "2.69", specs); strings.Count(got.text, `:"x"`) != 8 {
 		t.Errorf("8 were set, and there are %s", got.text)
 	}
 }

@@ -44,7 +44,7 @@ func withNodes(t *testing.T) (*cloud, *fakeScheduler) {
 		}
 	}
 	service := func(id int64, host string) cellwire.Service {
-		return cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", id), ID: id, Host: host, Binary: computeBinary, Up: true}
+		return cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", id), ID: id, Host: host, Binary: "nova-compute", Up: true}
 	}
 	away := service(1, "h3")
 	away.Up, away.Disabled, away.DisabledReason = false, true, "broken"
@@ -113,7 +113,7 @@ func TestHypervisorLists(t *testing.T) {
 		{version: "2.52", path: "/q/servers", status: 404, names: "itemNotFound: No hypervisor matching 'q' could be found."},
 		{version: "2.53", path: "/h1/servers", status: 404, names: "itemNotFound: The resource could not be found."},
 	} {
-		got := c.ask(admin, tt.version, "/v2.1/os-hypervisors"+tt.path)
+		got := c.ask(administrator, tt.version, "/v2.1/os-hypervisors"+tt.path)
 		names := got.hypervisors()
 		if got.status >= 400 {
 			names = got.message()
@@ -128,7 +128,7 @@ func TestHypervisorLists(t *testing.T) {
 		testproc.Equal(t, link, tt.link, "%s %s: the next page is %q", tt.version, tt.path)
 	}
 	c.cell(1).fail = refused
-	if got := c.ask(admin, "2.69", "/v2.1/os-hypervisors/detail"); got.hypervisors() != "h3 down disabled" {
+	if got := c.ask(administrator, "2.69", "/v2.1/os-hypervisors/detail"); got.hypervisors() != "h3 down disabled" {
 		t.Errorf("with cell1 down: %d %s", got.status, got.text)
 	}
 }
@@ -148,13 +148,13 @@ func TestHypervisor(t *testing.T) {
 		}
 		return more
 	}
-	got := c.ask(admin, "2.69", "/v2.1/os-hypervisors/"+nodeUUID(1))
+	got := c.ask(administrator, "2.69", "/v2.1/os-hypervisors/"+nodeUUID(1))
 	want := with(map[string]any{
 		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": "QEMU", "hypervisor_version": 7002001.0, "host_ip": "192.0.2.7",
 		"cpu_info": map[string]any{}, "service": map[string]any{"id": "5e200000-0000-4000-8000-000000000001", "host": "h1", "disabled_reason": nil},
 	})
 	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor": want}, got.body), "%d", got.status)
-	got = c.ask(admin, "2.1", "/v2.1/os-hypervisors/2")
+	got = c.ask(administrator, "2.1", "/v2.1/os-hypervisors/2")
 	old, _ := got.body["hypervisor"].(map[string]any)
 	if old["hypervisor_hostname"] != "H2" || old["cpu_info"] != "" || old["id"] != 2.0 {
 		t.Errorf("before 2.28: %d %s", got.status, got.text)
@@ -165,7 +165,7 @@ func TestHypervisor(t *testing.T) {
 			t.Errorf("%s is %v", name, is)
 		}
 	}
-	got = c.ask(admin, "2.69", "/v2.1/os-hypervisors/statistics") // of those that are enabled
+	got = c.ask(administrator, "2.69", "/v2.1/os-hypervisors/statistics") // of those that are enabled
 	sums := with(map[string]any{"count": 2.0, "vcpus": 12.0, "memory_mb": 6144.0, "local_gb": 150.0, "free_ram_mb": 5632.0, "free_disk_gb": 110.0, "disk_available_least": 110.0})
 	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor_statistics": sums}, got.body), "%d", got.status)
 	refusal := func(who, version, path string, status int, says string) {
@@ -174,16 +174,16 @@ func TestHypervisor(t *testing.T) {
 			t.Errorf("%s %s: %d %s, not %d %s", version, path, got.status, got.message(), status, says)
 		}
 	}
-	refusal(admin, "2.53", "/"+nodeUUID(9), 404, "itemNotFound: Hypervisor with ID '"+nodeUUID(9)+"' could not be found.")
-	refusal(admin, "2.53", "/1", 400, "badRequest: Invalid uuid 1")
-	refusal(admin, "2.52", "/h1", 404, "itemNotFound: Hypervisor with ID 'h1' could not be found.")
-	refusal(admin, "2.69", "/"+nodeUUID(1)+"/uptime", 501, "notImplemented: The requested functionality is not supported.")
+	refusal(administrator, "2.53", "/"+nodeUUID(9), 404, "itemNotFound: Hypervisor with ID '"+nodeUUID(9)+"' could not be found.")
+	refusal(administrator, "2.53", "/1", 400, "badRequest: Invalid uuid 1")
+	refusal(administrator, "2.52", "/h1", 404, "itemNotFound: Hypervisor with ID 'h1' could not be found.")
+	refusal(administrator, "2.69", "/"+nodeUUID(1)+"/uptime", 501, "notImplemented: The requested functionality is not supported.")
 	for path, rule := range map[string]string{"": "list", "/detail": "list-detail", "/statistics": "statistics", "/" + nodeUUID(1): "show", "/" + nodeUUID(1) + "/uptime": "uptime"} {
 		refusal(member, "2.69", path, 403, "forbidden: Policy doesn't allow os_compute_api:os-hypervisors:"+rule+" to be performed.")
 	}
 	boots.err = fmt.Errorf("%w: connection refused", scheduler.ErrCapacityUnknown)
-	refusal(admin, "2.69", "/detail", 503, "serviceUnavailable: The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.")
-	if got := c.ask(admin, "2.69", "/v2.1/os-hypervisors"); got.status != 200 {
+	refusal(administrator, "2.69", "/detail", 503, "serviceUnavailable: The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.")
+	if got := c.ask(administrator, "2.69", "/v2.1/os-hypervisors"); got.status != 200 {
 		t.Errorf("a list without details needs Placement: %d %s", got.status, got.text)
 	}
 }

@@ -30,7 +30,7 @@ var actionQuery = api.Parameters{Closed: vActionPages, All: []api.Parameter{
 	{Name: "limit", Kind: api.Number, Since: vActionPages, Text: api.TextLimit},
 	{Name: "marker", Since: vActionPages, Text: "The request id of an action: the page begins after it."},
 	{Name: "changes-since", Kind: api.DateTime, Since: vActionPages, Text: "Those that changed then or later."},
-	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier."},
+	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier."},
 }}
 
 // instanceActions are the actions of the server of the path, the newest first. A server that is not

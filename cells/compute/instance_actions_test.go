@@ -90,9 +90,9 @@ func TestInstanceActions(t *testing.T) {
 		version int
 		events  string
 	}{
-		{member, 50, ""}, {admin, 50, event + `,"traceback":"why"}`},
-		{member, 51, event + "}"}, {admin, 51, event + `,"traceback":"why"}`},
-		{reader, 62, event + `,"hostId":"` + hash + `"}`}, {admin, 62, event + `,"traceback":"why","host":"h1","hostId":"` + hash + `"}`},
+		{member, 50, ""}, {administrator, 50, event + `,"traceback":"why"}`},
+		{member, 51, event + "}"}, {administrator, 51, event + `,"traceback":"why"}`},
+		{reader, 62, event + `,"hostId":"` + hash + `"}`}, {administrator, 62, event + `,"traceback":"why","host":"h1","hostId":"` + hash + `"}`},
 	} {
 		c.hold(tt.who, fmt.Sprint("2.", tt.version), []exchanged{one(tt.version, tt.who, tt.events)})
 	}

@@ -95,13 +95,13 @@ func TestKeyPairRefusals(t *testing.T) {
 		{member, "2.2", "POST", "", importing("k", ed25519Key+"\x00"), 400, fmt.Sprintf("badRequest: Keypair data is invalid: a public key has at most %d bytes, and none of them is 0", plugins.MaxPublicKey)},
 		{reader, "2.2", "POST", "", importing("one", ed25519Key), 201, ""}, // it is the user's own
 		{member, "2.2", "POST", "", importing("one", ed25519Key), 409, "conflictingRequest: Key pair 'one' already exists."},
-		{admin, "2.10", "POST", "", `{"keypair":{"name":"their own","user_id":"u-p2","public_key":` + quoted(ed25519Key) + `}}`, 201, ""},
+		{administrator, "2.10", "POST", "", `{"keypair":{"name":"their own","user_id":"u-p2","public_key":` + quoted(ed25519Key) + `}}`, 201, ""},
 		{member, "2.10", "POST", "", `{"keypair":{"name":"x","user_id":"u-p2","public_key":"x"}}`, 403, no + "create to be performed."},
 		{member, "2.9", "GET", "?user_id=u-p2", "", 200, ""}, // left out
 		{member, "2.10", "GET", "?user_id=u-p2", "", 403, no + "index to be performed."},
 		{member, "2.10", "GET", "/their%20own?user_id=u-p2", "", 403, no + "show to be performed."},
 		{member, "2.10", "DELETE", "/their%20own?user_id=u-p2", "", 403, no + "delete to be performed."},
-		{admin, "2.10", "GET", "/their%20own?user_id=u-p2", "", 200, ""},
+		{administrator, "2.10", "GET", "/their%20own?user_id=u-p2", "", 200, ""},
 		{member2, "2.10", "GET", "/their%20own", "", 200, ""},
 		{member, "2.10", "GET", "/their%20own", "", 404, "itemNotFound: Keypair their own not found for user u-p1"},
 		{member, "2.10", "DELETE", "/none", "", 404, "itemNotFound: Keypair none not found for user u-p1"},
@@ -192,7 +192,7 @@ func TestServerWithKey(t *testing.T) {
 	if got := c.ask(member, "2.1", "/v2.1/servers/"+s.UUID).body["server"].(map[string]any)["key_name"]; got != "my key" {
 		t.Errorf("key_name is %v", got)
 	}
-	if got, err := c.read(admin, "2.69", "key_name=my"); err != nil || got.query.Patterns["key_name"] != "my" {
+	if got, err := c.read(administrator, "2.69", "key_name=my"); err != nil || got.query.Patterns["key_name"] != "my" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

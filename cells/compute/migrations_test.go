@@ -3,6 +3,7 @@
 package compute
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -26,7 +27,7 @@ func (c *fakeCell) queryMigrations(r *http.Request) (*http.Response, error) {
 	}
 	found := []cellwire.Migration{}
 	for _, m := range c.migrations {
-		if (q.UUID == "" || q.UUID == m.UUID) && (q.After == nil || newestMigration(m, *q.After) > 0) && len(found) < q.Limit {
+		if (q.UUID == "" || q.UUID == m.UUID) && (q.After == nil || cmp.Or(q.After.CreatedAt.Compare(m.CreatedAt), cmp.Compare(q.After.ID, m.ID), strings.Compare(m.UUID, q.After.UUID)) > 0) && len(found) < q.Limit {
 			found = append(found, m)
 		}
 	}
@@ -101,19 +102,19 @@ func TestMigrationLists(t *testing.T) {
 		status  int
 		want    string
 	}{
-		{admin, 1, "", 200, list(1, 4, 3, 2, 1)},
-		{admin, 22, "?limit=1&" + marker(2), 200, list(22, 4, 3, 2, 1)},
-		{admin, 23, "", 200, list(23, 4, 3, 2, 1)},
-		{admin, 59, "", 200, list(59, 4, 3, 2, 1)},
-		{admin, 59, "?limit=2", 200, next(list(59, 4, 3), "limit=2&"+marker(3))},
-		{admin, 59, "?limit=2&" + marker(3), 200, next(list(59, 2, 1), "limit=2&"+marker(1))},
-		{admin, 59, "?limit=2&" + marker(1), 200, list(59)},
-		{admin, 59, "?limit=0", 200, list(59)},
-		{admin, 59, "?" + marker(9), 400, "badRequest: Marker " + uuid(109) + " could not be found."},
-		{admin, 59, "?changes-before=2024-05-01T12:00:00Z", 400, "badRequest: Additional properties are not allowed ('changes-before' was unexpected)"},
-		{admin, 66, "?changes-since=2024-05-01T12:00:01Z&changes-before=2024-05-01T12:00:00Z", 400,
+		{administrator, 1, "", 200, list(1, 4, 3, 2, 1)},
+		{administrator, 22, "?limit=1&" + marker(2), 200, list(22, 4, 3, 2, 1)},
+		{administrator, 23, "", 200, list(23, 4, 3, 2, 1)},
+		{administrator, 59, "", 200, list(59, 4, 3, 2, 1)},
+		{administrator, 59, "?limit=2", 200, next(list(59, 4, 3), "limit=2&"+marker(3))},
+		{administrator, 59, "?limit=2&" + marker(3), 200, next(list(59, 2, 1), "limit=2&"+marker(1))},
+		{administrator, 59, "?limit=2&" + marker(1), 200, list(59)},
+		{administrator, 59, "?limit=0", 200, list(59)},
+		{administrator, 59, "?" + marker(9), 400, "badRequest: Marker " + uuid(109) + " could not be found."},
+		{administrator, 59, "?changes-before=2024-05-01T12:00:00Z", 400, "badRequest: Additional properties are not allowed ('changes-before' was unexpected)"},
+		{administrator, 66, "?changes-since=2024-05-01T12:00:01Z&changes-before=2024-05-01T12:00:00Z", 400,
 			"badRequest: The value of changes-since must be less than or equal to changes-before."},
-		{admin, 66, "?project_id=p1", 400, "badRequest: Additional properties are not allowed ('project_id' was unexpected)"},
+		{administrator, 66, "?project_id=p1", 400, "badRequest: Additional properties are not allowed ('project_id' was unexpected)"},
 		{manager, 58, "?project_id=p1", 200, strings.NewReplacer(`"h1"`, "null", `"n1"`, "null", `"h2"`, "null", `"n2"`, "null").Replace(list(58, 4, 3, 2, 1))},
 		{manager, 58, "?project_id=p2", 403, policy("index:all_projects")},
 		{manager, 66, "", 403, policy("index:all_projects")},
@@ -121,22 +122,22 @@ func TestMigrationLists(t *testing.T) {
 	} {
 		hold(tt.who, fmt.Sprint("2.", tt.version), path+tt.query, tt.status, tt.want)
 	}
-	c.do(admin, "2.66", "GET", "/v2.1"+path+"?host=h1&source_compute=h2&instance_uuid=u&status=done&migration_type=evacuation&hidden=0&changes-since=2024-05-01T12:00:00Z&limit=7", "")
+	c.do(administrator, "2.66", "GET", "/v2.1"+path+"?host=h1&source_compute=h2&instance_uuid=u&status=done&migration_type=evacuation&hidden=0&changes-since=2024-05-01T12:00:00Z&limit=7", "")
 	since := at.Truncate(time.Second)
 	want := cellwire.MigrationQuery{Host: "h1", ServerUUID: "u", Status: cellwire.MigrationDone, Type: cellwire.MigrationEvacuation, ChangedSince: &since, Limit: 7}
 	testproc.Samef(t, gocmp.Diff(want, c.cell(1).asked), "the cell is asked")
 
 	of := "/servers/" + uuid(1) + "/migrations"
 	gone := "itemNotFound: Instance " + uuid(1) + " could not be found."
-	hold(admin, "2.23", of, 200, `{"migrations":[]}`)
-	hold(admin, "2.23", of+"/1", 404, "itemNotFound: Migration 1 for server "+uuid(1)+" is not live-migration.")
-	hold(admin, "2.23", of+"/9", 404, "itemNotFound: In-progress live migration 9 is not found for server "+uuid(1)+".")
+	hold(administrator, "2.23", of, 200, `{"migrations":[]}`)
+	hold(administrator, "2.23", of+"/1", 404, "itemNotFound: Migration 1 for server "+uuid(1)+" is not live-migration.")
+	hold(administrator, "2.23", of+"/9", 404, "itemNotFound: In-progress live migration 9 is not found for server "+uuid(1)+".")
 	hold(member2, "2.23", of, 404, gone)
 	hold(member, "2.23", of, 403, "forbidden: Policy doesn't allow os_compute_api:servers:migrations:index to be performed.")
-	if got := c.ask(admin, "2.22", "/v2.1"+of); got.status != 404 {
+	if got := c.ask(administrator, "2.22", "/v2.1"+of); got.status != 404 {
 		t.Errorf("before 2.23: %d %s", got.status, got.text)
 	}
 
 	c.cell(2).fail = refused
-	hold(admin, "2.59", path, 200, list(59, 4, 2))
+	hold(administrator, "2.59", path, 200, list(59, 4, 2))
 }

@@ -52,7 +52,7 @@ func TestQuotasAreSetTogether(t *testing.T) {
 		{body: `{"quota_set":{"key_pairs":0}}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8, "key_pairs": 0}},
 		{body: `{"quota_set":7}`, set: apidb.QuotaSet{"ram": 4096, "cores": 8, "key_pairs": 0}, says: "badRequest: Invalid input for field/attribute quota_set. Value: 7. 7 is not of type 'object'"},
 	} {
-		got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", tt.body)
+		got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p9", tt.body)
 		testproc.Equal(t, got.message(), tt.says, "%s: %d %s", tt.body, got.status)
 		set := testproc.Try(c.store.Quotas(t.Context(), "p9")).Or(t)
 		if len(set) == 0 {
@@ -61,10 +61,10 @@ func TestQuotasAreSetTogether(t *testing.T) {
 		testproc.Samef(t, gocmp.Diff(tt.set, set), "%s", tt.body)
 	}
 	quotas.err = errors.New("the usage cannot be counted")
-	if got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"cores":1,"force":true}}`); got.status != 200 {
+	if got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"cores":1,"force":true}}`); got.status != 200 {
 		t.Errorf("forced: %d %s", got.status, got.text)
 	}
-	if got := c.ask(admin, "2.69", "/v2.1/limits"); got.status != 500 {
+	if got := c.ask(administrator, "2.69", "/v2.1/limits"); got.status != 500 {
 		t.Errorf("limits without a usage: %d %s", got.status, got.text)
 	}
 }
@@ -74,7 +74,7 @@ func TestRemovedNetworksQuota(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
-	got := c.do(admin, "2.35", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"networks":1}}`)
+	got := c.do(administrator, "2.35", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"networks":1}}`)
 	if got.message() != "badRequest: The networks quota has been removed" {
 		t.Errorf("%d %s", got.status, got.text)
 	}

@@ -28,6 +28,7 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 	quotas.defaults["metadata_items"] = 128
 	cells := c.realCells()
 	c.api.gatherer = c.api.cells.(gatherReader).g
+	c.api.setDeps()
 	must := func(err error) {
 		t.Helper()
 		testproc.Check(t, err)
@@ -128,7 +129,7 @@ func TestHypervisorsAsInNova(t *testing.T) {
 	var services []cellwire.Service
 	var nodes []cellwire.ComputeNode
 	for n, host := range []string{"h1", "h2", "h3"} {
-		service := cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", n), ID: int64(n + 1), Host: host, Binary: computeBinary, Up: n < 2, Disabled: n == 2}
+		service := cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", n), ID: int64(n + 1), Host: host, Binary: "nova-compute", Up: n < 2, Disabled: n == 2}
 		if service.Disabled {
 			service.DisabledReason = "broken"
 		}

@@ -7,11 +7,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/admin"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 )
 
 // Scheduler is what the API needs of a *scheduler.Scheduler.
 type Scheduler interface {
+	admin.Scheduler
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
 	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *scheduler.InvalidError, or those of
 	// the API database.
@@ -34,9 +36,4 @@ type Scheduler interface {
 	// scheduler.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass
 	// through.
 	UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error)
-	// MirrorHost writes the aggregates of a host to Placement, now or later.
-	MirrorHost(ctx context.Context, host string)
-	// Capacities are those of compute nodes, by the uuids of their root providers. Without
-	// Placement the error is scheduler.ErrCapacityUnknown.
-	Capacities(ctx context.Context, roots []string) ([]scheduler.Capacity, error)
 }

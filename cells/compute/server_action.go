@@ -116,7 +116,7 @@ func (a *API) placed(x *api.Exchange, m apidb.Mapping) (cell apidb.Cell, buildin
 			return apidb.Cell{}, nil, serverNotFound(m.InstanceUUID)
 		}
 	}
-	cell, err = a.cell(x, m.CellUUID)
+	cell, err = apidb.CellOf(x.Context(), a.store, m.CellUUID)
 	return cell, nil, err
 }
 

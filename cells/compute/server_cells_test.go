@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -84,7 +85,7 @@ func TestListsOfCells(t *testing.T) {
 	ids := func(path string) []string {
 		var found []string
 		for path != "" {
-			got := c.ask(admin, "2.69", path)
+			got := c.ask(administrator, "2.69", path)
 			if got.status != 200 {
 				t.Fatalf("%s: %d %s", path, got.status, got.text)
 			}
@@ -116,7 +117,7 @@ func TestListsOfCells(t *testing.T) {
 	if record, is := shown.body["server"].(map[string]any); !is || record["status"] != "ERROR" || record["fault"].(map[string]any)["message"] != "No valid host was found." {
 		t.Errorf("%d %s", shown.status, shown.text)
 	}
-	if hidden := c.ask(admin, "2.69", "/v2.1/servers/"+uuid(40)); hidden.status != http.StatusNotFound {
+	if hidden := c.ask(administrator, "2.69", "/v2.1/servers/"+uuid(40)); hidden.status != http.StatusNotFound {
 		t.Errorf("one that is not released: %d %s", hidden.status, hidden.text)
 	}
 
@@ -131,7 +132,7 @@ func TestListsOfCells(t *testing.T) {
 	if down != 14 { // with the hidden one, whose mapping says that it is there
 		t.Errorf("%d servers are unknown, not 14", down)
 	}
-	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 || got.body["server"].(map[string]any)["status"] != statusUnknown {
+	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 || got.body["server"].(map[string]any)["status"] != api.StatusUnknown {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }

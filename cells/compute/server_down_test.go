@@ -85,43 +85,43 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: member, version: "2.68", want: skipped},
 		{who: member, version: "2.1", want: skipped},
 		{who: reader, version: "2.69", want: unknown},
-		{who: admin, version: "2.69", want: unknown},
+		{who: administrator, version: "2.69", want: unknown},
 		{who: member3, version: "2.69", want: none},
 
-		{who: admin, version: "2.69", query: "all_tenants=1", want: everybody},
-		{who: admin, version: "2.69", query: "all_tenants=True", want: everybody},
-		{who: admin, version: "2.69", query: "all_tenants=", want: everybody},
-		{who: admin, version: "2.69", query: "all_tenants=0", want: unknown},
+		{who: administrator, version: "2.69", query: "all_tenants=1", want: everybody},
+		{who: administrator, version: "2.69", query: "all_tenants=True", want: everybody},
+		{who: administrator, version: "2.69", query: "all_tenants=", want: everybody},
+		{who: administrator, version: "2.69", query: "all_tenants=0", want: unknown},
 		{who: member, version: "2.69", query: "all_tenants=0", want: unknown},
 		{
-			who: admin, version: "2.69", query: "all_tenants=abc", status: 400,
+			who: administrator, version: "2.69", query: "all_tenants=abc", status: 400,
 			says: "badRequest: Unrecognized value 'abc', acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
 		},
 		{who: member, version: "2.69", query: "all_tenants=1", status: 403, says: "forbidden: Policy doesn't allow os_compute_api:servers:LIST:get_all_tenants to be performed."},
 
 		// The filters that the specification allows, by which all servers can be judged.
-		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
-		{who: admin, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
-		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p2&deleted=False", want: []string{"UNKNOWN:6", "c2-x"}},
-		{who: admin, version: "2.69", query: "all_tenants=1&project_id=p3", want: none},
-		{who: admin, version: "2.69", query: "all_tenants=1&deleted=False", want: everybody},
-		{who: admin, version: "2.69", query: "project_id=p1", want: unknown},
-		{who: admin, version: "2.69", query: "project_id=p2", want: unknown}, // nothing without all_tenants
-		{who: admin, version: "2.69", query: "deleted=False", want: unknown},
-		{who: admin, version: "2.69", query: "deleted=0", want: unknown},
-		{who: admin, version: "2.69", query: "deleted=False&status=ACTIVE", want: []string{"c2-a"}},
-		{who: admin, version: "2.69", query: "deleted=False&limit=1000", want: skipped},
-		{who: admin, version: "2.69", query: "deleted=False&soft_deleted=1", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
-		{who: admin, version: "2.68", query: "deleted=False", want: skipped},
-		{who: admin, version: "2.69", query: "deleted=True&project_id=p1", want: none},
+		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: administrator, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2&deleted=False", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p3", want: none},
+		{who: administrator, version: "2.69", query: "all_tenants=1&deleted=False", want: everybody},
+		{who: administrator, version: "2.69", query: "project_id=p1", want: unknown},
+		{who: administrator, version: "2.69", query: "project_id=p2", want: unknown}, // nothing without all_tenants
+		{who: administrator, version: "2.69", query: "deleted=False", want: unknown},
+		{who: administrator, version: "2.69", query: "deleted=0", want: unknown},
+		{who: administrator, version: "2.69", query: "deleted=False&status=ACTIVE", want: []string{"c2-a"}},
+		{who: administrator, version: "2.69", query: "deleted=False&limit=1000", want: skipped},
+		{who: administrator, version: "2.69", query: "deleted=False&soft_deleted=1", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
+		{who: administrator, version: "2.68", query: "deleted=False", want: skipped},
+		{who: administrator, version: "2.69", query: "deleted=True&project_id=p1", want: none},
 
 		// Others: those that count take the cell out, those that do not are as if they were not
 		// there.
 		{who: member, version: "2.69", query: "project_id=p2", want: unknown},
 		{who: member, version: "2.69", query: "deleted=False", want: unknown},
-		{who: admin, version: "2.69", query: "deleted=True", want: none},
+		{who: administrator, version: "2.69", query: "deleted=True", want: none},
 		{who: member, version: "2.69", query: "deleted=True", want: unknown},
-		{who: admin, version: "2.69", query: "host=h2", want: []string{"c2-b"}},
+		{who: administrator, version: "2.69", query: "host=h2", want: []string{"c2-b"}},
 		{who: member, version: "2.69", query: "host=h2", want: unknown},
 		{who: member, version: "2.69", query: "name=c", want: []string{"c2-b", "c2-a", "c0-a"}},
 		{who: member, version: "2.69", query: "status=ACTIVE", want: []string{"c2-a"}},
@@ -144,7 +144,7 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: member, version: "2.69", query: "sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
 		{who: member, version: "2.69", query: "sort_key=vcpus", want: skipped},
 		{who: member, version: "2.69", query: "sort_key=host", status: 403, says: "forbidden: Only administrators can sort servers by host"},
-		{who: admin, version: "2.69", query: "sort_key=host&sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
+		{who: administrator, version: "2.69", query: "sort_key=host&sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
 		{who: member, version: "2.69", query: "marker=" + uuid(4), status: 500, says: "computeFault: DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back."},
 		{who: member, version: "2.69", query: "marker=" + uuid(5), want: []string{"c2-a", "c0-a"}},
 		{who: member, version: "2.69", query: "marker=" + uuid(1), want: none},
@@ -252,7 +252,7 @@ func TestShowWhileACellIsDown(t *testing.T) {
 		{"softly deleted", member, 9, 200, 404, missing(9), 500, down},
 		{"without a specification", member, 2, 200, 404, missing(2), 500, down},
 		{"of another project", member, 6, 404, 404, missing(6), 404, missing(6)},
-		{"of another project, for an administrator", admin, 6, 200, 200, "", 500, down},
+		{"of another project, for an administrator", administrator, 6, 200, 200, "", 500, down},
 		{"of another cell", member, 5, 200, 200, "", 200, ""},
 		{"of cell0", member, 1, 200, 200, "", 200, ""},
 		{"being built", member, 11, 200, 200, "", 200, ""},
@@ -340,9 +340,9 @@ func TestListsThatMustNotSkip(t *testing.T) {
 		{who: member, version: "2.68", status: 500},
 		{who: member2, version: "2.68", status: 500},
 		{who: member3, version: "2.68", status: 500},
-		{who: member3, version: "2.68", perProject: true, status: 200}, // nothing in that cell
-		{who: member2, version: "2.68", perProject: true, status: 500}, // c1-x is in it
-		{who: admin, version: "2.68", perProject: true, status: 500},   // administrators see all cells
+		{who: member3, version: "2.68", perProject: true, status: 200},       // nothing in that cell
+		{who: member2, version: "2.68", perProject: true, status: 500},       // c1-x is in it
+		{who: administrator, version: "2.68", perProject: true, status: 500}, // administrators see all cells
 		{who: admin3, version: "2.68", perProject: true, status: 500},
 		{who: member, version: "2.69", status: 200},
 		{who: member, version: "2.69", query: "?name=c", status: 500},

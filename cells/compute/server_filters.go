@@ -104,7 +104,7 @@ var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 // allows: the project and deleted=False. Nova leaves them out for administrators who send one of
 // these. What the caller may not filter by does not count, but paging always does.
 func minimalRecords(x *api.Exchange, params api.Query, filters map[string]string) bool {
-	if !x.Since(vDownCells) || slices.ContainsFunc(paging, params.Has) {
+	if !x.Since(api.VDownCells) || slices.ContainsFunc(paging, params.Has) {
 		return false
 	}
 	for name := range filters {

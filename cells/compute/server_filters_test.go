@@ -102,7 +102,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		"project_id=p2": {}, // nothing without all_tenants
 		"tenant_id=p2":  {},
 	} {
-		got, err := c.read(admin, "2.69", query)
+		got, err := c.read(administrator, "2.69", query)
 		if err != nil {
 			t.Errorf("%s: %v", query, err)
 			continue
@@ -113,12 +113,12 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 		}
 	}
 	for query, project := range map[string]string{"all_tenants=1": "", "all_tenants": "", "all_tenants=1&project_id=p2": "p2", "all_tenants=yes&tenant_id=p3": "p3", "all_tenants=no&project_id=p2": "p1"} {
-		if got, err := c.read(admin, "2.69", query); err != nil || got.query.ProjectID != project {
+		if got, err := c.read(administrator, "2.69", query); err != nil || got.query.ProjectID != project {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}
 	}
 	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda", "power_state=on", "launch_index=x"} {
-		if got, err := c.read(admin, "2.69", query); err != nil || !got.nothing {
+		if got, err := c.read(administrator, "2.69", query); err != nil || !got.nothing {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}
 	}
@@ -145,9 +145,9 @@ func TestWrongQueries(t *testing.T) {
 		},
 		{member, "2.69", "status=DELETED", 403, "forbidden: Only administrators may list deleted instances"},
 		{member, "2.69", "status=", 400, "badRequest: Invalid status value"},
-		{admin, "2.69", "metadata=a", 400, "badRequest: Invalid filter field: metadata."},
-		{admin, "2.69", "_x=a", 400, "badRequest: Invalid filter field: _x."},
-		{admin, "2.69", "created_at=2024", 400, "badRequest: Servers cannot be filtered by created_at here."},
+		{administrator, "2.69", "metadata=a", 400, "badRequest: Invalid filter field: metadata."},
+		{administrator, "2.69", "_x=a", 400, "badRequest: Invalid filter field: _x."},
+		{administrator, "2.69", "created_at=2024", 400, "badRequest: Servers cannot be filtered by created_at here."},
 		{member, "2.69", "sort_key=node", 403, "forbidden: Only administrators can sort servers by node"},
 	} {
 		got := c.ask(tt.who, tt.version, "/v2.1/servers?"+tt.query)
@@ -197,7 +197,7 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 		"root_device_name", "terminated_at", "tags", "tags-any", "not-tags", "not-tags-any",
 	} {
 		says := "badRequest: Invalid input for query parameters " + name + ". Value: . '' is not a 'regex'"
-		for _, who := range []string{member, admin} {
+		for _, who := range []string{member, administrator} {
 			for _, query := range []string{name + "=", name, name + "=x&" + name + "="} {
 				for _, path := range []string{"/v2.1/servers?", "/v2.1/servers/detail?"} {
 					if got := c.ask(who, "2.26", path+query); got.status != 400 || got.message() != says {
@@ -208,7 +208,7 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"user_id", "project_id", "tenant_id", "launch_index", "image_ref", "image", "vm_state", "task_state", "host", "uuid", "all_tenants", "soft_deleted", "deleted"} {
-		if got := c.ask(admin, "2.26", "/v2.1/servers?"+name+"="); got.status != 200 {
+		if got := c.ask(administrator, "2.26", "/v2.1/servers?"+name+"="); got.status != 200 {
 			t.Errorf("%s: %d %s", name, got.status, got.message())
 		}
 	}

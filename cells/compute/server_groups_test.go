@@ -24,7 +24,7 @@ func TestServerGroupsAsInNova(t *testing.T) {
 	if got["totalServerGroupsUsed"] != 10.0 || got["maxServerGroups"] != 10.0 {
 		t.Errorf("limits are %v", got)
 	}
-	if got := c.do(admin, "2.69", "PUT", "/v2.1/os-quota-sets/p1", `{"quota_set":{"server_groups":9}}`); got.message() !=
+	if got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p1", `{"quota_set":{"server_groups":9}}`); got.message() !=
 		"badRequest: Quota limit 9 for server_groups must be greater than or equal to already used and reserved 10." {
 		t.Errorf("%d %s", got.status, got.text)
 	}

@@ -204,7 +204,7 @@ func (a *API) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Ke
 	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.IsAdmin():
 		return nil, markerNotFound(l)
 	}
-	cell, err := a.cell(x, m.CellUUID)
+	cell, err := apidb.CellOf(x.Context(), a.store, m.CellUUID)
 	if err != nil {
 		return nil, err
 	}

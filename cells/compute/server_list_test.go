@@ -179,7 +179,7 @@ func TestListWithoutAProject(t *testing.T) {
 	c := crowd(t, Options{})
 	c.api.service.Authenticator = osapi.Fixed{Principal: osapi.Principal{User: "root", Roles: []string{"admin"}}}
 	for path, want := range map[string]int{"/v2.1/servers": 0, "/v2.1/servers?all_tenants=1": 9} {
-		if got := c.ask(admin, "2.69", path); got.status != 200 || len(got.names()) != want {
+		if got := c.ask(administrator, "2.69", path); got.status != 200 || len(got.names()) != want {
 			t.Errorf("%s: %d %v", path, got.status, got.names())
 		}
 	}
@@ -241,7 +241,7 @@ func TestRequestsToCells(t *testing.T) {
 	}{
 		{member, "/v2.1/servers", []int{1, 1, 1}},
 		{member, "/v2.1/servers/detail", []int{1, 1, 1}},
-		{admin, "/v2.1/servers/detail?all_tenants=1", []int{1, 1, 1}},
+		{administrator, "/v2.1/servers/detail?all_tenants=1", []int{1, 1, 1}},
 		{member, "/v2.1/servers?limit=0", []int{0, 0, 0}},
 		{member, "/v2.1/servers?limit=1", []int{0, 0, 0}}, // the one that is being built
 		{member, "/v2.1/servers?ip=10.0.0.1", []int{0, 0, 0}},
@@ -326,7 +326,7 @@ func TestAnyQuery(t *testing.T) {
 			}
 		}
 		version := rapid.SampledFrom([]string{"2.1", "2.26", "2.38", "2.66", "2.69"}).Draw(rt, "version")
-		who := rapid.SampledFrom([]string{admin, member, reader}).Draw(rt, "who")
+		who := rapid.SampledFrom([]string{administrator, member, reader}).Draw(rt, "who")
 		got := c.ask(who, version, "/v2.1/servers/detail?"+params.Encode())
 		marker := params.Get("marker")
 		if got.status >= 500 && (c.cell(1).fail == nil || !strings.Contains(got.text, "DBError") || marker == "") {
@@ -353,6 +353,6 @@ func TestPatterns(t *testing.T) {
 		"hostname=^WEB": {"vm-web-2", "vm-web-1"}, "reservation_id=web": {"vm-web-2", "vm-web-1"}, "node=.*": {"vm-db-1", "vm-web-1"},
 		"hostname=1&node=rackdb": {"vm-db-1"}, "description=.*": {},
 	} {
-		testproc.EqualList(t, c.ask(admin, "2.69", "/v2.1/servers?"+query).names(), want, "%s: %v", query)
+		testproc.EqualList(t, c.ask(administrator, "2.69", "/v2.1/servers?"+query).names(), want, "%s: %v", query)
 	}
 }

@@ -3,10 +3,8 @@
 package compute
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -56,7 +54,7 @@ func (a *API) evacuateServer(x *api.Exchange, m apidb.Mapping, argument *js.Obje
 		return osapi.BadRequest("admin password can't be changed on existing disk")
 	}
 	if host != "" {
-		known, err := a.knowsHost(x.Context(), host)
+		known, err := a.admin.KnowsHost(x.Context(), host)
 		switch {
 		case err != nil:
 			return err
@@ -105,7 +103,7 @@ func (a *API) migrateServer(x *api.Exchange, m apidb.Mapping, argument *js.Objec
 func (a *API) migrate(x *api.Exchange, m apidb.Mapping, server *cellwire.Server, q cellwire.MigrateRequest) error {
 	err := q.Check(server)
 	if err == nil && q.Type == cellwire.MigrationCold && q.Host != "" {
-		known, unread := a.knowsHost(x.Context(), q.Host)
+		known, unread := a.admin.KnowsHost(x.Context(), q.Host)
 		switch {
 		case unread != nil:
 			return unread
@@ -123,12 +121,6 @@ func (a *API) migrate(x *api.Exchange, m apidb.Mapping, server *cellwire.Server,
 		return osapi.BadRequest("%s", osapi.Shortened(refusal.Message)).Because(err)
 	}
 	return inNovasWords(err, q.Type.Action(), m.InstanceUUID)
-}
-
-// knowsHost says whether a host is mapped to a cell.
-func (a *API) knowsHost(ctx context.Context, host string) (bool, error) {
-	hosts, err := a.store.Hosts(ctx)
-	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
 }
 
 // decideMigration ends a migration that is finished: the server stays where it is (204), or goes

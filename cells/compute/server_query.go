@@ -28,7 +28,7 @@ var serverQuery = api.Parameters{All: forMembers(slices.Concat([]api.Parameter{
 	{Name: "ip", Kind: api.Pattern, Text: textNothing},
 	{Name: "ip6", Kind: api.Pattern, Text: textNothing},
 	{Name: "changes-since", Kind: api.DateTime, Text: "Those that changed then or later, with deleted ones."},
-	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier, with deleted ones."},
+	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier, with deleted ones."},
 	{Name: "tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with all of the tags."},
 	{Name: "tags-any", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with one of the tags."},
 	{Name: "not-tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those without all of the tags."},
@@ -107,7 +107,7 @@ var paging = []string{"sort_key", "sort_dir", "limit", "marker"}
 // memberFilters are the filters that members may use; all others are left out for them.
 var memberFilters = map[string]api.Version{
 	"reservation_id": 0, "name": 0, "status": 0, "image": 0, "flavor": 0, "ip": 0, "changes-since": 0, "all_tenants": 0, "ip6": vFilterIPv6,
-	"tags": vTags, "tags-any": vTags, "not-tags": vTags, "not-tags-any": vTags, "changes-before": vChangesBefore,
+	"tags": vTags, "tags-any": vTags, "not-tags": vTags, "not-tags-any": vTags, "changes-before": api.VChangesBefore,
 }
 
 // sortKeys and ignoredSortKeys are the sort keys that Nova takes, and those of them that it does

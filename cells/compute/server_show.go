@@ -4,7 +4,6 @@ package compute
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -47,20 +46,6 @@ func (a *API) mapping(x *api.Exchange, uuid string) (apidb.Mapping, error) {
 		return apidb.Mapping{}, serverNotFound(uuid)
 	}
 	return m, nil
-}
-
-// cell is a cell by its uuid.
-func (a *API) cell(x *api.Exchange, uuid string) (apidb.Cell, error) {
-	all, err := a.store.Cells(x.Context())
-	if err != nil {
-		return apidb.Cell{}, err
-	}
-	for _, c := range all {
-		if c.UUID == uuid {
-			return c, nil
-		}
-	}
-	return apidb.Cell{}, fmt.Errorf("a server is mapped to the cell %s, which does not exist", uuid)
 }
 
 // showServer answers GET /servers/{id}. A server that is not released in a cell yet is shown from
@@ -118,7 +103,7 @@ func (a *API) shown(x *api.Exchange, m apidb.Mapping) (*api.Object, error) {
 			a.logLost(x, cell, m.InstanceUUID)
 		}
 		return nil, serverNotFound(m.InstanceUUID)
-	case errors.Is(err, gather.ErrDown) && x.Since(vDownCells):
+	case errors.Is(err, gather.ErrDown) && x.Since(api.VDownCells):
 		return a.shownUnknown(x, m)
 	case err != nil:
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
 )
 
 // anyTask stands for all tasks that are not named.
@@ -40,10 +41,6 @@ var statuses = map[string]map[string]string{
 	"shelved_offloaded":    {anyTask: "SHELVED_OFFLOADED"},
 }
 
-// statusUnknown is shown for a server in a cell that is down, and for a state that Nova does not
-// have.
-const statusUnknown = "UNKNOWN"
-
 // serverStatus is the status that a server shows.
 func serverStatus(s *cellwire.Server) string {
 	if s.Deleted {
@@ -51,7 +48,7 @@ func serverStatus(s *cellwire.Server) string {
 	}
 	tasks, known := statuses[s.VMState]
 	if !known {
-		return statusUnknown
+		return api.StatusUnknown
 	}
 	if status, named := tasks[s.TaskState]; named {
 		return status
@@ -97,5 +94,5 @@ func hostStatus(s *cellwire.Server) string {
 	case s.HostUp:
 		return "UP"
 	}
-	return statusUnknown
+	return api.StatusUnknown
 }

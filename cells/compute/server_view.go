@@ -5,7 +5,6 @@ package compute
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"path"
 	"slices"
 
@@ -114,19 +113,16 @@ func (v *serverView) addExtensions(o *api.Object, s *cellwire.Server) {
 	}
 	o.Add("OS-EXT-STS:task_state", api.OrNull(s.TaskState)).Add("OS-EXT-STS:vm_state", api.OrNull(s.VMState)).Add("OS-EXT-STS:power_state", int(s.PowerState)).
 		Add("os-extended-volumes:volumes_attached", api.List{})
-	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == statusUnknown {
+	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == api.StatusUnknown {
 		o.Add("host_status", status)
 	}
 }
-
-// guestName is what Nova calls the guest of a server, by its number in its cell.
-func guestName(s *cellwire.Server) string { return fmt.Sprintf("instance-%08x", s.ID) }
 
 // addExtended adds the attributes for administrators. Before 2.3 there are three of them.
 func (v *serverView) addExtended(o *api.Object, s *cellwire.Server) {
 	name := ""
 	if s.ID > 0 {
-		name = guestName(s)
+		name = s.GuestName()
 	}
 	o.Add("OS-EXT-SRV-ATTR:host", api.OrNull(s.Host)).Add("OS-EXT-SRV-ATTR:instance_name", name).
 		Add("OS-EXT-SRV-ATTR:hypervisor_hostname", api.OrNull(s.Node))
@@ -140,12 +136,12 @@ func (v *serverView) addExtended(o *api.Object, s *cellwire.Server) {
 
 // unknownBrief is a server of a cell that is down, as GET /servers shows it.
 func (v *serverView) unknownBrief(m *apidb.Mapping) *api.Object {
-	return new(api.Object).Add("id", m.InstanceUUID).Add("status", statusUnknown).Add("links", v.x.Links("servers", m.InstanceUUID))
+	return new(api.Object).Add("id", m.InstanceUUID).Add("status", api.StatusUnknown).Add("links", v.x.Links("servers", m.InstanceUUID))
 }
 
 // unknown is a server of a cell that is down, as GET /servers/detail shows it.
 func (v *serverView) unknown(m *apidb.Mapping) *api.Object {
-	return new(api.Object).Add("id", m.InstanceUUID).Add("status", statusUnknown).Add("tenant_id", m.ProjectID).
+	return new(api.Object).Add("id", m.InstanceUUID).Add("status", api.StatusUnknown).Add("tenant_id", m.ProjectID).
 		Add("created", m.CreatedAt).Add("links", v.x.Links("servers", m.InstanceUUID))
 }
 
@@ -154,10 +150,10 @@ func (v *serverView) unknown(m *apidb.Mapping) *api.Object {
 func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *api.Object {
 	zone, user := spec.Zone, spec.UserID
 	if zone == "" {
-		zone = statusUnknown
+		zone = api.StatusUnknown
 	}
 	if user == "" {
-		user = statusUnknown
+		user = api.StatusUnknown
 	}
 	return v.unknown(m).Add("image", v.image(spec.ImageRef)).Add("flavor", v.flavor(&spec.Flavor)).
 		Add("OS-EXT-AZ:availability_zone", zone).Add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).Add("user_id", user)

@@ -101,7 +101,7 @@ func TestHostStatus(t *testing.T) {
 			record, _ := c.ask(who, "2.69", "/v2.1/servers/"+s.UUID).body["server"].(map[string]any)
 			return record["host_status"]
 		}
-		testproc.Equal(t, shown(admin), tt.want, "%+v: %v", tt)
+		testproc.Equal(t, shown(administrator), tt.want, "%+v: %v", tt)
 		if got := shown(member); got != nil {
 			t.Errorf("%+v: a member gets %v", tt, got)
 		}
@@ -115,7 +115,7 @@ func TestServersOfADownCellLookAsInNova(t *testing.T) {
 	testproc.Check(t, json.Unmarshal(recorded, &records))
 	for _, tt := range []struct{ name, what, who, path string }{
 		{"down-show-member-2.69", "active", member, "/v2.1/servers/" + uuid(1)},
-		{"down-show-admin-2.69", "active", admin, "/v2.1/servers/" + uuid(1)},
+		{"down-show-admin-2.69", "active", administrator, "/v2.1/servers/" + uuid(1)},
 		{"down-show-bfv-member-2.69", "bfv", member, "/v2.1/servers/" + uuid(3)},
 		{"down-list-member-2.69", "active", member, "/v2.1/servers"},
 		{"down-detail-member-2.69", "active", member, "/v2.1/servers/detail"},

@@ -17,10 +17,10 @@ import (
 
 // The services of the recordings.
 var (
-	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: computeBinary, Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
-	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: computeBinary, Up: true, UpdatedAt: &start}
-	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: computeBinary, Up: true, UpdatedAt: &start}
-	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: computeBinary, Up: true, UpdatedAt: &start}
+	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: "nova-compute", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
+	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: "nova-compute", Up: true, UpdatedAt: &start}
+	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: "nova-compute", Up: true, UpdatedAt: &start}
+	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: "nova-compute", Up: true, UpdatedAt: &start}
 )
 
 // computeServices takes what only Nova has out of an answer, schedulers and conductors, the order,
@@ -29,7 +29,7 @@ func computeServices(_ string, body any) any {
 	answer, _ := body.(map[string]any)
 	var services []any
 	if list, has := answer["services"].([]any); has {
-		services = slices.DeleteFunc(list, func(s any) bool { return s.(map[string]any)["binary"] != computeBinary })
+		services = slices.DeleteFunc(list, func(s any) bool { return s.(map[string]any)["binary"] != "nova-compute" })
 		slices.SortFunc(services, func(a, b any) int {
 			return strings.Compare(fmt.Sprint(a.(map[string]any)["host"]), fmt.Sprint(b.(map[string]any)["host"]))
 		})
@@ -113,7 +113,7 @@ func TestServicesOfCellsThatAreDown(t *testing.T) {
 			for _, fail := range tt.cells {
 				fail(c)
 			}
-			got := c.ask(admin, tt.version, "/v2.1/os-services"+tt.query)
+			got := c.ask(administrator, tt.version, "/v2.1/os-services"+tt.query)
 			if got.status != 200 {
 				t.Fatalf("%d %s", got.status, got.text)
 			}
@@ -128,9 +128,9 @@ func TestServicesComeBack(t *testing.T) {
 	c := newCloud(t, Options{})
 	all := c.servicesOf(1, c1h1)
 	c.cell(1).fail = refused
-	c.ask(admin, "2.69", "/v2.1/os-services")
+	c.ask(administrator, "2.69", "/v2.1/os-services")
 	c.cell(1).fail = all.answer
-	testproc.Same(t, gocmp.Diff([]string{"c1h1"}, c.ask(admin, "2.69", "/v2.1/os-services").hosts()))
+	testproc.Same(t, gocmp.Diff([]string{"c1h1"}, c.ask(administrator, "2.69", "/v2.1/os-services").hosts()))
 }
 
 // TestServiceChangesInAnOutage: what is in a cell that is down cannot be changed, and what is in no
@@ -156,7 +156,7 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 			c.servicesOf(1, c1h1)
 			c.servicesOf(2, c2h1, c2h2).gone = c2h2.UUID
 			c.cell(1).fail = refused
-			got := c.do(admin, tt.version, tt.method, "/v2.1/os-services/"+tt.path, tt.body)
+			got := c.do(administrator, tt.version, tt.method, "/v2.1/os-services/"+tt.path, tt.body)
 			if got.status != tt.status || got.message() != tt.says {
 				t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, tt.says)
 			}
@@ -190,7 +190,7 @@ func TestForcedUp(t *testing.T) {
 					{UUID: uuid(1), SourceHost: "c1h1", Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone},
 				}
 			}
-			got := c.do(admin, tt.version, "PUT", "/v2.1/os-services/"+tt.path, tt.body)
+			got := c.do(administrator, tt.version, "PUT", "/v2.1/os-services/"+tt.path, tt.body)
 			if (got.status == 200) != (tt.says == "") || got.message() != tt.says {
 				t.Errorf("%d %s, not %s", got.status, got.message(), tt.says)
 			}
@@ -210,7 +210,7 @@ func TestServicesAreDeleted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
 	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
-	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: computeBinary} // its agent was once at cell 1
+	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: "nova-compute"} // its agent was once at cell 1
 	for _, tt := range []struct {
 		name, version, id string
 		refusal           cellwire.Code
@@ -242,7 +242,7 @@ func TestServicesAreDeleted(t *testing.T) {
 			if tt.down != 0 {
 				c.cell(tt.down).fail = refused
 			}
-			got := c.do(admin, tt.version, "DELETE", "/v2.1/os-services/"+tt.id, "")
+			got := c.do(administrator, tt.version, "DELETE", "/v2.1/os-services/"+tt.id, "")
 			if got.status != tt.status || tt.says != "" && got.message() != tt.says {
 				t.Errorf("%d %s, not %d %s", got.status, got.text, tt.status, tt.says)
 			}
@@ -264,8 +264,8 @@ func TestServicesAreDeleted(t *testing.T) {
 func TestServiceThatWasNeverChanged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{DefaultZone: "here"})
-	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: computeBinary})
-	got := c.ask(admin, "2.69", "/v2.1/os-services").body["services"].([]any)[0]
+	c.servicesOf(1, cellwire.Service{UUID: c1h1.UUID, Host: "c1h1", Binary: "nova-compute"})
+	got := c.ask(administrator, "2.69", "/v2.1/os-services").body["services"].([]any)[0]
 	want := map[string]any{
 		"binary": "nova-compute", "host": "c1h1", "id": c1h1.UUID, "zone": "here", "status": "enabled", "state": "down",
 		"updated_at": nil, "disabled_reason": nil, "forced_down": false,

@@ -355,17 +355,17 @@ func uuid(n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", n, n) 
 
 // The users of the requests.
 const (
-	admin   = "admin"
-	member  = "member"
-	member2 = "member2"
-	member3 = "member3"
-	reader  = "reader"
-	admin3  = "admin of p3"
-	manager = "manager"
+	administrator = "admin"
+	member        = "member"
+	member2       = "member2"
+	member3       = "member3"
+	reader        = "reader"
+	admin3        = "admin of p3"
+	manager       = "manager"
 )
 
 var callers = map[string][2]string{
-	admin: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
+	administrator: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
 	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"}, "operator": {"root:ops", "admin"},
 }
 

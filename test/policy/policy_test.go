@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 		"plugins", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
 	"cells/compute/api":    {},
+	"cells/compute/admin":  {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api", "cells/gather", "cells/scheduler", "providertree"},
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
 	"cells/compute":        {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.

@@ -167,3 +167,7 @@ func OrEmpty(s *string) string {
 	}
 	return *s
 }
+
+// StatusUnknown is shown for what is in a cell that is down, and for a state that Nova does not
+// have.
+const StatusUnknown = "UNKNOWN"

@@ -27,7 +27,10 @@ const ()
 
 // Microversions that change calls of several packages; others are where their calls are.
 const (
+	VMigrationTypes  Version = 23 // lists of migrations say of which type each is; those of a server
 	VNoInjectedFiles Version = 57 // no personality on create; no injected files among limits and quotas
+	VChangesBefore   Version = 66 // a filter
+	VDownCells       Version = 69 // minimal records
 )
 
 // String is the version as clients write it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"net/http"
@@ -9,19 +9,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
-// What the reference says about services and hypervisors.
 var (
-	noHost     = api.Failure(http.StatusNotFound, "There is no such host.")
-	downCell   = api.Failure(http.StatusInternalServerError, "The cell of the service is not responding: whether it was changed is not known.")
-	noService  = api.Failure(http.StatusNotFound, "There is no such service.")
-	noTreeSize = api.Failure(http.StatusServiceUnavailable, "Placement cannot be used now, so that it is not known what hypervisors have.")
-)
-
-// What the reference says about hosts.
-var (
+	noHost               = api.Failure(http.StatusNotFound, "There is no such host.")
+	downCell             = api.Failure(http.StatusInternalServerError, "The cell of the service is not responding: whether it was changed is not known.")
+	noService            = api.Failure(http.StatusNotFound, "There is no such service.")
+	noTreeSize           = api.Failure(http.StatusServiceUnavailable, "Placement cannot be used now, so that it is not known what hypervisors have.")
 	aboutListZones       = api.About{Summary: "Lists availability zones", Rules: api.Rules(ruleZonesList), Answers: api.OK("The zones.", apidoc.Always(zonesAnswer))}
 	aboutListZonesDetail = api.About{Summary: "Lists availability zones with their hosts", Rules: api.Rules(ruleZonesDetail), Answers: api.OK("The zones.", apidoc.Always(zoneDetailsAnswer))}
-
 	noAggregate          = api.Failure(http.StatusNotFound, "There is no such aggregate.")
 	badZone              = api.Failure(http.StatusBadRequest, "The zone of hosts would change that have servers or are in another zone; or the zone is empty.")
 	hostZone             = api.Failure(http.StatusConflict, "The host is in the aggregate already, or its zone would change and it has servers.")
@@ -58,7 +52,6 @@ var (
 		Notes:    []string{"The item `availability_zone` is the zone of its hosts."},
 		Failures: []apidoc.Failure{noAggregate, badZone},
 	}
-
 	aboutListServices = api.About{Summary: "Lists the services of hosts", Rules: api.Rules(ruleServicesList), Answers: api.OK("The services.", api.ByVersion(servicesAnswer)),
 		Notes: []string{"From 2.69 on, a host whose cell does not respond has a record with `binary`, `host` and a `status` of `UNKNOWN` only. Before, it is left out."}}
 	aboutUpdateService = api.About{
@@ -76,7 +69,6 @@ var (
 		Notes:    []string{"`{id}` is the uuid, before 2.53 the number. The resource provider of the host stays in Placement."},
 		Failures: []apidoc.Failure{noService, downCell, api.Failure(http.StatusConflict, "The host has servers, or its agent still reports to its cell.")},
 	}
-
 	noHypervisor         = api.Failure(http.StatusNotFound, "There is no such hypervisor.")
 	noteCells            = "Those of cells that do not respond are left out."
 	aboutListHypervisors = api.About{
@@ -111,8 +103,7 @@ var (
 	}
 	aboutServersOfHypervisors = api.About{Summary: "Finds hypervisors by a part of their names, {id}, and shows their servers", Rules: api.Rules(ruleHypervisorsServers),
 		Answers: api.OK("The hypervisors.", api.ByVersion(hypervisorServersFound)), Failures: []apidoc.Failure{noHypervisor}}
-	hypervisorFailures = []apidoc.Failure{api.NoMarker, api.Failure(http.StatusNotFound, "No hypervisor has the text in its name.")}
-
+	hypervisorFailures  = []apidoc.Failure{api.NoMarker, api.Failure(http.StatusNotFound, "No hypervisor has the text in its name.")}
 	aboutListMigrations = api.About{
 		Summary: "Lists migrations and evacuations, the newest first", Notes: []string{noteCells},
 		Rules:   []api.RuleUse{{Rule: ruleMigrationsIndex, When: ""}, {Rule: ruleMigrationsIndexAll, When: "unless the own project is named, before 2.59"}, {Rule: ruleMigrationsHosts, When: "for the names of hosts"}},

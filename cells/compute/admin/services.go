@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 // serviceRoutes are the calls about services. The services are the nova-compute services of the
 // cells' hosts: what Nova has as conductors and schedulers are parts of the processes of cells and
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
-func (a *API) serviceRoutes() []api.Route {
+func (d *Deps) serviceRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Handle: a.listServices, About: &aboutListServices},
-		{Method: "PUT", Path: "/v2.1/os-services/{id}", Body: serviceUpdates, Handle: a.updateService, About: &aboutUpdateService},
-		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Handle: a.deleteService, About: &aboutDeleteService},
+		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Handle: d.listServices, About: &aboutListServices},
+		{Method: "PUT", Path: "/v2.1/os-services/{id}", Body: serviceUpdates, Handle: d.updateService, About: &aboutUpdateService},
+		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Handle: d.deleteService, About: &aboutDeleteService},
 	}
 }
 
@@ -69,18 +69,18 @@ func (c *cellServices) find(is func(*service) bool) *service {
 
 // services asks all cells at once, and reads the aggregates. A cell that rejects the request counts
 // as down.
-func (a *API) services(ctx context.Context) (cellServices, error) {
-	cells, err := a.store.Cells(ctx)
+func (d *Deps) services(ctx context.Context) (cellServices, error) {
+	cells, err := d.Store.Cells(ctx)
 	if err != nil {
 		return cellServices{}, err
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
-	aggregates, err := a.store.Aggregates(ctx)
+	aggregates, err := d.Store.Aggregates(ctx)
 	if err != nil {
 		return cellServices{}, err
 	}
 	all := cellServices{zones: apidb.HostZones(aggregates)}
-	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
+	for _, answer := range gather.All(ctx, d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
 		if answer.Err != nil {
 			all.down = append(all.down, answer.Cell)
 			continue
@@ -89,7 +89,7 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 			return strings.Compare(a.Host, b.Host)
 		})
 		for _, s := range answer.Value {
-			all.up = append(all.up, service{s, answer.Cell, a.zoneOf(s.Host, all.zones)})
+			all.up = append(all.up, service{s, answer.Cell, d.zoneOf(s.Host, all.zones)})
 		}
 	}
 	return all, ctx.Err()
@@ -98,7 +98,7 @@ func (a *API) services(ctx context.Context) (cellServices, error) {
 // listServices answers GET /os-services. From 2.69 on the hosts of cells that are down are there
 // with host, binary and status UNKNOWN only; before, they are left out. Cost: one question to all
 // cells, and the host mappings if a cell is down.
-func (a *API) listServices(x *api.Exchange) error {
+func (d *Deps) listServices(x *api.Exchange) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (a *API) listServices(x *api.Exchange) error {
 	}
 	host, binary := params.Last("host"), params.Last("binary")
 	wanted := func(h, b string) bool { return (host == "" || h == host) && (binary == "" || b == binary) }
-	all, err := a.services(x.Context())
+	all, err := d.services(x.Context())
 	if err != nil {
 		return err
 	}
@@ -118,15 +118,15 @@ func (a *API) listServices(x *api.Exchange) error {
 			shown = append(shown, serviceView(x, s))
 		}
 	}
-	if x.Since(vDownCells) && len(all.down) > 0 {
-		hosts, err := a.store.Hosts(x.Context())
+	if x.Since(api.VDownCells) && len(all.down) > 0 {
+		hosts, err := d.Store.Hosts(x.Context())
 		if err != nil {
 			return err
 		}
 		for _, cell := range all.down {
 			for _, h := range hosts {
 				if h.CellUUID == cell.UUID && wanted(h.Host, computeBinary) {
-					shown = append(shown, new(api.Object).Add("binary", computeBinary).Add("host", h.Host).Add("status", statusUnknown))
+					shown = append(shown, new(api.Object).Add("binary", computeBinary).Add("host", h.Host).Add("status", api.StatusUnknown))
 				}
 			}
 		}

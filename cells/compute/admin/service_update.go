@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"context"
@@ -44,13 +44,13 @@ var serviceUpdates = func() api.SchemaSteps {
 
 // updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
 // one of them.
-func (a *API) updateService(x *api.Exchange) error {
+func (d *Deps) updateService(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
 	}
 	if !x.Since(vServiceUUID) {
-		return a.updateServiceOf(x, body)
+		return d.updateServiceOf(x, body)
 	}
 	id := x.Param("id")
 	if !providertree.IsUUID(id) {
@@ -59,7 +59,7 @@ func (a *API) updateService(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}
-	all, err := a.services(x.Context())
+	all, err := d.services(x.Context())
 	if err != nil {
 		return err
 	}
@@ -74,10 +74,10 @@ func (a *API) updateService(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := a.mayBeForcedUp(x.Context(), s, patch); err != nil {
+	if err := d.mayBeForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
-	changed, err := a.patchService(x.Context(), s, patch)
+	changed, err := d.patchService(x.Context(), s, patch)
 	if cellclient.IsNotFound(err) {
 		return osapi.NotFound("Service %s could not be found.", id)
 	}
@@ -116,7 +116,7 @@ func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 
 // updateServiceOf is updateService before 2.53: the last segment of the path is an action. The
 // answer has what was asked for.
-func (a *API) updateServiceOf(x *api.Exchange, body *js.Object) error {
+func (d *Deps) updateServiceOf(x *api.Exchange, body *js.Object) error {
 	if err := x.AllowOwn(ruleServicesUpdate); err != nil {
 		return err
 	}
@@ -147,14 +147,14 @@ func (a *API) updateServiceOf(x *api.Exchange, body *js.Object) error {
 	default:
 		return osapi.NotFound("Unknown action")
 	}
-	s, err := a.serviceOf(x, host, binary)
+	s, err := d.serviceOf(x, host, binary)
 	if err != nil {
 		return err
 	}
-	if err := a.mayBeForcedUp(x.Context(), s, patch); err != nil {
+	if err := d.mayBeForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
-	if _, err := a.patchService(x.Context(), s, patch); err != nil {
+	if _, err := d.patchService(x.Context(), s, patch); err != nil {
 		return err
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("service", answer))
@@ -162,14 +162,14 @@ func (a *API) updateServiceOf(x *api.Exchange, body *js.Object) error {
 
 // mayBeForcedUp refuses to force a host up that has not removed yet what was evacuated from it, as
 // Nova does. It costs a question to the cell of the host, for forced_down false alone.
-func (a *API) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.ServicePatch) error {
+func (d *Deps) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.ServicePatch) error {
 	if patch.ForcedDown == nil || *patch.ForcedDown {
 		return nil
 	}
 	query := cellwire.MigrationQuery{
 		SourceHost: s.Host, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone, Limit: 1,
 	}
-	done, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+	done, err := gather.One(ctx, d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 		done, err := c.Migrations(ctx, query)
 		if cellclient.IsNoCall(err) { // of an older version, which evacuates nothing
 			err = nil
@@ -187,11 +187,11 @@ func (a *API) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.Serv
 }
 
 // serviceOf is the service of a host that is mapped.
-func (a *API) serviceOf(x *api.Exchange, host, binary string) (*service, error) {
+func (d *Deps) serviceOf(x *api.Exchange, host, binary string) (*service, error) {
 	if binary != computeBinary {
 		return nil, osapi.BadRequest("Updating a %s service is not supported. Only nova-compute services can be updated.", osapi.Shortened(binary))
 	}
-	hosts, err := a.store.Hosts(x.Context())
+	hosts, err := d.Store.Hosts(x.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +199,11 @@ func (a *API) serviceOf(x *api.Exchange, host, binary string) (*service, error) 
 	if at < 0 {
 		return nil, osapi.NotFound("Host '%s' is not mapped to any cell", host)
 	}
-	cell, err := a.cell(x, hosts[at].CellUUID)
+	cell, err := apidb.CellOf(x.Context(), d.Store, hosts[at].CellUUID)
 	if err != nil {
 		return nil, err
 	}
-	services, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
+	services, err := gather.One(x.Context(), d.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	if err != nil {
 		return nil, serviceFault(err)
 	}
@@ -221,7 +221,7 @@ func (a *API) serviceOf(x *api.Exchange, host, binary string) (*service, error) 
 // The resource provider of the host stays, where Nova removes it: the agent of the host may report
 // it for another cell. Cost: one question to all cells, the deletion in one of them, and the host
 // mappings.
-func (a *API) deleteService(x *api.Exchange) error {
+func (d *Deps) deleteService(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleServicesDelete); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (a *API) deleteService(x *api.Exchange) error {
 		}
 		is = func(s *service) bool { return s.ID == number }
 	}
-	all, err := a.services(x.Context())
+	all, err := d.services(x.Context())
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (a *API) deleteService(x *api.Exchange) error {
 	case all.find(func(other *service) bool { return other != s && is(other) }) != nil:
 		return osapi.BadRequest("Service id %s refers to multiple services.", id)
 	}
-	if err := a.forget(x, s); err != nil {
+	if err := d.forget(x, s); err != nil {
 		return err
 	}
 	return x.Empty(http.StatusNoContent)
@@ -258,8 +258,8 @@ func (a *API) deleteService(x *api.Exchange) error {
 
 // forget removes a service from its cell, and its host from the API database, unless that has it in
 // another cell.
-func (a *API) forget(x *api.Exchange, s *service) error {
-	_, err := gather.One(x.Context(), a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+func (d *Deps) forget(x *api.Exchange, s *service) error {
+	_, err := gather.One(x.Context(), d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.DeleteService(ctx, s.UUID)
 	})
 	var refusal *cellwire.Error
@@ -275,10 +275,10 @@ func (a *API) forget(x *api.Exchange, s *service) error {
 	case err != nil:
 		return serviceFault(err)
 	}
-	hosts, err := a.store.Hosts(x.Context())
+	hosts, err := d.Store.Hosts(x.Context())
 	if err == nil && slices.Contains(hosts, apidb.HostMapping{Host: s.Host, CellUUID: s.cell.UUID}) {
-		if err = a.leaveAggregates(x, s.Host); err == nil {
-			err = a.store.DeleteHost(x.Context(), s.Host)
+		if err = d.leaveAggregates(x, s.Host); err == nil {
+			err = d.Store.DeleteHost(x.Context(), s.Host)
 		}
 		if errors.Is(err, apidb.ErrNotFound) {
 			err = nil // unmapped meanwhile
@@ -292,8 +292,8 @@ func (a *API) forget(x *api.Exchange, s *service) error {
 
 // leaveAggregates takes a host out of all aggregates, here and in Placement, where its node may
 // stay.
-func (a *API) leaveAggregates(x *api.Exchange, host string) error {
-	all, err := a.store.Aggregates(x.Context())
+func (d *Deps) leaveAggregates(x *api.Exchange, host string) error {
+	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (a *API) leaveAggregates(x *api.Exchange, host string) error {
 		if !slices.Contains(all[i].Hosts, host) {
 			continue
 		}
-		_, err := a.store.ChangeAggregate(x.Context(), all[i].ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		_, err := d.Store.ChangeAggregate(x.Context(), all[i].ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 			a.Hosts = without(a.Hosts, host)
 			return nil
 		})
@@ -312,13 +312,13 @@ func (a *API) leaveAggregates(x *api.Exchange, host string) error {
 		left = true
 	}
 	if left {
-		a.scheduler.MirrorHost(x.Context(), host)
+		d.Scheduler.MirrorHost(x.Context(), host)
 	}
 	return nil
 }
 
-func (a *API) patchService(ctx context.Context, s *service, patch cellwire.ServicePatch) (cellwire.Service, error) {
-	changed, err := gather.One(ctx, a.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
+func (d *Deps) patchService(ctx context.Context, s *service, patch cellwire.ServicePatch) (cellwire.Service, error) {
+	changed, err := gather.One(ctx, d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
 		return c.PatchService(ctx, s.UUID, patch)
 	})
 	return changed, serviceFault(err)

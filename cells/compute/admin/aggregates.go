@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"context"
@@ -21,17 +21,17 @@ import (
 )
 
 // aggregateRoutes are the calls about host aggregates.
-func (a *API) aggregateRoutes() []api.Route {
+func (d *Deps) aggregateRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-aggregates", Handle: a.listAggregates, About: &aboutListAggregates},
-		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Handle: a.createAggregate, About: &aboutCreateAggregate},
-		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Handle: a.showAggregate, About: &aboutShowAggregate},
-		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Handle: a.updateAggregate, About: &aboutUpdateAggregate},
-		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Handle: a.deleteAggregate, About: &aboutDeleteAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates", Handle: d.listAggregates, About: &aboutListAggregates},
+		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Handle: d.createAggregate, About: &aboutCreateAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Handle: d.showAggregate, About: &aboutShowAggregate},
+		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Handle: d.updateAggregate, About: &aboutUpdateAggregate},
+		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Handle: d.deleteAggregate, About: &aboutDeleteAggregate},
 		{Method: "POST", Path: "/v2.1/os-aggregates/{id}/action", Actions: map[string]api.Action{
-			"add_host":     {Schemas: onlyHost, Do: a.onAggregate(ruleAggregatesAddHost, a.addHost), About: &aboutAddHost},
-			"remove_host":  {Schemas: onlyHost, Do: a.onAggregate(ruleAggregatesRemoveHost, a.removeHost), About: &aboutRemoveHost},
-			"set_metadata": {Schemas: onlyMetadata, Do: a.onAggregate(ruleAggregatesSetMetadata, a.setAggregateMetadata), About: &aboutSetAggregateMetadata},
+			"add_host":     {Schemas: onlyHost, Do: d.onAggregate(ruleAggregatesAddHost, d.addHost), About: &aboutAddHost},
+			"remove_host":  {Schemas: onlyHost, Do: d.onAggregate(ruleAggregatesRemoveHost, d.removeHost), About: &aboutRemoveHost},
+			"set_metadata": {Schemas: onlyMetadata, Do: d.onAggregate(ruleAggregatesSetMetadata, d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
 		}},
 	}
 }
@@ -106,11 +106,11 @@ func aggregateNotFound(x *api.Exchange) error {
 }
 
 // listAggregates answers GET /os-aggregates.
-func (a *API) listAggregates(x *api.Exchange) error {
+func (d *Deps) listAggregates(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleAggregatesIndex); err != nil {
 		return err
 	}
-	all, err := a.store.Aggregates(x.Context())
+	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (a *API) listAggregates(x *api.Exchange) error {
 }
 
 // showAggregate answers GET /os-aggregates/{id}.
-func (a *API) showAggregate(x *api.Exchange) error {
+func (d *Deps) showAggregate(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleAggregatesShow); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (a *API) showAggregate(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.store.Aggregate(x.Context(), id)
+	found, err := d.Store.Aggregate(x.Context(), id)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return aggregateNotFound(x)
 	}
@@ -141,7 +141,7 @@ func (a *API) showAggregate(x *api.Exchange) error {
 }
 
 // createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
-func (a *API) createAggregate(x *api.Exchange) error {
+func (d *Deps) createAggregate(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (a *API) createAggregate(x *api.Exchange) error {
 	if zone := api.MemberString(asked, "availability_zone"); zone != "" {
 		metadata[apidb.ZoneKey] = zone
 	}
-	made, err := a.store.CreateAggregate(x.Context(), name, metadata)
+	made, err := d.Store.CreateAggregate(x.Context(), name, metadata)
 	if errors.Is(err, apidb.ErrExists) {
 		return api.Conflict("Aggregate %s already exists.", name)
 	}
@@ -165,7 +165,7 @@ func (a *API) createAggregate(x *api.Exchange) error {
 }
 
 // updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
-func (a *API) updateAggregate(x *api.Exchange) error {
+func (d *Deps) updateAggregate(x *api.Exchange) error {
 	body, err := x.Checked()
 	if err != nil {
 		return err
@@ -183,11 +183,11 @@ func (a *API) updateAggregate(x *api.Exchange) error {
 		return osapi.BadRequest("Cannot update aggregate %d. Reason: %s.", id, reason)
 	}
 	if rezoned {
-		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
+		if err := d.checkZoneChange(x, id, zone, refused); err != nil {
 			return err
 		}
 	}
-	changed, err := a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	changed, err := d.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		if name != "" {
 			a.Name = name
 		}
@@ -207,8 +207,8 @@ func (a *API) updateAggregate(x *api.Exchange) error {
 }
 
 // changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
-func (a *API) changeAggregate(x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
-	changed, err := a.store.ChangeAggregate(x.Context(), id, change)
+func (d *Deps) changeAggregate(x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
+	changed, err := d.Store.ChangeAggregate(x.Context(), id, change)
 	if errors.Is(err, apidb.ErrNotFound) {
 		err = aggregateNotFound(x)
 	}
@@ -222,7 +222,7 @@ func has(o *js.Object, name string) bool {
 }
 
 // deleteAggregate answers DELETE /os-aggregates/{id}.
-func (a *API) deleteAggregate(x *api.Exchange) error {
+func (d *Deps) deleteAggregate(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleAggregatesDelete); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (a *API) deleteAggregate(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	switch err := a.store.DeleteAggregate(x.Context(), id); {
+	switch err := d.Store.DeleteAggregate(x.Context(), id); {
 	case errors.Is(err, apidb.ErrNotFound):
 		return aggregateNotFound(x)
 	case errors.Is(err, apidb.ErrInUse):
@@ -243,7 +243,7 @@ func (a *API) deleteAggregate(x *api.Exchange) error {
 
 // onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
 // then.
-func (a *API) onAggregate(rule api.Rule, act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
+func (d *Deps) onAggregate(rule api.Rule, act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
 	return func(x *api.Exchange, asked *js.Object) error {
 		if err := x.AllowOwn(rule); err != nil {
 			return err
@@ -257,16 +257,16 @@ func (a *API) onAggregate(rule api.Rule, act func(x *api.Exchange, id int64, arg
 			return err
 		}
 		if host := api.MemberString(asked, "host"); host != "" {
-			a.scheduler.MirrorHost(x.Context(), host)
+			d.Scheduler.MirrorHost(x.Context(), host)
 		}
 		return oneAggregate(x, &changed)
 	}
 }
 
 // addHost adds a host that is mapped to a cell. It may be in several aggregates, but of one zone.
-func (a *API) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+func (d *Deps) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	host := api.MemberString(body, "host")
-	mapped, err := a.isMapped(x, host)
+	mapped, err := d.KnowsHost(x.Context(), host)
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
@@ -276,7 +276,7 @@ func (a *API) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggrega
 	refused := func(reason string) error {
 		return api.Conflict("Cannot add host to aggregate %d. Reason: %s.", id, reason)
 	}
-	err = a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+	err = d.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
 			all[at].Hosts = append(slices.Clone(all[at].Hosts), host)
 		}
@@ -285,7 +285,7 @@ func (a *API) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggrega
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
-	return a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	return d.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		if zone := a.Zone(); zone != "" {
 			if err := otherZones(others, []string{host}, zone, refused); err != nil {
 				return err
@@ -300,13 +300,13 @@ func (a *API) addHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggrega
 }
 
 // removeHost takes a host out, also one that is not mapped any more.
-func (a *API) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+func (d *Deps) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	host := api.MemberString(body, "host")
 	unknown := func() error { return osapi.NotFound("Cannot remove host %s in aggregate %d", host, id) }
 	refused := func(reason string) error {
 		return api.Conflict("Cannot remove host from aggregate %d. Reason: %s.", id, reason)
 	}
-	err := a.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
+	err := d.checkHostZone(x, host, refused, func(all []apidb.Aggregate) []apidb.Aggregate {
 		if at := aggregateAt(all, id); at >= 0 {
 			all[at].Hosts = without(all[at].Hosts, host)
 		}
@@ -315,7 +315,7 @@ func (a *API) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Aggr
 	if err != nil {
 		return apidb.Aggregate{}, err
 	}
-	changed, err := a.store.ChangeAggregate(x.Context(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+	changed, err := d.Store.ChangeAggregate(x.Context(), id, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		if !slices.Contains(a.Hosts, host) {
 			return unknown()
 		}
@@ -338,18 +338,18 @@ func aggregateAt(all []apidb.Aggregate, id int64) int {
 }
 
 // setAggregateMetadata sets some of the metadata; null takes one away, but for the zone.
-func (a *API) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
+func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) (apidb.Aggregate, error) {
 	asked := api.MemberObject(body, "metadata")
 	zone, rezoned := api.MemberString(asked, apidb.ZoneKey), has(asked, apidb.ZoneKey)
 	refused := func(reason string) error {
 		return osapi.BadRequest("Cannot update metadata of aggregate %d. Reason: %s.", id, reason)
 	}
 	if rezoned {
-		if err := a.checkZoneChange(x, id, zone, refused); err != nil {
+		if err := d.checkZoneChange(x, id, zone, refused); err != nil {
 			return apidb.Aggregate{}, err
 		}
 	}
-	return a.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+	return d.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
 		for _, name := range asked.Names() {
 			if value := api.MemberText(asked, name); value != nil {
 				a.Metadata[name] = *value
@@ -382,8 +382,8 @@ func otherZones(others []apidb.Aggregate, hosts []string, zone string, refused f
 // checkZoneChange refuses a new zone of an aggregate: an empty one, one that differs from that of
 // other aggregates of a host, and any while there are servers on a host, which would be in another
 // zone at once. It costs a request to each cell with hosts of the aggregate, if the zone is new.
-func (a *API) checkZoneChange(x *api.Exchange, id int64, zone string, refused func(reason string) error) error {
-	all, err := a.store.Aggregates(x.Context())
+func (d *Deps) checkZoneChange(x *api.Exchange, id int64, zone string, refused func(reason string) error) error {
+	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
@@ -401,7 +401,7 @@ func (a *API) checkZoneChange(x *api.Exchange, id int64, zone string, refused fu
 	if zone == changed.Zone() {
 		return nil
 	}
-	occupied, err := a.haveServers(x, changed.Hosts)
+	occupied, err := d.haveServers(x, changed.Hosts)
 	if err == nil && occupied {
 		err = refused("One or more hosts contain instances in this zone")
 	}
@@ -411,17 +411,17 @@ func (a *API) checkZoneChange(x *api.Exchange, id int64, zone string, refused fu
 // checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
 // does since 2024.2: its servers would move with it. It costs a request to the cell of the host, if
 // the zone is another one then.
-func (a *API) checkHostZone(x *api.Exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
-	all, err := a.store.Aggregates(x.Context())
+func (d *Deps) checkHostZone(x *api.Exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
+	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
 	}
-	was := a.zoneOf(host, apidb.HostZones(all))
-	is := a.zoneOf(host, apidb.HostZones(change(all)))
+	was := d.zoneOf(host, apidb.HostZones(all))
+	is := d.zoneOf(host, apidb.HostZones(change(all)))
 	if was == is {
 		return nil
 	}
-	occupied, err := a.haveServers(x, []string{host})
+	occupied, err := d.haveServers(x, []string{host})
 	if err == nil && occupied {
 		err = refused(fmt.Sprintf("The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or move them away first", was, is))
 	}
@@ -429,34 +429,28 @@ func (a *API) checkHostZone(x *api.Exchange, host string, refused func(reason st
 }
 
 // zoneOf is the availability zone of a host.
-func (a *API) zoneOf(host string, zones map[string]string) string {
+func (d *Deps) zoneOf(host string, zones map[string]string) string {
 	if zone := zones[host]; zone != "" {
 		return zone
 	}
-	return a.options.DefaultZone
-}
-
-// isMapped says whether a host is mapped to a cell.
-func (a *API) isMapped(x *api.Exchange, host string) (bool, error) {
-	hosts, err := a.store.Hosts(x.Context())
-	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
+	return d.DefaultZone
 }
 
 // haveServers asks the cells of hosts whether any of these has servers, or servers that move to it
 // or can go back to it.
-func (a *API) haveServers(x *api.Exchange, hosts []string) (bool, error) {
-	mapped, err := a.store.Hosts(x.Context())
+func (d *Deps) haveServers(x *api.Exchange, hosts []string) (bool, error) {
+	mapped, err := d.Store.Hosts(x.Context())
 	if err != nil {
 		return false, err
 	}
-	cells, err := a.store.Cells(x.Context())
+	cells, err := d.Store.Cells(x.Context())
 	if err != nil {
 		return false, err
 	}
 	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
 		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
 	})
-	answers := gather.All(x.Context(), a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+	answers := gather.All(x.Context(), d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 		return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
 	})
 	occupied := false
@@ -467,4 +461,10 @@ func (a *API) haveServers(x *api.Exchange, hosts []string) (bool, error) {
 		occupied = occupied || len(answer.Value) > 0
 	}
 	return occupied, x.Context().Err()
+}
+
+// KnowsHost says whether a host is mapped to a cell.
+func (d *Deps) KnowsHost(ctx context.Context, host string) (bool, error) {
+	hosts, err := d.Store.Hosts(ctx)
+	return slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }), err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"cmp"
@@ -22,15 +22,15 @@ import (
 )
 
 // hypervisorRoutes are the calls about the compute nodes of hosts.
-func (a *API) hypervisorRoutes() []api.Route {
+func (d *Deps) hypervisorRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Handle: a.listHypervisors, About: &aboutListHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Handle: a.listHypervisorsDetail, About: &aboutListHypervisorsDetail},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Handle: a.hypervisorStatistics, About: &aboutHypervisorStatistics},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Handle: a.showHypervisor, About: &aboutShowHypervisor},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Handle: a.hypervisorUptime, About: &aboutHypervisorUptime},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Handle: a.searchHypervisors, Until: vServiceUUID - 1, About: &aboutSearchHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Handle: a.serversOfHypervisors, Until: vServiceUUID - 1, About: &aboutServersOfHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Handle: d.listHypervisors, About: &aboutListHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Handle: d.listHypervisorsDetail, About: &aboutListHypervisorsDetail},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Handle: d.showHypervisor, About: &aboutShowHypervisor},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Handle: d.searchHypervisors, Until: vServiceUUID - 1, About: &aboutSearchHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Handle: d.serversOfHypervisors, Until: vServiceUUID - 1, About: &aboutServersOfHypervisors},
 	}
 }
 
@@ -77,12 +77,12 @@ func hypervisorID(x *api.Exchange, h *hypervisor) string {
 
 // hypervisors are those of all cells that are up and of hosts that are mapped, as in Nova: each
 // cell is asked twice.
-func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
-	cells, err := a.store.Cells(ctx)
+func (d *Deps) hypervisors(ctx context.Context) ([]hypervisor, error) {
+	cells, err := d.Store.Cells(ctx)
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := a.store.Hosts(ctx)
+	hosts, err := d.Store.Hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (a *API) hypervisors(ctx context.Context) ([]hypervisor, error) {
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
 	var all []hypervisor
-	for _, answer := range gather.All(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]hypervisor, error) {
+	for _, answer := range gather.All(ctx, d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]hypervisor, error) {
 		services, err := c.Services(ctx)
 		if err != nil {
 			return nil, err
@@ -134,15 +134,15 @@ func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 // listHypervisors answers GET /os-hypervisors, listHypervisorsDetail GET /os-hypervisors/detail.
 // Those of cells that are down are left out, as in Nova. Cost: two questions to all cells; with
 // details what [scheduler.Scheduler.Capacities] costs, and with servers pages of them for each.
-func (a *API) listHypervisors(x *api.Exchange) error {
-	return a.hypervisorPage(x, ruleHypervisorsList, "os-hypervisors", false)
+func (d *Deps) listHypervisors(x *api.Exchange) error {
+	return d.hypervisorPage(x, ruleHypervisorsList, "os-hypervisors", false)
 }
 
-func (a *API) listHypervisorsDetail(x *api.Exchange) error {
-	return a.hypervisorPage(x, ruleHypervisorsDetail, "os-hypervisors/detail", true)
+func (d *Deps) listHypervisorsDetail(x *api.Exchange) error {
+	return d.hypervisorPage(x, ruleHypervisorsDetail, "os-hypervisors/detail", true)
 }
 
-func (a *API) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, detail bool) error {
+func (d *Deps) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, detail bool) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (a *API) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, 
 	if searched && (params.Has("limit") || params.Last("marker") != "") {
 		return osapi.BadRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
 	}
-	all, err := a.hypervisors(x.Context())
+	all, err := d.hypervisors(x.Context())
 	if err == nil && searched {
 		all, err = matchingHypervisors(all, pattern)
 	}
@@ -171,12 +171,12 @@ func (a *API) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, 
 	}
 	full := false
 	if paged && !searched {
-		limit := api.ReadLimit(params, a.options.MaxLimit)
+		limit := api.ReadLimit(params, d.MaxLimit)
 		full = limit > 0 && len(all) >= limit
 		all = all[:min(len(all), limit)]
 	}
 	withServers, _ := api.ReadBool(params.Last("with_servers"))
-	if err := a.complete(x, all, detail, withServers); err != nil {
+	if err := d.complete(x, all, detail, withServers); err != nil {
 		return err
 	}
 	answer := hypervisorsBody(x, all, detail)
@@ -195,13 +195,13 @@ func hypervisorsBody(x *api.Exchange, all []hypervisor, detail bool) *api.Object
 }
 
 // complete finds out what hypervisors have, and which servers.
-func (a *API) complete(x *api.Exchange, all []hypervisor, capacity, servers bool) error {
+func (d *Deps) complete(x *api.Exchange, all []hypervisor, capacity, servers bool) error {
 	if capacity && len(all) > 0 {
 		roots := make([]string, len(all))
 		for i := range all {
 			roots[i] = all[i].UUID
 		}
-		found, err := a.scheduler.Capacities(x.Context(), roots)
+		found, err := d.Scheduler.Capacities(x.Context(), roots)
 		if errors.Is(err, scheduler.ErrCapacityUnknown) {
 			return osapi.Unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
 		}
@@ -214,7 +214,7 @@ func (a *API) complete(x *api.Exchange, all []hypervisor, capacity, servers bool
 	}
 	for i := 0; servers && i < len(all); i++ {
 		var err error
-		if all[i].servers, err = a.serversOfHost(x, all[i].cell, all[i].Host); err != nil {
+		if all[i].servers, err = d.serversOfHost(x, all[i].cell, all[i].Host); err != nil {
 			return err
 		}
 	}
@@ -223,8 +223,8 @@ func (a *API) complete(x *api.Exchange, all []hypervisor, capacity, servers bool
 
 // serversOfHost are the uuids of the servers on a host and the names of their guests; a cell of an
 // earlier version does not number them here, and they have their own names.
-func (a *API) serversOfHost(x *api.Exchange, cell apidb.Cell, host string) (api.List, error) {
-	return gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (api.List, error) {
+func (d *Deps) serversOfHost(x *api.Exchange, cell apidb.Cell, host string) (api.List, error) {
+	return gather.One(x.Context(), d.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (api.List, error) {
 		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
 		found := api.List{}
 		for {
@@ -235,7 +235,7 @@ func (a *API) serversOfHost(x *api.Exchange, cell apidb.Cell, host string) (api.
 			for _, row := range page.Rows {
 				name := row.Server.Name
 				if row.Server.ID > 0 {
-					name = guestName(&row.Server)
+					name = row.Server.GuestName()
 				}
 				found = append(found, new(api.Object).Add("name", name).Add("uuid", row.Server.UUID))
 			}
@@ -296,7 +296,7 @@ func addCapacity(o *api.Object, c scheduler.Capacity, servers int64) {
 }
 
 // hypervisorOfPath is the hypervisor of the path.
-func (a *API) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
+func (d *Deps) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
 	id := x.Param("id")
 	missing := osapi.NotFound("Hypervisor with ID '%s' could not be found.", osapi.Shortened(id))
 	if x.Since(vServiceUUID) {
@@ -306,7 +306,7 @@ func (a *API) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
 	} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
 		return hypervisor{}, missing
 	}
-	all, err := a.hypervisors(x.Context())
+	all, err := d.hypervisors(x.Context())
 	if err != nil {
 		return hypervisor{}, err
 	}
@@ -318,7 +318,7 @@ func (a *API) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
 }
 
 // showHypervisor answers GET /os-hypervisors/{id}.
-func (a *API) showHypervisor(x *api.Exchange) error {
+func (d *Deps) showHypervisor(x *api.Exchange) error {
 	params, err := x.CheckedQuery()
 	if err != nil {
 		return err
@@ -326,24 +326,24 @@ func (a *API) showHypervisor(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleHypervisorsShow); err != nil {
 		return err
 	}
-	found, err := a.hypervisorOfPath(x)
+	found, err := d.hypervisorOfPath(x)
 	if err != nil {
 		return err
 	}
 	withServers, _ := api.ReadBool(params.Last("with_servers"))
 	one := []hypervisor{found}
-	if err := a.complete(x, one, true, withServers); err != nil {
+	if err := d.complete(x, one, true, withServers); err != nil {
 		return err
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("hypervisor", hypervisorView(x, &one[0], true)))
 }
 
 // hypervisorUptime answers GET /os-hypervisors/{id}/uptime: no host reports its uptime.
-func (a *API) hypervisorUptime(x *api.Exchange) error {
+func (d *Deps) hypervisorUptime(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleHypervisorsUptime); err != nil {
 		return err
 	}
-	if _, err := a.hypervisorOfPath(x); err != nil {
+	if _, err := d.hypervisorOfPath(x); err != nil {
 		return err
 	}
 	return osapi.Errorf(http.StatusNotImplemented, "The requested functionality is not supported.")
@@ -351,16 +351,16 @@ func (a *API) hypervisorUptime(x *api.Exchange) error {
 
 // hypervisorStatistics answers GET /os-hypervisors/statistics: the sums, without hosts that are
 // disabled, as in Nova.
-func (a *API) hypervisorStatistics(x *api.Exchange) error {
+func (d *Deps) hypervisorStatistics(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleHypervisorsStatistics); err != nil {
 		return err
 	}
-	all, err := a.hypervisors(x.Context())
+	all, err := d.hypervisors(x.Context())
 	if err != nil {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(h hypervisor) bool { return h.service.Disabled })
-	if err := a.complete(x, all, true, false); err != nil {
+	if err := d.complete(x, all, true, false); err != nil {
 		return err
 	}
 	var sum scheduler.Capacity
@@ -379,24 +379,24 @@ func (a *API) hypervisorStatistics(x *api.Exchange) error {
 
 // searchHypervisors answers GET /os-hypervisors/{pattern}/search, serversOfHypervisors GET
 // /os-hypervisors/{pattern}/servers.
-func (a *API) searchHypervisors(x *api.Exchange) error {
-	return a.foundHypervisors(x, ruleHypervisorsSearch, false)
+func (d *Deps) searchHypervisors(x *api.Exchange) error {
+	return d.foundHypervisors(x, ruleHypervisorsSearch, false)
 }
 
-func (a *API) serversOfHypervisors(x *api.Exchange) error {
-	return a.foundHypervisors(x, ruleHypervisorsServers, true)
+func (d *Deps) serversOfHypervisors(x *api.Exchange) error {
+	return d.foundHypervisors(x, ruleHypervisorsServers, true)
 }
 
-func (a *API) foundHypervisors(x *api.Exchange, rule api.Rule, servers bool) error {
+func (d *Deps) foundHypervisors(x *api.Exchange, rule api.Rule, servers bool) error {
 	if err := x.AllowOwn(rule); err != nil {
 		return err
 	}
-	all, err := a.hypervisors(x.Context())
+	all, err := d.hypervisors(x.Context())
 	if err == nil {
 		all, err = matchingHypervisors(all, x.Param("id"))
 	}
 	if err == nil {
-		err = a.complete(x, all, false, servers)
+		err = d.complete(x, all, false, servers)
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"slices"
@@ -9,10 +9,6 @@ import (
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
-
-var ()
-
-var ()
 
 func numberOrUUID(v api.Version) js.Schema {
 	if v < vServiceUUID {
@@ -37,8 +33,8 @@ func serviceWhole(v api.Version) js.Schema {
 
 func servicesAnswer(v api.Version) js.Schema {
 	one := serviceWhole(v)
-	if v >= vDownCells {
-		one = js.Schema{js.AnyOf(one, apidoc.Whole(apidoc.Members("binary", api.SchemaText, "host", api.SchemaText, "status", js.Schema{js.Type("string"), js.Enum(statusUnknown)})))}
+	if v >= api.VDownCells {
+		one = js.Schema{js.AnyOf(one, apidoc.Whole(apidoc.Members("binary", api.SchemaText, "host", api.SchemaText, "status", js.Schema{js.Type("string"), js.Enum(api.StatusUnknown)})))}
 	}
 	return api.In("services", apidoc.List(one))
 }
@@ -126,9 +122,11 @@ func aggregateWhole(v api.Version) js.Schema {
 }
 
 func aggregateAnswer(v api.Version) js.Schema { return api.In("aggregate", aggregateWhole(v)) }
+
 func aggregatesAnswer(v api.Version) js.Schema {
 	return api.In("aggregates", apidoc.List(aggregateWhole(v)))
 }
+
 func aggregateCreated(v api.Version) js.Schema {
 	return api.In("aggregate", apidoc.Whole(aggregateMembers(v)))
 }
@@ -148,3 +146,20 @@ var (
 	})},
 		"By host, and the binary of the service; null for a zone that is not available."))
 )
+
+// migrationsAnswer has null where nothing is kept.
+func migrationsAnswer(v api.Version) js.Schema {
+	const hosts = "For those whom the policy os-migrations:index:host allows; null for others."
+	host := apidoc.Described(apidoc.OrNull("string"), hosts)
+	p := apidoc.Members("id", api.AnswerInt, "instance_uuid", api.SchemaUUID, "status", api.SchemaText, "created_at", api.AnswerStamp, "updated_at", api.AnswerStampOr,
+		"source_compute", host, "source_node", host, "dest_compute", host, "dest_node", host, "dest_host", apidoc.Described(api.AnswerNull, "Always null."),
+		"new_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."), "old_instance_type_id", apidoc.Described(api.AnswerNull, "Always null."))
+	if v >= api.VMigrationTypes {
+		p = append(p, apidoc.Members("migration_type", js.Schema{js.Type("string"), js.Enum("migration", "evacuation")})...)
+	}
+	if v < vMigrationPages {
+		return api.In("migrations", apidoc.List(apidoc.Whole(p)))
+	}
+	p = append(p, apidoc.Members("uuid", api.SchemaUUID)...)
+	return api.Part(apidoc.Members("migrations", apidoc.List(apidoc.Whole(p))), apidoc.Members("migrations_links", api.AnswerNext))
+}

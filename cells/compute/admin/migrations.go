@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
 	"cmp"
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,14 +18,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// migrationRoutes are the calls about migrations. Those of one server are only about live ones in
-// Nova, so that there are none here.
-func (a *API) migrationRoutes() []api.Route {
+// migrationRoutes is the list of migrations. Those of one server are calls about the server.
+func (d *Deps) migrationRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: a.listMigrations, About: &aboutListMigrations},
-		{Method: "GET", Path: "/v2.1/servers/{id}/migrations", Handle: a.listLiveMigrations, Since: vMigrationTypes, About: &aboutListLiveMigrations},
-		{Method: "GET", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.showLiveMigration, Since: vMigrationTypes, About: &aboutShowLiveMigration},
-		{Method: "DELETE", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.abortMigration, Since: vAbort, About: &aboutAbortMigration},
+		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: d.listMigrations, About: &aboutListMigrations},
 	}
 }
 
@@ -48,12 +43,12 @@ var migrationParameters = api.Parameters{Closed: vMigrationPages, All: []api.Par
 	{Name: "migration_type", Text: "migration or evacuation."},
 	{Name: "hidden", Text: "Not looked at."},
 	{Name: "changes-since", Kind: api.DateTime, Since: vMigrationPages, Text: "Those that changed then or later."},
-	{Name: "changes-before", Kind: api.DateTime, Since: vChangesBefore, Text: "Those that changed then or earlier."},
+	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier."},
 	{Name: "project_id", Until: vMigrationPages - 1, Text: "Those of a project. Others than administrators have to name their own project."},
 }}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
-func (a *API) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.MigrationQuery, err error) {
+func (d *Deps) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.MigrationQuery, err error) {
 	if params, err = x.StrictQuery(); err != nil {
 		return params, q, err
 	}
@@ -68,7 +63,7 @@ func (a *API) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.Migr
 		q.ProjectID = params.Last("project_id")
 		return params, q, nil
 	}
-	q.Limit = api.ReadLimit(params, a.options.MaxLimit)
+	q.Limit = api.ReadLimit(params, d.MaxLimit)
 	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
 		if t, has := api.ReadTime(params.Last(name)); has {
 			*at = &t
@@ -82,8 +77,8 @@ func (a *API) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.Migr
 
 // listMigrations answers GET /os-migrations. Those of cells that are down are left out. Cost: one
 // question to all cells, and with a marker one more.
-func (a *API) listMigrations(x *api.Exchange) error {
-	params, q, err := a.migrationQuery(x)
+func (d *Deps) listMigrations(x *api.Exchange) error {
+	params, q, err := d.migrationQuery(x)
 	if err != nil {
 		return err
 	}
@@ -97,7 +92,7 @@ func (a *API) listMigrations(x *api.Exchange) error {
 	}
 	paged := x.Since(vMigrationPages)
 	if marker := params.Last("marker"); paged && marker != "" {
-		found, err := a.migrations(x.Context(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
+		found, err := d.Migrations(x.Context(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -108,7 +103,7 @@ func (a *API) listMigrations(x *api.Exchange) error {
 	}
 	var all []cellwire.Migration
 	if q.Limit > 0 {
-		if all, err = a.migrations(x.Context(), q); err != nil {
+		if all, err = d.Migrations(x.Context(), q); err != nil {
 			return err
 		}
 	}
@@ -131,9 +126,9 @@ func newestMigration(a, b cellwire.Migration) int {
 	return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID), strings.Compare(a.UUID, b.UUID))
 }
 
-// migrations asks all cells that are up.
-func (a *API) migrations(ctx context.Context, q cellwire.MigrationQuery) (all []cellwire.Migration, err error) {
-	cells, err := a.store.Cells(ctx)
+// Migrations asks all cells that are up.
+func (d *Deps) Migrations(ctx context.Context, q cellwire.MigrationQuery) (all []cellwire.Migration, err error) {
+	cells, err := d.Store.Cells(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +136,7 @@ func (a *API) migrations(ctx context.Context, q cellwire.MigrationQuery) (all []
 	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 		return c.Migrations(ctx, q)
 	}
-	for _, answer := range gather.All(ctx, a.gatherer, cells, ask) {
+	for _, answer := range gather.All(ctx, d.Gatherer, cells, ask) {
 		if answer.Err == nil {
 			all = append(all, answer.Value...)
 		}
@@ -163,36 +158,11 @@ func migrationView(x *api.Exchange, m *cellwire.Migration, hosts bool) *api.Obje
 		Add("id", m.ID).Add("instance_uuid", m.ServerUUID).Add("new_instance_type_id", nil).Add("old_instance_type_id", nil).
 		Add("source_compute", shown(m.SourceHost)).Add("source_node", shown(m.SourceNode)).Add("status", string(m.Status)).
 		Add("updated_at", api.Stamp(m.UpdatedAt))
-	if x.Since(vMigrationTypes) {
+	if x.Since(api.VMigrationTypes) {
 		o.Add("migration_type", string(m.Type))
 	}
 	if x.Since(vMigrationPages) {
 		o.Add("uuid", m.UUID)
 	}
 	return o
-}
-
-// listLiveMigrations answers GET /servers/{id}/migrations, the live migrations in progress: none.
-func (a *API) listLiveMigrations(x *api.Exchange) error {
-	if _, err := a.mappingOfPath(x, ruleServerMigrationsList); err != nil {
-		return err
-	}
-	return x.JSON(http.StatusOK, new(api.Object).Add("migrations", api.List{}))
-}
-
-// showLiveMigration answers GET /servers/{id}/migrations/{migration}: no migration is live.
-func (a *API) showLiveMigration(x *api.Exchange) error {
-	m, err := a.mappingOfPath(x, ruleServerMigrationsShow)
-	if err != nil {
-		return err
-	}
-	all, err := a.migrations(x.Context(), cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
-	if err != nil {
-		return err
-	}
-	id := x.Param("migration")
-	if slices.ContainsFunc(all, func(one cellwire.Migration) bool { return strconv.FormatInt(one.ID, 10) == id }) {
-		return osapi.NotFound("Migration %s for server %s is not live-migration.", id, m.InstanceUUID)
-	}
-	return osapi.NotFound("In-progress live migration %s is not found for server %s.", osapi.Shortened(id), m.InstanceUUID)
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package compute
+package admin
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,10 +14,10 @@ import (
 
 // zoneRoutes are the calls about availability zones. The zone of a host is what the metadata
 // availability_zone of an aggregate says, or the default one.
-func (a *API) zoneRoutes() []api.Route {
+func (d *Deps) zoneRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-availability-zone", Handle: a.listZones, About: &aboutListZones},
-		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Handle: a.listZonesDetail, About: &aboutListZonesDetail},
+		{Method: "GET", Path: "/v2.1/os-availability-zone", Handle: d.listZones, About: &aboutListZones},
+		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Handle: d.listZonesDetail, About: &aboutListZonesDetail},
 	}
 }
 
@@ -26,27 +27,27 @@ var (
 	ruleZonesDetail = api.Rule{Name: "os_compute_api:os-availability-zone:detail", Default: api.Admins}
 )
 
-// listZones answers GET /os-availability-zone. It costs what [API.services] costs, and the host
+// listZones answers GET /os-availability-zone. It costs what [Deps.services] costs, and the host
 // mappings if a cell is down.
-func (a *API) listZones(x *api.Exchange) error {
+func (d *Deps) listZones(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleZonesList); err != nil {
 		return err
 	}
-	return a.zoneInfo(x, false)
+	return d.zoneInfo(x, false)
 }
 
 // listZonesDetail answers GET /os-availability-zone/detail: also the hosts and their services.
-func (a *API) listZonesDetail(x *api.Exchange) error {
+func (d *Deps) listZonesDetail(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleZonesDetail); err != nil {
 		return err
 	}
-	return a.zoneInfo(x, true)
+	return d.zoneInfo(x, true)
 }
 
 // zoneInfo lists the zones with an enabled service, then those with disabled ones only. A zone
 // whose hosts are all in cells that are down is not available; Nova does not list it.
-func (a *API) zoneInfo(x *api.Exchange, detail bool) error {
-	all, err := a.services(x.Context())
+func (d *Deps) zoneInfo(x *api.Exchange, detail bool) error {
+	all, err := d.services(x.Context())
 	if err != nil {
 		return err
 	}
@@ -67,19 +68,19 @@ func (a *API) zoneInfo(x *api.Exchange, detail bool) error {
 		}
 	}
 	if len(all.down) > 0 {
-		mapped, err := a.store.Hosts(x.Context())
+		mapped, err := d.Store.Hosts(x.Context())
 		if err != nil {
 			return err
 		}
 		for _, h := range mapped {
 			if slices.ContainsFunc(all.down, func(c apidb.Cell) bool { return c.UUID == h.CellUUID }) {
-				others[a.zoneOf(h.Host, all.zones)] = true
+				others[d.zoneOf(h.Host, all.zones)] = true
 			}
 		}
 	}
 	info := api.List{}
 	add := func(zone string, is bool, hosts *api.Object) {
-		if !detail && zone == a.options.InternalZone {
+		if !detail && zone == d.InternalZone {
 			return
 		}
 		o := new(api.Object).Add("zoneName", zone).Add("zoneState", new(api.Object).Add("available", is))
@@ -99,4 +100,19 @@ func (a *API) zoneInfo(x *api.Exchange, detail bool) error {
 		}
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("availabilityZoneInfo", info))
+}
+
+// Zones are those of the enabled services of all cells that are up.
+func (d *Deps) Zones(ctx context.Context) ([]string, error) {
+	all, err := d.services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var zones []string
+	for _, s := range all.up {
+		if !s.Disabled {
+			zones = append(zones, s.zone)
+		}
+	}
+	return zones, nil
 }
