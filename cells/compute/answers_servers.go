@@ -51,8 +51,10 @@ func serverFlavor(v api.Version) js.Schema {
 	if v < vFlavorEmbedded {
 		return apidoc.Described(api.AnswerRef, "The flavor.")
 	}
-	return apidoc.Described(api.Part(apidoc.Members("vcpus", api.AnswerInt, "ram", api.AnswerInt, "disk", api.AnswerInt, "ephemeral", api.AnswerInt, "swap", api.AnswerInt, "original_name", api.SchemaText),
-		apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts, "For those whom the policy servers:show:flavor-extra-specs allows."))), "The flavor, as it was when the server was created.")
+	return apidoc.Described(api.Part(apidoc.Members("vcpus", api.AnswerInt, "ram", api.AnswerInt, "disk", api.AnswerInt, "ephemeral", api.AnswerInt, "swap", api.AnswerInt,
+		"original_name", api.SchemaText),
+		apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts, "For those whom the policy servers:show:flavor-extra-specs allows."))),
+		"The flavor, as it was when the server was created.")
 }
 
 // changedServer is a server as the answer to a change has it: the members that are always there,
@@ -105,7 +107,8 @@ func shownServer(v api.Version) (all, some js.Properties) {
 			"OS-EXT-SRV-ATTR:reservation_id", apidoc.Described(api.SchemaText, administrators), "OS-EXT-SRV-ATTR:launch_index", apidoc.Described(api.AnswerInt, administrators),
 			"OS-EXT-SRV-ATTR:hostname", apidoc.Described(api.SchemaText, administrators),
 			"OS-EXT-SRV-ATTR:kernel_id", apidoc.Described(api.SchemaText, administrators), "OS-EXT-SRV-ATTR:ramdisk_id", apidoc.Described(api.SchemaText, administrators),
-			"OS-EXT-SRV-ATTR:root_device_name", apidoc.Described(api.AnswerNull, administrators), "OS-EXT-SRV-ATTR:user_data", apidoc.Described(apidoc.OrNull("string"), administrators),
+			"OS-EXT-SRV-ATTR:root_device_name", apidoc.Described(api.AnswerNull, administrators),
+			"OS-EXT-SRV-ATTR:user_data", apidoc.Described(apidoc.OrNull("string"), administrators),
 		)...)
 	}
 	if v >= vHostStatus {
@@ -179,7 +182,8 @@ func evacuated(v api.Version) js.Schema {
 }
 
 var (
-	consoleAnswer       = api.In("console", apidoc.Whole(apidoc.Members("type", api.SchemaText, "url", apidoc.Described(api.SchemaText, "An URL for browsers, good for some minutes."))))
+	consoleAnswer = api.In("console", apidoc.Whole(apidoc.Members("type", api.SchemaText,
+		"url", apidoc.Described(api.SchemaText, "An URL for browsers, good for some minutes."))))
 	remoteConsoleAnswer = api.In("remote_console", apidoc.Whole(apidoc.Members("protocol", api.SchemaText, "type", api.SchemaText,
 		"url", apidoc.Described(api.SchemaText, "An URL for browsers, good for some minutes."))))
 	consoleOutputAnswer = api.In("output", apidoc.Described(api.SchemaText, "The end of the log."))
@@ -190,8 +194,10 @@ var (
 )
 
 func instanceAction(v api.Version) js.Properties {
-	p := apidoc.Members("action", api.SchemaText, "instance_uuid", api.SchemaUUID, "request_id", apidoc.Described(api.SchemaText, "The id of the request; it is the id of the action."),
-		"user_id", apidoc.OrNull("string"), "project_id", apidoc.OrNull("string"), "start_time", api.AnswerStamp, "message", apidoc.Described(apidoc.OrNull("string"), "Error if it failed."))
+	p := apidoc.Members("action", api.SchemaText, "instance_uuid", api.SchemaUUID,
+		"request_id", apidoc.Described(api.SchemaText, "The id of the request; it is the id of the action."),
+		"user_id", apidoc.OrNull("string"), "project_id", apidoc.OrNull("string"), "start_time", api.AnswerStamp,
+		"message", apidoc.Described(apidoc.OrNull("string"), "Error if it failed."))
 	if v >= vActionPages {
 		p = append(p, apidoc.Members("updated_at", api.AnswerStamp)...)
 	}

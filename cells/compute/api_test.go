@@ -199,9 +199,6 @@ func TestBodies(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "POST", Path: thingsPath, Body: api.Once(jsonkit.Schema{jsonkit.Type("object")}), Handle: func(x *api.Exchange) error {
-		if _, err := x.Checked(); err != nil {
-			return err
-		}
 		return x.Empty(http.StatusAccepted)
 	}}})
 	for _, tt := range []struct {

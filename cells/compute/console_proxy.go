@@ -131,11 +131,8 @@ func (a *API) console(x *api.Exchange) error {
 		return err
 	}
 	m, err := a.store.Mapping(x.Context(), uuid)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return serverNotFound(uuid)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, serverNotFound(uuid))
 	}
 	_, client, err := a.hosted(x, m)
 	if err != nil {

@@ -28,11 +28,7 @@ func (a *API) createRoutes() []api.Route {
 // scheduler does the rest. The order of the checks is Nova's. Cost: the flavor, what [Scheduler]
 // Create costs, and one question to all cells if a zone other than the default one is asked for.
 func (a *API) createServers(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	asked := api.MemberObject(body, "server")
+	asked := api.MemberObject(x.Asked, "server")
 	least := api.MemberInt(asked, "min_count", 1)
 	most := api.MemberInt(asked, "max_count", least)
 	if least > most {
@@ -44,7 +40,7 @@ func (a *API) createServers(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleServersCreate); err != nil {
 		return err
 	}
-	if err := rejectUnsupported(x, body, asked); err != nil {
+	if err := rejectUnsupported(x, x.Asked, asked); err != nil {
 		return err
 	}
 	request := scheduler.CreateRequest{Min: least, Max: most}
@@ -61,7 +57,7 @@ func (a *API) createServers(x *api.Exchange) error {
 	if err := checkNetworks(x, asked); err != nil {
 		return err
 	}
-	if err := a.requestedHints(x, body, &request.RequestSpec); err != nil {
+	if err := a.requestedHints(x, x.Asked, &request.RequestSpec); err != nil {
 		return err
 	}
 	flavor, err := a.requestedFlavor(x, asked)
@@ -79,9 +75,10 @@ func (a *API) createServers(x *api.Exchange) error {
 	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: api.MemberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
-		Tags: requestedTags(asked), UserData: api.MemberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey, ConfigDrive: api.MemberBool(asked, "config_drive", false),
-		DiskConfig: "MANUAL",
-		AccessIPv4: requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
+		Tags: requestedTags(asked), UserData: api.MemberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey,
+		ConfigDrive: api.MemberBool(asked, "config_drive", false),
+		DiskConfig:  "MANUAL",
+		AccessIPv4:  requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
 		Reservation: "r-" + randomLetters(8),
 	}
 	request.Hostname = hostName(request.Name)

@@ -13,7 +13,8 @@ import (
 // what is left of them is refused by the handler.
 var createSchemas = func() api.SchemaSteps {
 	server := js.Properties{
-		{Name: "name", Schema: apidoc.Described(api.SchemaName, "Printable characters, with no space at the beginning and the end. With max_count, servers have a number behind it.")},
+		{Name: "name", Schema: apidoc.Described(api.SchemaName,
+			"Printable characters, with no space at the beginning and the end. With max_count, servers have a number behind it.")},
 		{
 			Name: "imageRef",
 			Schema: apidoc.Described(

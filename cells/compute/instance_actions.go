@@ -26,7 +26,7 @@ func (a *API) instanceActionRoutes() []api.Route {
 }
 
 // actionQuery are the parameters of a list of actions.
-var actionQuery = api.Parameters{Closed: vActionPages, All: []api.Parameter{
+var actionQuery = api.Parameters{Check: (*api.Exchange).StrictQuery, Closed: vActionPages, All: []api.Parameter{
 	{Name: "limit", Kind: api.Number, Since: vActionPages, Text: api.TextLimit},
 	{Name: "marker", Since: vActionPages, Text: "The request id of an action: the page begins after it."},
 	{Name: "changes-since", Kind: api.DateTime, Since: vActionPages, Text: "Those that changed then or later."},
@@ -59,20 +59,16 @@ func (a *API) instanceActions(x *api.Exchange, rule api.Rule) (apidb.Mapping, []
 
 // listInstanceActions answers GET /servers/{id}/os-instance-actions.
 func (a *API) listInstanceActions(x *api.Exchange) error {
-	params, err := x.StrictQuery()
-	if err != nil {
-		return err
-	}
 	m, actions, err := a.instanceActions(x, ruleActionsList)
 	if err != nil {
 		return err
 	}
-	since, _ := api.ReadTime(params.Last("changes-since"))
-	before, bounded := api.ReadTime(params.Last("changes-before"))
+	since, _ := api.ReadTime(x.Params.Last("changes-since"))
+	before, bounded := api.ReadTime(x.Params.Last("changes-before"))
 	if bounded && before.Before(since) {
 		return osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
-	if marker := params.Last("marker"); params.Has("marker") {
+	if marker := x.Params.Last("marker"); x.Params.Has("marker") {
 		at := slices.IndexFunc(actions, func(a cellwire.Action) bool { return a.RequestID == marker })
 		if at < 0 {
 			return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
@@ -81,7 +77,7 @@ func (a *API) listInstanceActions(x *api.Exchange) error {
 	}
 	limit, marker := cellwire.MaxLimit, ""
 	if x.Since(vActionPages) {
-		limit = api.ReadLimit(params, a.options.MaxLimit)
+		limit = api.ReadLimit(x.Params, a.options.MaxLimit)
 	}
 	shown := api.List{}
 	for i := range actions {
@@ -93,7 +89,7 @@ func (a *API) listInstanceActions(x *api.Exchange) error {
 	}
 	answer := new(api.Object).Add("instanceActions", shown)
 	if x.Since(vActionPages) && len(shown) > 0 && len(shown) == limit {
-		answer.Add("links", x.NextLink("servers/"+m.InstanceUUID+"/os-instance-actions", params, marker))
+		answer.Add("links", x.NextLink("servers/"+m.InstanceUUID+"/os-instance-actions", x.Params, marker))
 	}
 	return x.JSON(http.StatusOK, answer)
 }

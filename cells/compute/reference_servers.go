@@ -73,12 +73,14 @@ var (
 	aboutUpdateServer = api.About{Summary: "Changes the name, the description and other labels of a server", Rules: api.Rules(ruleServersUpdate),
 		Answers: api.OK("The server.", api.ByVersion(serverUpdated)), Failures: changing}
 	aboutDeleteServer = api.About{
-		Summary: "Deletes a server", Rules: api.Rules(ruleServersDelete), Answers: api.Done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
+		Summary: "Deletes a server", Rules: api.Rules(ruleServersDelete),
+		Answers:  api.Done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
 		Notes:    []string{"Where the server keeps deleted servers ([compute_api] reclaim_instance_interval), the action `restore` takes it back."},
 		Failures: changing,
 	}
 
-	aboutListMetadata = api.About{Summary: "Lists the metadata of a server", Rules: api.Rules(ruleMetadataIndex), Answers: api.OK("The items.", apidoc.Always(metadataAnswer)), Failures: onServer}
+	aboutListMetadata = api.About{Summary: "Lists the metadata of a server", Rules: api.Rules(ruleMetadataIndex), Answers: api.OK("The items.", apidoc.Always(metadataAnswer)),
+		Failures: onServer}
 	aboutShowMetadata = api.About{
 		Summary:  "Shows an item of metadata",
 		Rules:    api.Rules(ruleMetadataShow),
@@ -111,10 +113,13 @@ var (
 		Failures: append(changing[:3:3], noMeta),
 	}
 
-	aboutListTags    = api.About{Summary: "Lists the tags of a server", Rules: api.Rules(ruleTagsIndex), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)), Failures: onServer}
-	aboutReplaceTags = api.About{Summary: "Replaces all tags of a server", Rules: api.Rules(ruleTagsUpdateAll), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)), Failures: changing}
-	aboutDeleteTags  = api.About{Summary: "Deletes all tags of a server", Rules: api.Rules(ruleTagsDeleteAll), Answers: api.Done(http.StatusNoContent, "Deleted."), Failures: changing}
-	aboutShowTag     = api.About{
+	aboutListTags = api.About{Summary: "Lists the tags of a server", Rules: api.Rules(ruleTagsIndex), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)),
+		Failures: onServer}
+	aboutReplaceTags = api.About{Summary: "Replaces all tags of a server", Rules: api.Rules(ruleTagsUpdateAll), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)),
+		Failures: changing}
+	aboutDeleteTags = api.About{Summary: "Deletes all tags of a server", Rules: api.Rules(ruleTagsDeleteAll), Answers: api.Done(http.StatusNoContent, "Deleted."),
+		Failures: changing}
+	aboutShowTag = api.About{
 		Summary:  "Says by its status whether a server has a tag",
 		Rules:    api.Rules(ruleTagsShow),
 		Answers:  api.Done(http.StatusNoContent, "It has."),

@@ -101,17 +101,17 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 	if found.Route == nil {
 		return nil
 	}
-	what := found.Route.About
+	what, rule := found.Route.About, found.Route.Rule
 	if what == nil {
 		var action map[string]any
 		if err := json.Unmarshal(sent, &action); err != nil {
 			return fmt.Errorf("the action: %w", err)
 		}
 		for name := range action {
-			what = found.Route.Actions[name].About
+			what, rule = found.Route.Actions[name].About, found.Route.Actions[name].Rule
 		}
 	}
-	if !slices.ContainsFunc(what.Rules, func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
+	if rule.Name != string(named[1]) && !slices.ContainsFunc(what.Rules, func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
 		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.Path, named[1])
 	}
 	return nil

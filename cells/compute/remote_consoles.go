@@ -57,15 +57,11 @@ var remoteConsoleSchemas = func() api.SchemaSteps {
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.
 func (a *API) createRemoteConsole(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
 	}
-	asked := api.MemberObject(body, "remote_console")
+	asked := api.MemberObject(x.Asked, "remote_console")
 	protocol, kind := api.MemberString(asked, "protocol"), api.MemberString(asked, "type")
 	unavailable := kind
 	if protocol == "rdp" {

@@ -32,10 +32,8 @@ type listRequest struct {
 
 // readList reads what was asked for, with Nova's checks in Nova's order.
 func (a *API) readList(x *api.Exchange, detail bool) (*listRequest, error) {
-	params, err := listQuery(x)
-	if err != nil {
-		return nil, err
-	}
+	var err error
+	params := x.Params
 	rule, ruleAll := ruleServersIndex, ruleServersIndexAll
 	if detail {
 		rule, ruleAll = ruleServersDetail, ruleServersDetailAll

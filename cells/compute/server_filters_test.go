@@ -31,7 +31,9 @@ func (c *cloud) read(who, version, query string) (*listRequest, error) {
 	x := &in.Exchange
 	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{in, func() error {
 		testproc.Check(c.t, x.Resolve())
-		list, err = c.api.readList(x, false)
+		if x.Params, err = listQuery(x); err == nil {
+			list, err = c.api.readList(x, false)
+		}
 		return err
 	}})
 	return list, err

@@ -86,15 +86,11 @@ func (a *API) replaceMetadata(x *api.Exchange) error {
 }
 
 func (a *API) putMetadata(x *api.Exchange, rule api.Rule, replace bool) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	m, err := a.mappingOfPath(x, rule)
 	if err != nil {
 		return err
 	}
-	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(body, "metadata"))})
+	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(x.Asked, "metadata"))})
 	if err != nil {
 		return err
 	}
@@ -103,15 +99,11 @@ func (a *API) putMetadata(x *api.Exchange, rule api.Rule, replace bool) error {
 
 // setMetadata answers PUT /servers/{id}/metadata/{key}.
 func (a *API) setMetadata(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	m, err := a.mappingOfPath(x, ruleMetadataUpdate)
 	if err != nil {
 		return err
 	}
-	item := memberTexts(api.MemberObject(body, "meta"))
+	item := memberTexts(api.MemberObject(x.Asked, "meta"))
 	if _, has := item[x.Param("key")]; !has {
 		return osapi.BadRequest("Request body and URI mismatch")
 	}

@@ -14,10 +14,11 @@ import (
 
 // serverQuery are the parameters of a list of servers, as Nova's schemas have them: what they hold,
 // and since when. Others are left out before 2.75, but for those that begin with an underscore.
-var serverQuery = api.Parameters{All: forMembers(slices.Concat([]api.Parameter{
+var serverQuery = api.Parameters{Check: listQuery, All: forMembers(slices.Concat([]api.Parameter{
 	{Name: "limit", Kind: api.Number, Text: api.TextLimit},
 	{Name: "marker", Text: "The id of a server: the page begins after it."},
-	{Name: "sort_key", Kind: api.Choice, Choices: slices.Concat(sortKeys, ignoredSortKeys), Repeated: true, Text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
+	{Name: "sort_key", Kind: api.Choice, Choices: slices.Concat(sortKeys, ignoredSortKeys), Repeated: true,
+		Text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
 	{Name: "sort_dir", Repeated: true, Text: "asc or desc, for each key; desc without one, and the first for keys without one."},
 	{Name: "all_tenants", Text: "A boolean, or empty for true: servers of all projects, for administrators."},
 	{Name: "status", Repeated: true, Text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},

@@ -55,15 +55,11 @@ func (a *API) showTag(x *api.Exchange) error {
 
 // replaceTags answers PUT /servers/{id}/tags: there are no others afterwards.
 func (a *API) replaceTags(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	m, err := a.mappingOfPath(x, ruleTagsUpdateAll)
 	if err != nil {
 		return err
 	}
-	server, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(body)}})
+	server, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(x.Asked)}})
 	if err != nil {
 		return err
 	}

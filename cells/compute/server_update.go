@@ -37,10 +37,6 @@ var updateSchemas = func() api.SchemaSteps {
 
 // updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
 func (a *API) updateServer(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	m, err := a.mapping(x, x.Param("id"))
 	if err != nil {
 		return err
@@ -48,7 +44,7 @@ func (a *API) updateServer(x *api.Exchange) error {
 	if err := x.Allow(ruleServersUpdate, m.ProjectID); err != nil {
 		return err
 	}
-	asked := api.MemberObject(body, "server")
+	asked := api.MemberObject(x.Asked, "server")
 	server, err := a.patchServer(x, m, requestedPatch(asked))
 	if err != nil {
 		return err

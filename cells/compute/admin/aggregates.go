@@ -23,15 +23,15 @@ import (
 // aggregateRoutes are the calls about host aggregates.
 func (d *Deps) aggregateRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-aggregates", Handle: d.listAggregates, About: &aboutListAggregates},
-		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Handle: d.createAggregate, About: &aboutCreateAggregate},
-		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Handle: d.showAggregate, About: &aboutShowAggregate},
-		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Handle: d.updateAggregate, About: &aboutUpdateAggregate},
-		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Handle: d.deleteAggregate, About: &aboutDeleteAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates, About: &aboutListAggregates},
+		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Rule: ruleAggregatesCreate, Handle: d.createAggregate, About: &aboutCreateAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesShow, Handle: d.showAggregate, About: &aboutShowAggregate},
+		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Rule: ruleAggregatesUpdate, Handle: d.updateAggregate, About: &aboutUpdateAggregate},
+		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate, About: &aboutDeleteAggregate},
 		{Method: "POST", Path: "/v2.1/os-aggregates/{id}/action", Actions: map[string]api.Action{
-			"add_host":     {Schemas: onlyHost, Do: d.onAggregate(ruleAggregatesAddHost, d.addHost), About: &aboutAddHost},
-			"remove_host":  {Schemas: onlyHost, Do: d.onAggregate(ruleAggregatesRemoveHost, d.removeHost), About: &aboutRemoveHost},
-			"set_metadata": {Schemas: onlyMetadata, Do: d.onAggregate(ruleAggregatesSetMetadata, d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
+			"add_host":     {Schemas: onlyHost, Rule: ruleAggregatesAddHost, Do: d.onAggregate(d.addHost), About: &aboutAddHost},
+			"remove_host":  {Schemas: onlyHost, Rule: ruleAggregatesRemoveHost, Do: d.onAggregate(d.removeHost), About: &aboutRemoveHost},
+			"set_metadata": {Schemas: onlyMetadata, Rule: ruleAggregatesSetMetadata, Do: d.onAggregate(d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
 		}},
 	}
 }
@@ -70,10 +70,10 @@ var (
 
 // aggregateView is an aggregate as the microversion has it.
 func aggregateView(x *api.Exchange, a *apidb.Aggregate) *api.Object {
-	return endOfAggregate(x, beginAggregate(x, a).Add("hosts", a.Hosts).Add("metadata", a.Metadata), a)
+	return endOfAggregate(x, beginAggregate(a).Add("hosts", a.Hosts).Add("metadata", a.Metadata), a)
 }
 
-func beginAggregate(x *api.Exchange, a *apidb.Aggregate) *api.Object {
+func beginAggregate(a *apidb.Aggregate) *api.Object {
 	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Stamp(&a.CreatedAt)).Add("deleted", false).Add("deleted_at", nil)
 }
 
@@ -107,9 +107,6 @@ func aggregateNotFound(x *api.Exchange) error {
 
 // listAggregates answers GET /os-aggregates.
 func (d *Deps) listAggregates(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleAggregatesIndex); err != nil {
-		return err
-	}
 	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
@@ -123,61 +120,38 @@ func (d *Deps) listAggregates(x *api.Exchange) error {
 
 // showAggregate answers GET /os-aggregates/{id}.
 func (d *Deps) showAggregate(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleAggregatesShow); err != nil {
-		return err
-	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
 	found, err := d.Store.Aggregate(x.Context(), id)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return aggregateNotFound(x)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, aggregateNotFound(x))
 	}
 	return oneAggregate(x, &found)
 }
 
 // createAggregate answers POST /os-aggregates, without hosts and metadata, as Nova does.
 func (d *Deps) createAggregate(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleAggregatesCreate); err != nil {
-		return err
-	}
-	asked := api.MemberObject(body, "aggregate")
+	asked := api.MemberObject(x.Asked, "aggregate")
 	name, metadata := strings.TrimSpace(api.MemberString(asked, "name")), map[string]string{}
 	if zone := api.MemberString(asked, "availability_zone"); zone != "" {
 		metadata[apidb.ZoneKey] = zone
 	}
 	made, err := d.Store.CreateAggregate(x.Context(), name, metadata)
-	if errors.Is(err, apidb.ErrExists) {
-		return api.Conflict("Aggregate %s already exists.", name)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
 	}
-	return x.JSON(http.StatusOK, new(api.Object).Add("aggregate", endOfAggregate(x, beginAggregate(x, &made), &made)))
+	return x.JSON(http.StatusOK, new(api.Object).Add("aggregate", endOfAggregate(x, beginAggregate(&made), &made)))
 }
 
 // updateAggregate answers PUT /os-aggregates/{id}: a new name, a new zone, or both.
 func (d *Deps) updateAggregate(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleAggregatesUpdate); err != nil {
-		return err
-	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
 	}
-	asked := api.MemberObject(body, "aggregate")
+	asked := api.MemberObject(x.Asked, "aggregate")
 	name, zone, rezoned := strings.TrimSpace(api.MemberString(asked, "name")), api.MemberString(asked, "availability_zone"), has(asked, "availability_zone")
 	refused := func(reason string) error {
 		return osapi.BadRequest("Cannot update aggregate %d. Reason: %s.", id, reason)
@@ -197,11 +171,8 @@ func (d *Deps) updateAggregate(x *api.Exchange) error {
 		}
 		return nil
 	})
-	if errors.Is(err, apidb.ErrExists) {
-		return api.Conflict("Aggregate %s already exists.", name)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
 	}
 	return oneAggregate(x, &changed)
 }
@@ -209,10 +180,7 @@ func (d *Deps) updateAggregate(x *api.Exchange) error {
 // changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
 func (d *Deps) changeAggregate(x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
 	changed, err := d.Store.ChangeAggregate(x.Context(), id, change)
-	if errors.Is(err, apidb.ErrNotFound) {
-		err = aggregateNotFound(x)
-	}
-	return changed, err
+	return changed, api.Instead(err, apidb.ErrNotFound, aggregateNotFound(x))
 }
 
 // has says whether an object has a member, null or not.
@@ -223,9 +191,6 @@ func has(o *js.Object, name string) bool {
 
 // deleteAggregate answers DELETE /os-aggregates/{id}.
 func (d *Deps) deleteAggregate(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleAggregatesDelete); err != nil {
-		return err
-	}
 	id, err := aggregateID(x)
 	if err != nil {
 		return err
@@ -243,11 +208,8 @@ func (d *Deps) deleteAggregate(x *api.Exchange) error {
 
 // onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
 // then.
-func (d *Deps) onAggregate(rule api.Rule, act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
+func (d *Deps) onAggregate(act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
 	return func(x *api.Exchange, asked *js.Object) error {
-		if err := x.AllowOwn(rule); err != nil {
-			return err
-		}
 		id, err := aggregateID(x)
 		if err != nil {
 			return err
@@ -322,10 +284,7 @@ func (d *Deps) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Agg
 		a.Hosts = without(a.Hosts, host)
 		return nil
 	})
-	if errors.Is(err, apidb.ErrNotFound) {
-		err = unknown()
-	}
-	return changed, err
+	return changed, api.Instead(err, apidb.ErrNotFound, unknown())
 }
 
 // without is a list without a value; the list itself stays as it is.

@@ -34,7 +34,8 @@ func serviceWhole(v api.Version) js.Schema {
 func servicesAnswer(v api.Version) js.Schema {
 	one := serviceWhole(v)
 	if v >= api.VDownCells {
-		one = js.Schema{js.AnyOf(one, apidoc.Whole(apidoc.Members("binary", api.SchemaText, "host", api.SchemaText, "status", js.Schema{js.Type("string"), js.Enum(api.StatusUnknown)})))}
+		one = js.Schema{js.AnyOf(one, apidoc.Whole(apidoc.Members("binary", api.SchemaText, "host", api.SchemaText,
+			"status", js.Schema{js.Type("string"), js.Enum(api.StatusUnknown)})))}
 	}
 	return api.In("services", apidoc.List(one))
 }
@@ -54,7 +55,8 @@ func hypervisorBrief(v api.Version) js.Properties {
 	return apidoc.Members("id", numberOrUUID(v), "hypervisor_hostname", api.SchemaText, "state", upOrDown, "status", serviceStatus)
 }
 
-var hypervisorHas = apidoc.Members("servers", apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("uuid", api.SchemaUUID, "name", apidoc.Described(api.SchemaText, "The name of the guest.")))),
+var hypervisorHas = apidoc.Members("servers", apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("uuid", api.SchemaUUID,
+	"name", apidoc.Described(api.SchemaText, "The name of the guest.")))),
 	"If they are asked for, and there are any."))
 
 // capacityMembers are what hypervisors have and use.
@@ -141,7 +143,8 @@ var (
 		js.Type("object"),
 		js.PatternProperties(
 			api.AnyKey,
-			apidoc.Whole(apidoc.Members("available", apidoc.Described(api.AnswerBool, "Whether it is up."), "active", apidoc.Described(api.AnswerBool, "Always true."), "updated_at", api.AnswerStampOr)),
+			apidoc.Whole(apidoc.Members("available", apidoc.Described(api.AnswerBool, "Whether it is up."), "active", apidoc.Described(api.AnswerBool, "Always true."),
+				"updated_at", api.AnswerStampOr)),
 		),
 	})},
 		"By host, and the binary of the service; null for a zone that is not available."))

@@ -24,13 +24,16 @@ import (
 // hypervisorRoutes are the calls about the compute nodes of hosts.
 func (d *Deps) hypervisorRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Handle: d.listHypervisors, About: &aboutListHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Handle: d.listHypervisorsDetail, About: &aboutListHypervisorsDetail},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Handle: d.showHypervisor, About: &aboutShowHypervisor},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Handle: d.searchHypervisors, Until: vServiceUUID - 1, About: &aboutSearchHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Handle: d.serversOfHypervisors, Until: vServiceUUID - 1, About: &aboutServersOfHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Rule: ruleHypervisorsList, Handle: d.listHypervisors, About: &aboutListHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Rule: ruleHypervisorsDetail, Handle: d.listHypervisorsDetail,
+			About: &aboutListHypervisorsDetail},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Rule: ruleHypervisorsStatistics, Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Rule: ruleHypervisorsShow, Handle: d.showHypervisor, About: &aboutShowHypervisor},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Rule: ruleHypervisorsUptime, Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Rule: ruleHypervisorsSearch, Handle: d.searchHypervisors, Until: vServiceUUID - 1,
+			About: &aboutSearchHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Rule: ruleHypervisorsServers, Handle: d.serversOfHypervisors, Until: vServiceUUID - 1,
+			About: &aboutServersOfHypervisors},
 	}
 }
 
@@ -135,24 +138,17 @@ func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 // Those of cells that are down are left out, as in Nova. Cost: two questions to all cells; with
 // details what [scheduler.Scheduler.Capacities] costs, and with servers pages of them for each.
 func (d *Deps) listHypervisors(x *api.Exchange) error {
-	return d.hypervisorPage(x, ruleHypervisorsList, "os-hypervisors", false)
+	return d.hypervisorPage(x, "os-hypervisors", false)
 }
 
 func (d *Deps) listHypervisorsDetail(x *api.Exchange) error {
-	return d.hypervisorPage(x, ruleHypervisorsDetail, "os-hypervisors/detail", true)
+	return d.hypervisorPage(x, "os-hypervisors/detail", true)
 }
 
-func (d *Deps) hypervisorPage(x *api.Exchange, rule api.Rule, collection string, detail bool) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(rule); err != nil {
-		return err
-	}
-	pattern, searched := params.Last("hypervisor_hostname_pattern"), params.Has("hypervisor_hostname_pattern")
+func (d *Deps) hypervisorPage(x *api.Exchange, collection string, detail bool) error {
+	pattern, searched := x.Params.Last("hypervisor_hostname_pattern"), x.Params.Has("hypervisor_hostname_pattern")
 	paged := x.Since(vHypervisorPages)
-	if searched && (params.Has("limit") || params.Last("marker") != "") {
+	if searched && (x.Params.Has("limit") || x.Params.Last("marker") != "") {
 		return osapi.BadRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
 	}
 	all, err := d.hypervisors(x.Context())
@@ -162,7 +158,7 @@ func (d *Deps) hypervisorPage(x *api.Exchange, rule api.Rule, collection string,
 	if err != nil {
 		return err
 	}
-	if marker := params.Last("marker"); paged && marker != "" {
+	if marker := x.Params.Last("marker"); paged && marker != "" {
 		at := slices.IndexFunc(all, func(h hypervisor) bool { return hypervisorID(x, &h) == marker })
 		if at < 0 {
 			return osapi.BadRequest("marker [%s] not found", osapi.Shortened(marker))
@@ -171,17 +167,17 @@ func (d *Deps) hypervisorPage(x *api.Exchange, rule api.Rule, collection string,
 	}
 	full := false
 	if paged && !searched {
-		limit := api.ReadLimit(params, d.MaxLimit)
+		limit := api.ReadLimit(x.Params, d.MaxLimit)
 		full = limit > 0 && len(all) >= limit
 		all = all[:min(len(all), limit)]
 	}
-	withServers, _ := api.ReadBool(params.Last("with_servers"))
+	withServers, _ := api.ReadBool(x.Params.Last("with_servers"))
 	if err := d.complete(x, all, detail, withServers); err != nil {
 		return err
 	}
 	answer := hypervisorsBody(x, all, detail)
 	if full {
-		answer.Add("hypervisors_links", x.NextLink(collection, params, hypervisorID(x, &all[len(all)-1])))
+		answer.Add("hypervisors_links", x.NextLink(collection, x.Params, hypervisorID(x, &all[len(all)-1])))
 	}
 	return x.JSON(http.StatusOK, answer)
 }
@@ -319,18 +315,11 @@ func (d *Deps) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
 
 // showHypervisor answers GET /os-hypervisors/{id}.
 func (d *Deps) showHypervisor(x *api.Exchange) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleHypervisorsShow); err != nil {
-		return err
-	}
 	found, err := d.hypervisorOfPath(x)
 	if err != nil {
 		return err
 	}
-	withServers, _ := api.ReadBool(params.Last("with_servers"))
+	withServers, _ := api.ReadBool(x.Params.Last("with_servers"))
 	one := []hypervisor{found}
 	if err := d.complete(x, one, true, withServers); err != nil {
 		return err
@@ -340,9 +329,6 @@ func (d *Deps) showHypervisor(x *api.Exchange) error {
 
 // hypervisorUptime answers GET /os-hypervisors/{id}/uptime: no host reports its uptime.
 func (d *Deps) hypervisorUptime(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleHypervisorsUptime); err != nil {
-		return err
-	}
 	if _, err := d.hypervisorOfPath(x); err != nil {
 		return err
 	}
@@ -352,9 +338,6 @@ func (d *Deps) hypervisorUptime(x *api.Exchange) error {
 // hypervisorStatistics answers GET /os-hypervisors/statistics: the sums, without hosts that are
 // disabled, as in Nova.
 func (d *Deps) hypervisorStatistics(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleHypervisorsStatistics); err != nil {
-		return err
-	}
 	all, err := d.hypervisors(x.Context())
 	if err != nil {
 		return err
@@ -380,17 +363,14 @@ func (d *Deps) hypervisorStatistics(x *api.Exchange) error {
 // searchHypervisors answers GET /os-hypervisors/{pattern}/search, serversOfHypervisors GET
 // /os-hypervisors/{pattern}/servers.
 func (d *Deps) searchHypervisors(x *api.Exchange) error {
-	return d.foundHypervisors(x, ruleHypervisorsSearch, false)
+	return d.foundHypervisors(x, false)
 }
 
 func (d *Deps) serversOfHypervisors(x *api.Exchange) error {
-	return d.foundHypervisors(x, ruleHypervisorsServers, true)
+	return d.foundHypervisors(x, true)
 }
 
-func (d *Deps) foundHypervisors(x *api.Exchange, rule api.Rule, servers bool) error {
-	if err := x.AllowOwn(rule); err != nil {
-		return err
-	}
+func (d *Deps) foundHypervisors(x *api.Exchange, servers bool) error {
 	all, err := d.hypervisors(x.Context())
 	if err == nil {
 		all, err = matchingHypervisors(all, x.Param("id"))

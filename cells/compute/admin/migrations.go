@@ -33,7 +33,7 @@ var (
 )
 
 // migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
-var migrationParameters = api.Parameters{Closed: vMigrationPages, All: []api.Parameter{
+var migrationParameters = api.Parameters{Check: (*api.Exchange).StrictQuery, Closed: vMigrationPages, All: []api.Parameter{
 	{Name: "limit", Kind: api.Number, Since: vMigrationPages, Text: api.TextLimit},
 	{Name: "marker", Since: vMigrationPages, Text: "The uuid of a migration: the page begins after it."},
 	{Name: "instance_uuid", Text: "Those of a server."},
@@ -48,10 +48,8 @@ var migrationParameters = api.Parameters{Closed: vMigrationPages, All: []api.Par
 }}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
-func (d *Deps) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.MigrationQuery, err error) {
-	if params, err = x.StrictQuery(); err != nil {
-		return params, q, err
-	}
+func (d *Deps) migrationQuery(x *api.Exchange) (q cellwire.MigrationQuery, err error) {
+	params := x.Params
 	q = cellwire.MigrationQuery{
 		ServerUUID: params.Last("instance_uuid"), Host: params.Last("host"), SourceHost: params.Last("source_compute"),
 		Status: cellwire.MigrationStatus(params.Last("status")), Type: cellwire.MigrationType(params.Last("migration_type")), Limit: cellwire.MaxLimit,
@@ -61,7 +59,7 @@ func (d *Deps) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.Mig
 	}
 	if !x.Since(vMigrationPages) {
 		q.ProjectID = params.Last("project_id")
-		return params, q, nil
+		return q, nil
 	}
 	q.Limit = api.ReadLimit(params, d.MaxLimit)
 	for name, at := range map[string]**time.Time{"changes-since": &q.ChangedSince, "changes-before": &q.ChangedBefore} {
@@ -70,15 +68,15 @@ func (d *Deps) migrationQuery(x *api.Exchange) (params api.Query, q cellwire.Mig
 		}
 	}
 	if q.ChangedSince != nil && q.ChangedBefore != nil && q.ChangedBefore.Before(*q.ChangedSince) {
-		return params, q, osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
+		return q, osapi.BadRequest("The value of changes-since must be less than or equal to changes-before.")
 	}
-	return params, q, nil
+	return q, nil
 }
 
 // listMigrations answers GET /os-migrations. Those of cells that are down are left out. Cost: one
 // question to all cells, and with a marker one more.
 func (d *Deps) listMigrations(x *api.Exchange) error {
-	params, q, err := d.migrationQuery(x)
+	q, err := d.migrationQuery(x)
 	if err != nil {
 		return err
 	}
@@ -91,7 +89,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 		}
 	}
 	paged := x.Since(vMigrationPages)
-	if marker := params.Last("marker"); paged && marker != "" {
+	if marker := x.Params.Last("marker"); paged && marker != "" {
 		found, err := d.Migrations(x.Context(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
 		if err != nil {
 			return err
@@ -116,7 +114,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 	}
 	answer := new(api.Object).Add("migrations", shown)
 	if full {
-		answer.Add("migrations_links", x.NextLink("os-migrations", params, all[len(all)-1].UUID))
+		answer.Add("migrations_links", x.NextLink("os-migrations", x.Params, all[len(all)-1].UUID))
 	}
 	return x.JSON(http.StatusOK, answer)
 }

@@ -20,9 +20,9 @@ import (
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
 func (d *Deps) serviceRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Handle: d.listServices, About: &aboutListServices},
+		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Rule: ruleServicesList, Handle: d.listServices, About: &aboutListServices},
 		{Method: "PUT", Path: "/v2.1/os-services/{id}", Body: serviceUpdates, Handle: d.updateService, About: &aboutUpdateService},
-		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Handle: d.deleteService, About: &aboutDeleteService},
+		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Rule: ruleServicesDelete, Handle: d.deleteService, About: &aboutDeleteService},
 	}
 }
 
@@ -99,14 +99,7 @@ func (d *Deps) services(ctx context.Context) (cellServices, error) {
 // with host, binary and status UNKNOWN only; before, they are left out. Cost: one question to all
 // cells, and the host mappings if a cell is down.
 func (d *Deps) listServices(x *api.Exchange) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleServicesList); err != nil {
-		return err
-	}
-	host, binary := params.Last("host"), params.Last("binary")
+	host, binary := x.Params.Last("host"), x.Params.Last("binary")
 	wanted := func(h, b string) bool { return (host == "" || h == host) && (binary == "" || b == binary) }
 	all, err := d.services(x.Context())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 type About struct {
 	Summary string
 	Notes   []string
-	// Rules are those that the handler asks for, the one that the call needs first.
+	// Rules are those that the handler asks for, beside that of the route.
 	Rules   []RuleUse
 	Answers []apidoc.Answer
 	// Failures are the errors besides those that every call can have.
@@ -52,7 +52,7 @@ func (r *Route) Calls() (all []apidoc.Call) {
 }
 
 func (r *Route) call() apidoc.Call {
-	c := r.About.call()
+	c := r.About.call(r.Rule)
 	c.Method, c.Path = r.Method, r.Path
 	c.Versions = apidoc.Versions{Since: int(r.Since), Until: int(r.Until)}
 	c.Open, c.Unversioned = r.Open, r.Unversioned
@@ -74,7 +74,7 @@ func (r *Route) call() apidoc.Call {
 
 func (r *Route) actionCall(name string) apidoc.Call {
 	action := r.Actions[name]
-	c := action.About.call()
+	c := action.About.call(action.Rule)
 	c.Method, c.Path, c.Action = r.Method, r.Path, name
 	c.Until = int(action.Until)
 	c.Body = ByVersion(func(v Version) js.Schema {
@@ -87,9 +87,17 @@ func (r *Route) actionCall(name string) apidoc.Call {
 	return c
 }
 
-func (a *About) call() apidoc.Call {
+// uses are the rules of a call: that of its route, if it has one, and those that it asks for.
+func (a *About) uses(rule Rule) []RuleUse {
+	if rule == (Rule{}) {
+		return a.Rules
+	}
+	return append(Rules(rule), a.Rules...)
+}
+
+func (a *About) call(rule Rule) apidoc.Call {
 	c := apidoc.Call{Summary: a.Summary, Notes: a.Notes, Answers: a.Answers, Failures: a.Failures}
-	for _, use := range a.Rules {
+	for _, use := range a.uses(rule) {
 		text := "by default " + passes(use.Rule)
 		if use.When != "" {
 			text = use.When + "; " + text
@@ -101,15 +109,18 @@ func (a *About) call() apidoc.Call {
 
 // RulesOf are the rules that calls ask for, each once or more often.
 func RulesOf(routes []Route) (all []Rule) {
-	add := func(what *About) {
-		for i := 0; what != nil && i < len(what.Rules); i++ {
-			all = append(all, what.Rules[i].Rule)
+	add := func(rule Rule, what *About) {
+		if what == nil {
+			return
+		}
+		for _, use := range what.uses(rule) {
+			all = append(all, use.Rule)
 		}
 	}
 	for _, r := range routes {
-		add(r.About)
+		add(r.Rule, r.About)
 		for _, action := range r.Actions {
-			add(action.About)
+			add(action.Rule, action.About)
 		}
 	}
 	return all

@@ -11,9 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// Checked is the body of the request as an object that fits the schema of its route; what does not
+// checked is the body of the request as an object that fits the schema of its route; what does not
 // fit is refused with Nova's text. A body that is not there counts as null.
-func (x *Exchange) Checked() (*jsonkit.Object, error) {
+func (x *Exchange) checked() (*jsonkit.Object, error) {
 	value, err := x.Decoded()
 	if err != nil {
 		return nil, err

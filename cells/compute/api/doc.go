@@ -6,7 +6,7 @@
 //	request ─▶ internal/osapi: id, log, panic guard, limits ─┐
 //	┌────────────────────────────────────────────────────────┘
 //	├─▶ Resolve: who, route, microversion, project
-//	└─▶ Answer: handler ─▶ Checked, CheckedQuery ─▶ Allow ─▶ JSON, Empty or an error
+//	└─▶ Answer: body, parameters, policy ─▶ handler ─▶ JSON, Empty or an error
 //
 // It knows routes, bodies, queries, policies, microversions, links, pages and refusals, and nothing
 // of what calls are about: no server, no flavor, no database and no cell. It imports only
@@ -18,22 +18,23 @@
 //
 //	func (d *Deps) widgetRoutes() []api.Route {
 //		return []api.Route{
-//			{Method: "GET", Path: "/v2.1/widgets/{id}", Handle: d.showWidget, About: &aboutShow},
+//			{
+//				Method: "GET", Path: "/v2.1/widgets/{id}", Query: &widgetQuery,
+//				Rule: ruleWidgetsShow, Handle: d.showWidget, About: &aboutShow,
+//			},
 //			{
 //				Method: "POST", Path: "/v2.1/widgets", Since: 53, Body: widgetSchemas,
-//				Handle: d.createWidget, About: &aboutCreate,
+//				Rule: ruleWidgetsCreate, Handle: d.createWidget, About: &aboutCreate,
 //			},
 //		}
 //	}
 //
-// Paths with a project after /v2.1 lead to the same routes. The handler gets the exchange, which is
-// the request and its answer; what it may touch besides is what its Deps have:
+// Paths with a project after /v2.1 lead to the same routes. When the handler is called, the body
+// fits the Body of the route, the parameters are those of its Query and no others, and its Rule
+// allows the call. The handler gets the exchange, which is the request and its answer; what it may
+// touch besides is what its Deps have:
 //
 //	func (d *Deps) showWidget(x *api.Exchange) error {
-//		// 403, in Nova's words. x.Allow is for another project, x.May gives a bool.
-//		if err := x.AllowOwn(ruleWidgetsShow); err != nil {
-//			return err
-//		}
 //		widget, err := d.Store.Widget(x.Context(), x.Param("id"))
 //		if errors.Is(err, apidb.ErrNotFound) {
 //			return osapi.NotFound("Widget %s could not be found.", x.Param("id"))
@@ -50,12 +51,12 @@
 //		return x.JSON(http.StatusOK, new(api.Object).Add("widget", body))
 //	}
 //
-// x.Checked reads the body as an object that fits the Body of the route, x.CheckedQuery the
-// parameters: those of the route's Query, and no others. About is what the reference says besides:
-// the rules that the handler asks for, the answers with their schemas, the errors. The policy has
-// the rules of all routes, so that one that no About names allows no client. A test fails when
-// docs/api-compute.md or docs/openapi/compute.json is stale (go test ./cells/compute -run
-// TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
+// x.Asked is the body, and x.Params are the parameters. A rule for something of another project or
+// of a user the handler asks for itself (x.Allow, x.AllowUser; x.May gives a bool), and About names
+// it. About is what the reference says besides: the answers with their schemas, the errors. The
+// policy has the rules of all routes, so that one that no route names allows no client. A test
+// fails when docs/api-compute.md or docs/openapi/compute.json is stale (go test ./cells/compute
+// -run TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
 //
 // x.JSON also takes any value that encoding/json can write; x.Empty answers 202 or 204. Headers of
 // the answer (Location) are set in x.Header before. Errors to be shown are made by Forbidden,

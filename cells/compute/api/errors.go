@@ -3,6 +3,7 @@
 package api
 
 import (
+	"errors"
 	"mime"
 	"net/http"
 	"slices"
@@ -20,6 +21,14 @@ func Forbidden(format string, args ...any) *osapi.Error {
 // Conflict is a 409: the state of things does not allow it.
 func Conflict(format string, args ...any) *osapi.Error {
 	return osapi.Errorf(http.StatusConflict, format, args...)
+}
+
+// Instead is the refusal if an error is of a kind, and otherwise the error.
+func Instead(err, kind error, refusal error) error {
+	if errors.Is(err, kind) {
+		return refusal
+	}
+	return err
 }
 
 // computeFault is the name of refusals that have no other.

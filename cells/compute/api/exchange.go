@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -33,6 +34,9 @@ type Exchange struct {
 	Service *Service
 	// Version is what the client asks for.
 	Version Version
+	// Asked is the body, and Params are the parameters, of a route that says what they have to be.
+	Asked  *jsonkit.Object
+	Params Query
 	// Action is the one that the body asks for, "" for none.
 	Action string
 

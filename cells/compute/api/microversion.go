@@ -21,10 +21,6 @@ const (
 	MaxVersion Version = 71 // 2.71: servers say in which groups they are
 )
 
-// The microversions that handlers ask for by name. There is one for each change of the calls that
-// this API has.
-const ()
-
 // Microversions that change calls of several packages; others are where their calls are.
 const (
 	VMigrationTypes  Version = 23 // lists of migrations say of which type each is; those of a server

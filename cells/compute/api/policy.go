@@ -153,5 +153,13 @@ func disallowed(rule Rule) error { return Forbidden("Policy doesn't allow %s to 
 // AllowOwn is allow for what is about the caller's own project.
 func (x *Exchange) AllowOwn(rule Rule) error { return x.Allow(rule, x.Who.Project) }
 
+// allowRule is AllowOwn for the rule of a route, if it has one.
+func (x *Exchange) allowRule(rule Rule) error {
+	if rule == (Rule{}) {
+		return nil
+	}
+	return x.AllowOwn(rule)
+}
+
 // IsAdmin says whether the caller is an administrator, who may know of all projects.
 func (x *Exchange) IsAdmin() bool { return x.May(ruleAdmin, x.Who.Project) }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -29,9 +30,13 @@ type Route struct {
 	Since, Until Version
 	// Open calls are for everybody, known or not.
 	Open bool
-	// Query are the parameters and Body is what the body has to be, as the handler reads them.
-	Query *Parameters
+	// Body is what the body has to be, and Query are the parameters. Both are checked before the
+	// handler gets them.
 	Body  SchemaSteps
+	Query *Parameters
+	// Rule has to allow the call in the project of the caller, after these checks. Without one the
+	// handler asks: it knows what the call is about.
+	Rule Rule
 	// About is what the reference says of the call; without it the call is not in it.
 	About *About
 
@@ -122,12 +127,27 @@ func (x *Exchange) Reading() bool {
 	return x.R.Method == http.MethodGet || x.R.Method == http.MethodHead
 }
 
-// Answer answers the request with what its route has for it.
-func (x *Exchange) Answer() error {
-	if x.route.Actions != nil {
+// Answer answers the request with what its route has for it. The order of the checks is Nova's:
+// body, parameters, policy.
+func (x *Exchange) Answer() (err error) {
+	r := x.route
+	if r.Actions != nil {
 		return x.act()
 	}
-	return x.route.Handle(x)
+	if r.Body != nil {
+		if x.Asked, err = x.checked(); err != nil {
+			return err
+		}
+	}
+	if r.Query != nil {
+		if x.Params, err = r.Query.read(x); err != nil {
+			return err
+		}
+	}
+	if err := x.allowRule(r.Rule); err != nil {
+		return err
+	}
+	return r.Handle(x)
 }
 
 // novaOnly are the first parts of paths that Nova has, or had, and this service has not.
@@ -148,4 +168,68 @@ func absent(path string, err *osapi.Error) error {
 		}
 	}
 	return err
+}
+
+// Action is one of those that a POST to …/action asks for.
+type Action struct {
+	// Schemas are those of its argument; without one it is not looked at.
+	Schemas SchemaSteps
+	// Rule has to allow the action in the project of the caller. Without one Do asks.
+	Rule Rule
+	// Do does it and answers. The argument is that of the body, nil if it is no object.
+	Do func(x *Exchange, argument *jsonkit.Object) error
+	// Until is the last microversion that has the action, and instead what replaces it then; 0 is
+	// no bound.
+	Until   Version
+	Instead string
+	// About is what the reference says of it.
+	About *About
+}
+
+// argument is the schema of its argument at a microversion.
+func (a *Action) argument(v Version) jsonkit.Schema {
+	if a.Schemas == nil {
+		return nil
+	}
+	return a.Schemas.At(v)
+}
+
+// act does what the body asks for: it is an object whose only member names one of the actions, and
+// is the argument.
+func (x *Exchange) act() error {
+	value, err := x.Decoded()
+	if err != nil {
+		return err
+	}
+	body, is := value.(*jsonkit.Object)
+	if !is || len(body.Names()) != 1 {
+		return osapi.BadRequest("Malformed request body")
+	}
+	name := body.Names()[0]
+	action, known := x.route.Actions[name]
+	switch {
+	case !known && slices.Contains(novaActions, name):
+		return osapi.BadRequest("This service does not support the action %s; docs/cells.md lists the calls that it has", name)
+	case !known:
+		return osapi.BadRequest("There is no such action: %s", osapi.Shortened(name))
+	}
+	if err := jsonkit.Validate(jsonkit.ClosedObject(jsonkit.Properties{{Name: name, Schema: action.argument(x.Version)}}, name), value); err != nil {
+		return osapi.BadRequest("%s", err)
+	}
+	x.Action = name
+	if action.Until > 0 && x.Version > action.Until {
+		return osapi.BadRequest("There is no such action in microversion %s; %s replaces it", x.Version, action.Instead)
+	}
+	if err := x.allowRule(action.Rule); err != nil {
+		return err
+	}
+	return action.Do(x, MemberObject(body, name))
+}
+
+// novaActions are the actions on servers that Nova has, and this service has not.
+var novaActions = []string{
+	"addFixedIp", "addFloatingIp", "addSecurityGroup", "changePassword", "createBackup", "createImage", "injectNetworkInfo", "lock",
+	"os-getRDPConsole", "os-getSPICEConsole", "os-getVNCConsole", "os-migrateLive", "pause", "removeFixedIp",
+	"removeFloatingIp", "removeSecurityGroup", "rescue", "resetNetwork", "resize", "resume", "shelve", "shelveOffload", "suspend",
+	"trigger_crash_dump", "unlock", "unpause", "unrescue", "unshelve",
 }

@@ -125,7 +125,8 @@ func keyPairsAnswer(v api.Version) js.Schema {
 
 func keyPairAnswer(v api.Version) js.Schema {
 	return api.In("keypair", apidoc.Whole(append(keyPairBrief(v), apidoc.Members("id", api.AnswerInt, "user_id", api.SchemaText, "created_at", api.AnswerStamp,
-		"deleted", apidoc.Described(api.AnswerBool, "Always false."), "deleted_at", apidoc.Described(api.AnswerNull, "Always null."), "updated_at", apidoc.Described(api.AnswerNull, "Always null."))...)))
+		"deleted", apidoc.Described(api.AnswerBool, "Always false."), "deleted_at", apidoc.Described(api.AnswerNull, "Always null."),
+		"updated_at", apidoc.Described(api.AnswerNull, "Always null."))...)))
 }
 
 func keyPairCreated(v api.Version) js.Schema {

@@ -22,9 +22,10 @@ import (
 // with, whatever becomes of it.
 func (d *Deps) flavorManageRoutes() []api.Route {
 	return []api.Route{
-		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Handle: d.createFlavor, About: &aboutCreateFlavor},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Handle: d.updateFlavor, Since: vFlavorDescription, About: &aboutUpdateFlavor},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
+		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Rule: ruleFlavorCreate, Handle: d.createFlavor, About: &aboutCreateFlavor},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Rule: ruleFlavorUpdate, Handle: d.updateFlavor, Since: vFlavorDescription,
+			About: &aboutUpdateFlavor},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Rule: ruleFlavorDelete, Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
 	}
 }
 
@@ -75,14 +76,7 @@ var flavorUpdate = js.ClosedObject(js.Properties{
 
 // createFlavor answers POST /flavors.
 func (d *Deps) createFlavor(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleFlavorCreate); err != nil {
-		return err
-	}
-	asked := api.MemberObject(body, "flavor")
+	asked := api.MemberObject(x.Asked, "flavor")
 	f := apidb.Flavor{
 		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
@@ -102,7 +96,7 @@ func (d *Deps) createFlavor(x *api.Exchange) error {
 	if factor, has := asked.Get("rxtx_factor"); has {
 		f.RxTxFactor, _ = strconv.ParseFloat(js.PythonStr(factor), 64) // the schema lets numbers through only
 	}
-	err = d.Store.CreateFlavor(x.Context(), f)
+	err := d.Store.CreateFlavor(x.Context(), f)
 	if errors.Is(err, apidb.ErrExists) {
 		if _, exists := d.Store.Flavor(x.Context(), f.ID); exists == nil {
 			return api.Conflict("Flavor with ID %s already exists.", f.ID)
@@ -117,15 +111,8 @@ func (d *Deps) createFlavor(x *api.Exchange) error {
 
 // updateFlavor answers PUT /flavors/{id}: the description is all that can be changed.
 func (d *Deps) updateFlavor(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleFlavorUpdate); err != nil {
-		return err
-	}
 	f, err := d.changeFlavor(x, func(f *apidb.Flavor) error {
-		f.Description = api.MemberText(api.MemberObject(body, "flavor"), "description")
+		f.Description = api.MemberText(api.MemberObject(x.Asked, "flavor"), "description")
 		return nil
 	})
 	if err != nil {
@@ -143,23 +130,14 @@ func (d *Deps) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (
 		}
 		return change(f)
 	})
-	if errors.Is(err, apidb.ErrNotFound) {
-		err = flavorNotFound(id)
-	}
-	return f, err
+	return f, api.Instead(err, apidb.ErrNotFound, flavorNotFound(id))
 }
 
 // deleteFlavor answers DELETE /flavors/{id}, also of one that servers have.
 func (d *Deps) deleteFlavor(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleFlavorDelete); err != nil {
-		return err
-	}
 	err := d.Store.DeleteFlavor(x.Context(), x.Param("id"))
-	if errors.Is(err, apidb.ErrNotFound) {
-		return flavorNotFound(x.Param("id"))
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
 	}
 	return x.Empty(http.StatusAccepted)
 }

@@ -18,11 +18,13 @@ import (
 // whatever else the scheduler reads of them.
 func (d *Deps) extraSpecRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Handle: d.listExtraSpecs, About: &aboutListExtraSpecs},
-		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs), Handle: d.addExtraSpecs, About: &aboutAddExtraSpecs},
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec), Handle: d.setExtraSpec, About: &aboutSetExtraSpec},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Rule: ruleFlavorSpecsIndex, Handle: d.listExtraSpecs, About: &aboutListExtraSpecs},
+		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs), Rule: ruleFlavorSpecsCreate, Handle: d.addExtraSpecs,
+			About: &aboutAddExtraSpecs},
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsShow, Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec), Rule: ruleFlavorSpecsUpdate, Handle: d.setExtraSpec,
+			About: &aboutSetExtraSpec},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsDelete, Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
 	}
 }
 
@@ -48,9 +50,6 @@ func noExtraSpec(x *api.Exchange) error {
 
 // listExtraSpecs answers GET /flavors/{id}/os-extra_specs.
 func (d *Deps) listExtraSpecs(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleFlavorSpecsIndex); err != nil {
-		return err
-	}
 	f, err := d.flavorOfPath(x)
 	if err != nil {
 		return err
@@ -60,9 +59,6 @@ func (d *Deps) listExtraSpecs(x *api.Exchange) error {
 
 // showExtraSpec answers GET /flavors/{id}/os-extra_specs/{key}.
 func (d *Deps) showExtraSpec(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleFlavorSpecsShow); err != nil {
-		return err
-	}
 	f, err := d.flavorOfPath(x)
 	if err != nil {
 		return err
@@ -77,14 +73,7 @@ func (d *Deps) showExtraSpec(x *api.Exchange) error {
 // addExtraSpecs answers POST /flavors/{id}/os-extra_specs: those that are there stay, or get
 // another value.
 func (d *Deps) addExtraSpecs(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleFlavorSpecsCreate); err != nil {
-		return err
-	}
-	specs, err := d.mergeExtraSpecs(x, api.MemberObject(body, "extra_specs"))
+	specs, err := d.mergeExtraSpecs(x, api.MemberObject(x.Asked, "extra_specs"))
 	if err != nil {
 		return err
 	}
@@ -93,17 +82,10 @@ func (d *Deps) addExtraSpecs(x *api.Exchange) error {
 
 // setExtraSpec answers PUT /flavors/{id}/os-extra_specs/{key}.
 func (d *Deps) setExtraSpec(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleFlavorSpecsUpdate); err != nil {
-		return err
-	}
-	if _, has := body.Get(x.Param("key")); !has {
+	if _, has := x.Asked.Get(x.Param("key")); !has {
 		return osapi.BadRequest("Request body and URI mismatch")
 	}
-	specs, err := d.mergeExtraSpecs(x, body)
+	specs, err := d.mergeExtraSpecs(x, x.Asked)
 	if err != nil {
 		return err
 	}
@@ -164,9 +146,6 @@ func LogUnread(x *api.Exchange, flavor, name, what string) {
 
 // deleteExtraSpec answers DELETE /flavors/{id}/os-extra_specs/{key}.
 func (d *Deps) deleteExtraSpec(x *api.Exchange) error {
-	if err := x.AllowOwn(ruleFlavorSpecsDelete); err != nil {
-		return err
-	}
 	_, err := d.changeFlavor(x, func(f *apidb.Flavor) error {
 		if _, has := f.ExtraSpecs[x.Param("key")]; !has {
 			return noExtraSpec(x)

@@ -4,7 +4,6 @@ package tenant
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -62,10 +61,7 @@ func (d *Deps) Flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
 // flavorOfPath is the flavor that the path names, or a 404.
 func (d *Deps) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
 	f, err := d.Flavor(x, x.Param("id"))
-	if errors.Is(err, apidb.ErrNotFound) {
-		err = flavorNotFound(x.Param("id"))
-	}
-	return f, err
+	return f, api.Instead(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
 }
 
 // showFlavor answers GET /flavors/{id}.
@@ -124,18 +120,8 @@ func (d *Deps) listFlavorsDetail(x *api.Exchange) error {
 // flavorPage answers with the flavors that a query asks for. There are few, so all are read, and
 // chosen from.
 func (d *Deps) flavorPage(x *api.Exchange, collection string, view func(*apidb.Flavor) *api.Object) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	limit := d.MaxLimit
-	if params.Has("limit") {
-		// The schema lets digits through only; what is too large for an int is more than the most.
-		if n, err := strconv.Atoi(params.Last("limit")); err == nil {
-			limit = min(limit, n)
-		}
-	}
-	wanted, err := flavorFilter(x, params)
+	limit := api.ReadLimit(x.Params, d.MaxLimit)
+	wanted, err := flavorFilter(x, x.Params)
 	if err != nil {
 		return err
 	}
@@ -143,8 +129,8 @@ func (d *Deps) flavorPage(x *api.Exchange, collection string, view func(*apidb.F
 	if err != nil {
 		return err
 	}
-	sortFlavors(all, params.Last("sort_key"), params.Last("sort_dir") == "desc")
-	if marker := params.Last("marker"); params.Has("marker") {
+	sortFlavors(all, x.Params.Last("sort_key"), x.Params.Last("sort_dir") == "desc")
+	if marker := x.Params.Last("marker"); x.Params.Has("marker") {
 		at := slices.IndexFunc(all, func(f apidb.Flavor) bool { return f.ID == marker && (f.IsPublic || x.IsAdmin()) })
 		if at < 0 {
 			return osapi.BadRequest("marker [%s] not found", osapi.Shortened(marker))
@@ -162,7 +148,7 @@ func (d *Deps) flavorPage(x *api.Exchange, collection string, view func(*apidb.F
 	}
 	answer := new(api.Object).Add("flavors", shown)
 	if len(shown) > 0 && len(shown) == limit {
-		answer.Add("flavors_links", x.NextLink(collection, params, marker))
+		answer.Add("flavors_links", x.NextLink(collection, x.Params, marker))
 	}
 	return x.JSON(http.StatusOK, answer)
 }
@@ -198,15 +184,14 @@ func flavorFilter(x *api.Exchange, params api.Query) (func(*apidb.Flavor) bool, 
 
 // parseIsPublic is nil for none, which stands for both.
 func parseIsPublic(text string) (*bool, error) {
-	switch strings.ToLower(strings.TrimSpace(text)) {
-	case "none":
+	if strings.EqualFold(strings.TrimSpace(text), "none") {
 		return nil, nil
-	case "1", "t", "true", "on", "y", "yes":
-		return new(true), nil
-	case "0", "f", "false", "off", "n", "no":
-		return new(false), nil
 	}
-	return nil, osapi.BadRequest("Invalid is_public filter [%s]", osapi.Shortened(text))
+	value, known := api.ReadBool(text)
+	if !known {
+		return nil, osapi.BadRequest("Invalid is_public filter [%s]", osapi.Shortened(text))
+	}
+	return &value, nil
 }
 
 // flavorKeys compare flavors. created_at, updated_at, id and vcpu_weight, which Nova's have as

@@ -3,7 +3,6 @@
 package tenant
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -50,7 +49,8 @@ var keyPairSchemas = func() api.SchemaSteps {
 		return js.ClosedObject(js.Properties{{Name: "keypair", Schema: js.ClosedObject(p, "name")}}, "keypair")
 	}
 	typed := pair.With("type", js.Schema{js.Type("string"), js.Enum(apidb.KeySSH, apidb.KeyX509)})
-	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))}, {Since: vKeyTypes, Schema: body(typed)}, {Since: api.MinVersion, Schema: body(pair)}}
+	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))}, {Since: vKeyTypes, Schema: body(typed)},
+		{Since: api.MinVersion, Schema: body(pair)}}
 }()
 
 // keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about
@@ -66,15 +66,12 @@ var (
 
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:
 // the caller, or from 2.10 on the one that is named.
-func keyPairUser(x *api.Exchange, rule api.Rule) (user string, params api.Query, err error) {
-	user = x.Who.User
-	if params, err = x.CheckedQuery(); err != nil {
-		return "", params, err
-	}
-	if named := params.Every("user_id"); len(named) > 0 && named[0] != "" {
+func keyPairUser(x *api.Exchange, rule api.Rule) (string, error) {
+	user := x.Who.User
+	if named := x.Params.Every("user_id"); len(named) > 0 && named[0] != "" {
 		user = named[0]
 	}
-	return user, params, x.AllowUser(rule, user)
+	return user, x.AllowUser(rule, user)
 }
 
 // keyPairView is a key pair with what all calls show of it.
@@ -92,20 +89,17 @@ func noKeyPair(user, name string) error {
 
 // listKeyPairs answers GET /os-keypairs, by name.
 func (d *Deps) listKeyPairs(x *api.Exchange) error {
-	user, params, err := keyPairUser(x, ruleKeyPairsIndex)
+	user, err := keyPairUser(x, ruleKeyPairsIndex)
 	if err != nil {
 		return err
 	}
 	limit, marker := 0, ""
 	if x.Since(vKeyPages) {
-		limit, marker = api.ReadLimit(params, d.MaxLimit), params.Last("marker")
-		if params.Has("marker") {
+		limit, marker = api.ReadLimit(x.Params, d.MaxLimit), x.Params.Last("marker")
+		if x.Params.Has("marker") {
 			_, err := d.Store.KeyPair(x.Context(), user, marker)
-			if errors.Is(err, apidb.ErrNotFound) {
-				return osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker))
-			}
 			if err != nil {
-				return err
+				return api.Instead(err, apidb.ErrNotFound, osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker)))
 			}
 		}
 	}
@@ -121,23 +115,20 @@ func (d *Deps) listKeyPairs(x *api.Exchange) error {
 	}
 	answer := new(api.Object).Add("keypairs", shown)
 	if limit > 0 && len(pairs) == limit {
-		answer.Add("keypairs_links", x.NextLink("os-keypairs", params, pairs[len(pairs)-1].Name))
+		answer.Add("keypairs_links", x.NextLink("os-keypairs", x.Params, pairs[len(pairs)-1].Name))
 	}
 	return x.JSON(http.StatusOK, answer)
 }
 
 // showKeyPair answers GET /os-keypairs/{id}.
 func (d *Deps) showKeyPair(x *api.Exchange) error {
-	user, _, err := keyPairUser(x, ruleKeyPairsShow)
+	user, err := keyPairUser(x, ruleKeyPairsShow)
 	if err != nil {
 		return err
 	}
 	k, err := d.Store.KeyPair(x.Context(), user, x.Param("id"))
-	if errors.Is(err, apidb.ErrNotFound) {
-		return noKeyPair(user, x.Param("id"))
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("keypair", keyPairView(x, &k).Add("user_id", k.UserID).Add("id", k.ID).
 		Add("created_at", api.Stamp(&k.CreatedAt)).Add("deleted", false).Add("deleted_at", nil).Add("updated_at", nil)))
@@ -146,11 +137,7 @@ func (d *Deps) showKeyPair(x *api.Exchange) error {
 // createKeyPair answers POST /os-keypairs, within the quota of the user: it keeps a public key, or
 // makes a pair. The private key is in the answer and kept nowhere.
 func (d *Deps) createKeyPair(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	asked := api.MemberObject(body, "keypair")
+	asked := api.MemberObject(x.Asked, "keypair")
 	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH, PublicKey: api.MemberString(asked, "public_key")}
 	if named := api.MemberString(asked, "user_id"); named != "" {
 		k.UserID = named
@@ -182,11 +169,8 @@ func (d *Deps) createKeyPair(x *api.Exchange) error {
 		return osapi.BadRequest("Keypair data is invalid: %s", err)
 	}
 	made, err := d.Store.CreateKeyPair(x.Context(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
-	if errors.Is(err, apidb.ErrExists) {
-		return api.Conflict("Key pair '%s' already exists.", k.Name)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrExists, api.Conflict("Key pair '%s' already exists.", k.Name))
 	}
 	shown, status := keyPairView(x, &made).Add("user_id", made.UserID), http.StatusCreated
 	if private != "" {
@@ -219,16 +203,13 @@ func tooManyKeyPairs(has int64, limits apidb.QuotaSet) error {
 
 // deleteKeyPair answers DELETE /os-keypairs/{id}. Servers that were made with it keep it.
 func (d *Deps) deleteKeyPair(x *api.Exchange) error {
-	user, _, err := keyPairUser(x, ruleKeyPairsDelete)
+	user, err := keyPairUser(x, ruleKeyPairsDelete)
 	if err != nil {
 		return err
 	}
 	err = d.Store.DeleteKeyPair(x.Context(), user, x.Param("id"))
-	if errors.Is(err, apidb.ErrNotFound) {
-		return noKeyPair(user, x.Param("id"))
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
 	}
 	if !x.Since(vKeyTypes) {
 		return x.Empty(http.StatusAccepted)

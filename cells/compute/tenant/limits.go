@@ -3,15 +3,18 @@
 package tenant
 
 import (
+	"context"
 	"net/http"
 
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 )
 
 // limitRoutes has the call about limits.
 func (d *Deps) limitRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Handle: d.showLimits, About: &aboutShowLimits},
+		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Rule: ruleLimits, Handle: d.showLimits, About: &aboutShowLimits},
 	}
 }
 
@@ -28,16 +31,9 @@ var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
 // cells, and when one is down a count in the API database.
 func (d *Deps) showLimits(x *api.Exchange) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleLimits); err != nil {
-		return err
-	}
 	project := x.Who.Project
-	if params.Has("tenant_id") {
-		project = params.Last("tenant_id")
+	if x.Params.Has("tenant_id") {
+		project = x.Params.Last("tenant_id")
 		if err := x.AllowOwn(ruleLimitsOther); err != nil {
 			return err
 		}
@@ -61,4 +57,107 @@ func (d *Deps) showLimits(x *api.Exchange) error {
 		}
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("limits", new(api.Object).Add("rate", api.List{}).Add("absolute", absolute)))
+}
+
+// The microversions of limits and quotas.
+const (
+	vNoNetworkQuotas api.Version = 36 // nothing of networks any more
+	vNoImageMeta     api.Version = 39 // no maxImageMeta among limits
+)
+
+// quotaResource is something that there are quotas for. Only servers, cores, memory, metadata,
+// server groups and key pairs exist here; the others have limits because clients look for them, and
+// nothing of them is ever used.
+type quotaResource struct {
+	name string
+	// otherwise is Nova's default, where the configuration has none.
+	otherwise int64
+	// until is the last microversion that shows it; 0: all do.
+	until api.Version
+	// max are its names among limits, used that of what is used of it; "" and nil for none.
+	max  []string
+	used string
+}
+
+// quotaResources are in the order that limits have. Quota sets have them by name.
+var quotaResources = []quotaResource{
+	{name: "instances", otherwise: 10, max: []string{"maxTotalInstances"}, used: "totalInstancesUsed"},
+	{name: "cores", otherwise: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
+	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
+	metadataItems,
+	{name: "injected_files", otherwise: 5, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonality"}},
+	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
+	{name: "injected_file_path_bytes", otherwise: 255, until: api.VNoInjectedFiles - 1},
+	keyPairs,
+	serverGroups,
+	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
+	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
+	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"}, used: "totalFloatingIpsUsed"},
+	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"}, used: "totalSecurityGroupsUsed"},
+	{name: "security_group_rules", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
+}
+
+// metadataItems are how much metadata a server may have.
+var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
+
+// MetadataLimit is how many items of metadata a server may have; -1 is no limit.
+func MetadataLimit(q apidb.QuotaSet) int64 { return metadataItems.limit(q) }
+
+// serverGroups are those that a project may have.
+var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"}
+
+// keyPairs are those that a user may have. As in Nova none of them counts as used by a project.
+var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}}
+
+// maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
+const maxImageMeta = "maxImageMeta"
+
+// shown says whether a microversion shows the resource.
+func (r *quotaResource) shown(v api.Version) bool { return r.until == 0 || v <= r.until }
+
+// limit is that of a quota set.
+func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
+	if n, has := q[r.name]; has {
+		return n
+	}
+	return r.otherwise
+}
+
+// quotaUsage is what a project has.
+type quotaUsage struct {
+	cellwire.Usage
+	serverGroups int64
+}
+
+// inUse is how much of it a project has.
+func (r *quotaResource) inUse(u quotaUsage) int64 {
+	switch r.name {
+	case "server_groups":
+		return u.serverGroups
+	case "instances":
+		return u.Instances
+	case "cores":
+		return u.Cores
+	case "ram":
+		return u.RAM
+	}
+	return 0
+}
+
+// limitsAndUsage are the limits of a project and what it has, which is exact also while cells are
+// down.
+func (d *Deps) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, quotaUsage, error) {
+	limits, err := d.Quota.Limits(ctx, project)
+	if err != nil {
+		return nil, quotaUsage{}, err
+	}
+	usage, err := d.quotaUsage(ctx, project)
+	return limits, usage, err
+}
+
+func (d *Deps) quotaUsage(ctx context.Context, project string) (usage quotaUsage, err error) {
+	if usage.Usage, _, err = d.Quota.Usage(ctx, project); err == nil {
+		usage.serverGroups, err = d.Store.CountServerGroups(ctx, project)
+	}
+	return usage, err
 }

@@ -86,9 +86,6 @@ func (d *Deps) showQuotas(x *api.Exchange) error {
 
 // quotaProject is the project of the path, if the caller passes a rule for it.
 func quotaProject(x *api.Exchange, rule api.Rule) (string, error) {
-	if _, err := x.CheckedQuery(); err != nil {
-		return "", err
-	}
 	project := x.Param("id")
 	return project, x.Allow(rule, project)
 }
@@ -122,18 +119,14 @@ func (d *Deps) showQuotaDefaults(x *api.Exchange) error {
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
 // unless it is forced.
 func (d *Deps) updateQuotas(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
 	project, err := quotaProject(x, ruleQuotaUpdate)
 	if err != nil {
 		return err
 	}
-	if params, _ := x.ReadQuery(); params.Has("user_id") {
+	if x.Params.Has("user_id") {
 		return osapi.BadRequest("user_id: this service has no quotas of single users; set those of the project.")
 	}
-	asked := api.MemberObject(body, "quota_set")
+	asked := api.MemberObject(x.Asked, "quota_set")
 	if _, has := asked.Get("networks"); has {
 		return osapi.BadRequest("The networks quota has been removed")
 	}
@@ -185,7 +178,7 @@ func (d *Deps) deleteQuotas(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	if params, _ := x.ReadQuery(); !params.Has("user_id") {
+	if !x.Params.Has("user_id") {
 		if err := d.Store.DeleteQuotas(x.Context(), project); err != nil {
 			return err
 		}

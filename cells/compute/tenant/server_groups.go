@@ -16,8 +16,8 @@ import (
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
 func (d *Deps) serverGroupRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Handle: d.listServerGroups, About: &aboutListServerGroups},
-		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Handle: d.createServerGroup, About: &aboutCreateServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Rule: ruleServerGroupsIndex, Handle: d.listServerGroups, About: &aboutListServerGroups},
+		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Rule: ruleServerGroupsCreate, Handle: d.createServerGroup, About: &aboutCreateServerGroup},
 		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: d.showServerGroup, About: &aboutShowServerGroup},
 		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: d.deleteServerGroup, About: &aboutDeleteServerGroup},
 	}
@@ -111,15 +111,8 @@ func (d *Deps) ServerGroup(x *api.Exchange, id string) (apidb.ServerGroup, error
 // listServerGroups answers GET /os-server-groups: the project's, or for administrators that ask for
 // them those of all projects.
 func (d *Deps) listServerGroups(x *api.Exchange) error {
-	params, err := x.CheckedQuery()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleServerGroupsIndex); err != nil {
-		return err
-	}
 	project := x.Who.Project
-	if params.Has("all_projects") && x.IsAdmin() {
+	if x.Params.Has("all_projects") && x.IsAdmin() {
 		if err := x.AllowOwn(ruleServerGroupsIndexAll); err != nil {
 			return err
 		}
@@ -130,9 +123,9 @@ func (d *Deps) listServerGroups(x *api.Exchange) error {
 		return err
 	}
 	number := func(name string) int {
-		n, err := strconv.Atoi(params.Last(name))
+		n, err := strconv.Atoi(x.Params.Last(name))
 		if err != nil { // none, or more than an int
-			return len(groups) * min(len(params.Last(name)), 1)
+			return len(groups) * min(len(x.Params.Last(name)), 1)
 		}
 		return n
 	}
@@ -163,18 +156,11 @@ func (d *Deps) showServerGroup(x *api.Exchange) error {
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
 func (d *Deps) createServerGroup(x *api.Exchange) error {
-	body, err := x.Checked()
-	if err != nil {
-		return err
-	}
-	if err := x.AllowOwn(ruleServerGroupsCreate); err != nil {
-		return err
-	}
 	limits, err := d.Quota.Limits(x.Context(), x.Who.Project)
 	if err != nil {
 		return err
 	}
-	asked := api.MemberObject(body, "server_group")
+	asked := api.MemberObject(x.Asked, "server_group")
 	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User, Policy: api.MemberString(asked, "policy")}
 	if policies := api.MemberList(asked, "policies"); len(policies) > 0 {
 		g.Policy = js.PythonStr(policies[0])
@@ -209,11 +195,8 @@ func (d *Deps) deleteServerGroup(x *api.Exchange) error {
 		return err
 	}
 	err = d.Store.DeleteServerGroup(x.Context(), g.UUID)
-	if errors.Is(err, apidb.ErrNotFound) {
-		return noServerGroup(g.UUID)
-	}
 	if err != nil {
-		return err
+		return api.Instead(err, apidb.ErrNotFound, noServerGroup(g.UUID))
 	}
 	return x.Empty(http.StatusNoContent)
 }
