@@ -103,11 +103,17 @@ func least(steps []string) int {
 	return n
 }
 
-// statements cuts a step at the semicolons that end its lines.
+// statements are those of a step, without comments: they end with the semicolons that end lines.
 func statements(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
 	var out []string
-	for part := range strings.SplitSeq(text, ";\n") {
-		if strings.TrimSpace(part) != "" {
+	for part := range strings.SplitSeq(strings.Join(lines, ""), ";\n") {
+		if part = strings.TrimSpace(part); part != "" {
 			out = append(out, part)
 		}
 	}
