@@ -5,23 +5,18 @@ package apidb
 import (
 	"context"
 	"embed"
-	"io/fs"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-//go:embed sql/*/*.sql
-var embedded embed.FS
+//go:embed sql/*.sql
+var steps embed.FS
 
 // applicationID marks files of the API database: "CAap".
 const applicationID = 0x43416170
 
 // schema is the tables of an API database. With older, one that lacks steps is refused.
 func schema(older string) *sqldb.Schema {
-	steps, err := fs.Sub(embedded, "sql")
-	if err != nil {
-		panic(err) // the embedded directory is part of the program
-	}
 	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema", Processes: "processes", OlderHint: older}
 }
 

@@ -19,11 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// embedded are the steps of the schema, in the order of their names. One that was released never
-// changes.
-//
-//go:embed sql/*/*.sql
-var embedded embed.FS
+//go:embed sql/*.sql
+var steps embed.FS
 
 // applicationID marks the files of a cell's database ("cacl" in ASCII), and a table with the steps
 // of the schema a database of servers.
@@ -131,10 +128,6 @@ func Migrate(ctx context.Context, address string, to int) (had int, err error) {
 
 // schema is the tables of a cell's database; a new one is that of the cell with the name.
 func schema(name string) *sqldb.Schema {
-	steps, err := fs.Sub(embedded, "sql")
-	if err != nil {
-		panic(err) // the embedded directory is part of the program
-	}
 	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, Processes: "processes", New: func(ctx context.Context, tx *sql.Tx) error {
 		if _, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT epoch FROM cell"); err != nil || found { // from an attempt before
 			return err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -18,18 +19,18 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// seedTotal makes the row of a sum.
+const seedTotal = "INSERT $mysql(IGNORE) INTO total VALUES (0, 0) $notmysql(ON CONFLICT DO NOTHING)"
+
+// steps are the files of a schema of one step with statements.
+func steps(statements ...string) fstest.MapFS {
+	return fstest.MapFS{"sql/0001.sql": {Data: []byte(strings.Join(statements, ";\n") + ";\n")}}
+}
+
 // summed is a schema with a sum, and a row for each number that was added to it.
 func summed() sqldb.Options {
-	steps := fstest.MapFS{}
-	for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-		upsert := map[string]string{"mysql": "INSERT IGNORE INTO total VALUES (0, 0);\n"}[dialect]
-		if upsert == "" {
-			upsert = "INSERT INTO total VALUES (0, 0) ON CONFLICT DO NOTHING;\n"
-		}
-		steps[dialect+"/0001.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE parts (n BIGINT NOT NULL PRIMARY KEY);\n" +
-			"CREATE TABLE total (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL);\n" + upsert)}
-	}
-	return sqldb.Options{Schema: &sqldb.Schema{Steps: steps, Table: "steps"}}
+	return sqldb.Options{Schema: &sqldb.Schema{Steps: steps("CREATE TABLE parts (n BIGINT NOT NULL PRIMARY KEY)",
+		"CREATE TABLE total (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)", seedTotal), Table: "steps"}}
 }
 
 func openSummed(t testing.TB, name string) *sqldb.DB {

@@ -13,8 +13,7 @@ import (
 // ? for parameters and in the SQL that all of them have; where they have none in common, a Dialect
 // has the words. There is no "now": all times are parameters, by the clock of the process.
 type Dialect struct {
-	// Name is "sqlite", "mysql" or "postgres"; the steps of a schema for it are in the directory of
-	// that name.
+	// Name is "sqlite", "mysql" or "postgres".
 	Name string
 	// Shared says that several processes can use a database at the same time.
 	Shared bool
@@ -78,6 +77,9 @@ type Dialect struct {
 	// happened.
 	CommitUnknown func(err error) bool
 }
+
+// dialects are all.
+var dialects = []*Dialect{SQLite, MySQL, PostgreSQL}
 
 // TimeText is the form in which SQLAlchemy keeps times in SQLite: UTC, with microseconds.
 const TimeText = "2006-01-02 15:04:05.000000"

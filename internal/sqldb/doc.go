@@ -38,6 +38,21 @@
 //   - PATH-lock notes the newest version that was acknowledged, where there is one ([DB.Note]), so
 //     that an older copy, or a file whose write-ahead log was removed, is noticed.
 //
+// # Steps of a schema
+//
+// To change tables, add the next step, such as sql/0004_name.sql, in the package of the database:
+//
+//  1. Write SQL with words for what engines have differently: id $id, name $text(255) NOT NULL,
+//     size $int NOT NULL, seen_at $time NOT NULL; steps.go has all. A table with $text ends with
+//     ") $innodb;". Texts of cells are $bytes. Semicolons end lines.
+//  2. What one engine alone needs is $sqlite(…), $mysql(…) or $postgres(…), around a clause, a line
+//     or a statement; $servers(…) is the last two. Commas and lines that are left over go.
+//  3. Let it run twice, and beside older programs: MariaDB commits each statement by itself. What
+//     takes something away from older programs is a step with "-- contract" as its first line.
+//  4. Run go test ./internal/sqldb: it shows what each engine gets, and the lines for
+//     testdata/released-steps. From the release on, the step never changes.
+//  5. Run go test ./the/package -args -database=mariadb, and with postgresql.
+//
 // # Several processes
 //
 // Each process that has a database of servers open has a row in the table that [Schema] names, with

@@ -154,7 +154,7 @@ func kindOf(err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return ErrReplaced
 	}
-	for _, d := range []*Dialect{SQLite, MySQL, PostgreSQL} {
+	for _, d := range dialects {
 		if kind, _ := d.Kind(err); kind != nil {
 			return kind
 		}

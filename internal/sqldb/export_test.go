@@ -5,8 +5,8 @@ package sqldb
 // Statements are those of each step of a schema, as an engine gets them.
 func Statements(s *Schema, d *Dialect) (out [][]string, err error) {
 	steps, err := s.steps(d)
-	for _, text := range steps {
-		out = append(out, statements(text))
+	for _, step := range steps {
+		out = append(out, step.statements)
 	}
 	return out, err
 }

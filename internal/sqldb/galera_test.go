@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -33,12 +32,9 @@ func bank() sqldb.Options {
 	// How long a cluster takes to go on without a node depends on what else the machine does.
 	return sqldb.Options{Failover: testproc.Patience, Schema: &sqldb.Schema{
 		Table: "steps",
-		Steps: fstest.MapFS{
-			"sqlite/0001.sql": {}, "mysql/0001.sql": {Data: []byte("CREATE TABLE accounts (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL);\n" +
-				"CREATE TABLE moves (writer INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (writer, number));\n" +
-				"CREATE TABLE signs (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL);\n" +
-				"CREATE TABLE leases (name VARCHAR(64) NOT NULL PRIMARY KEY, token VARCHAR(36) NOT NULL, beat BIGINT NOT NULL, holder VARCHAR(255) NOT NULL);\n")},
-		},
+		Steps: steps("CREATE TABLE accounts (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+			"CREATE TABLE moves (writer INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (writer, number))",
+			"CREATE TABLE signs (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)", leaseTable),
 		New: func(ctx context.Context, tx *sql.Tx) error {
 			for id := range accounts {
 				if _, err := tx.ExecContext(ctx, "INSERT INTO accounts (id, n) VALUES (?, ?)", id, balance); err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,16 +17,13 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+const leaseTable = "CREATE TABLE leases (name VARCHAR(64) NOT NULL PRIMARY KEY, token VARCHAR(36) NOT NULL, beat BIGINT NOT NULL, holder VARCHAR(255) NOT NULL)"
+
 // leaseProcess opens a database as one more process does.
 func leaseProcess(t *testing.T, name string) *sqldb.DB {
 	t.Helper()
-	steps := fstest.MapFS{}
-	for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-		steps[dialect+"/0001.sql"] = &fstest.MapFile{Data: []byte(
-			"CREATE TABLE leases (name VARCHAR(64) NOT NULL PRIMARY KEY, token VARCHAR(36) NOT NULL, beat BIGINT NOT NULL, holder VARCHAR(255) NOT NULL);\n" +
-				"CREATE TABLE done (number INTEGER NOT NULL PRIMARY KEY);\n")}
-	}
-	db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: steps, ApplicationID: 77, Table: "steps"}, Logger: zerolog.Nop()})
+	files := steps(leaseTable, "CREATE TABLE done (number INTEGER NOT NULL PRIMARY KEY)")
+	db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: files, ApplicationID: 77, Table: "steps"}, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	t.Cleanup(func() { testproc.Check(t, db.Close()) })
 	return db

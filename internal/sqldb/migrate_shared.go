@@ -34,7 +34,6 @@ const (
 	deadAfter = 15
 	// logBeats is how many of these times pass between two lines in the log about a step.
 	logBeats = 15
-	contract = "-- contract"
 )
 
 // run is migrate for a database of servers. Several processes may do it at the same time,
@@ -69,7 +68,7 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	case had > 0 && had < to && !all && !s.beingMade(ctx, db):
 		to = max(had, least(steps[:to]))
 		for n := had + 1; n <= to; n++ {
-			if isContract(steps[n-1]) {
+			if steps[n-1].contract {
 				return had, had, &Error{
 					Kind: ErrSchema,
 					Hint: fmt.Sprintf("step %d of its schema ends the use by older programs, and this program needs it; stop those, and upgrade the database by command", n),
@@ -123,8 +122,6 @@ func (s *Schema) beingMade(ctx context.Context, q Querier) bool {
 	made, found, err := One(ctx, q, Value[int], "SELECT done FROM "+s.Table+" WHERE number = 0")
 	return err == nil && found && made == 0
 }
-
-func isContract(step string) bool { return strings.HasPrefix(step, contract) }
 
 // migration is the steps that one process runs.
 type migration struct {
@@ -190,9 +187,9 @@ func (m *migration) insert(ctx context.Context, n, done, needs int, token string
 }
 
 // step runs a step, or waits until another process has.
-func (m *migration) step(ctx context.Context, n int, text string) error {
-	needs, ends := n, isContract(text) && n > 1
-	if !isContract(text) && n > 1 {
+func (m *migration) step(ctx context.Context, n int, s step) error {
+	needs, ends := n, s.contract && n > 1
+	if !s.contract && n > 1 {
 		var err error
 		if needs, err = m.schema.needs(ctx, m.db, n); err != nil {
 			return err
@@ -225,7 +222,7 @@ func (m *migration) step(ctx context.Context, n int, text string) error {
 			return err
 		}
 	}
-	for _, statement := range statements(text) {
+	for _, statement := range s.statements {
 		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Exists(err) {
 			return errors.Join(err, context.Cause(ctx))
 		}

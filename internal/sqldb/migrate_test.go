@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -20,36 +20,23 @@ import (
 )
 
 // grown are the statements of a step, of each kind that steps have.
-func grown(dialect string) []string {
-	made := []string{
-		"CREATE TABLE parts (n BIGINT NOT NULL PRIMARY KEY)",
-		"CREATE TABLE total (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
-		"INSERT INTO total VALUES (0, 0) ON CONFLICT DO NOTHING",
-		"ALTER TABLE parts ADD COLUMN said VARCHAR(20)",
-		"CREATE INDEX parts_said ON parts (said)",
-		"UPDATE total SET n = 0",
-	}
-	if dialect == "mysql" {
-		made[2] = "INSERT IGNORE INTO total VALUES (0, 0)"
-	}
-	return made
+var grown = []string{
+	"CREATE TABLE parts (n BIGINT NOT NULL PRIMARY KEY)",
+	"CREATE TABLE total (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+	seedTotal,
+	"ALTER TABLE parts ADD COLUMN said VARCHAR(20)",
+	"CREATE INDEX parts_said ON parts (said)",
+	"UPDATE total SET n = 0",
 }
 
 // growing is a schema of one step. Before its statement number `asleep` it sleeps, if that is not
 // negative.
 func growing(asleep int) sqldb.Options {
-	steps := fstest.MapFS{}
-	for dialect, sleep := range map[string]string{"sqlite": "SELECT 1", "mysql": "DO SLEEP(1000)", "postgres": "SELECT pg_sleep(1000)"} {
-		var all []string
-		for n, statement := range grown(dialect) {
-			if n == asleep {
-				all = append(all, sleep)
-			}
-			all = append(all, statement)
-		}
-		steps[dialect+"/0001.sql"] = &fstest.MapFile{Data: []byte(strings.Join(all, ";\n") + ";\n")}
+	all := grown
+	if asleep >= 0 {
+		all = slices.Insert(slices.Clone(grown), asleep, "$mysql(DO SLEEP(1000)) $postgres(SELECT pg_sleep(1000))")
 	}
-	return sqldb.Options{Schema: &sqldb.Schema{Steps: steps, Table: "steps"}}
+	return sqldb.Options{Schema: &sqldb.Schema{Steps: steps(all...), Table: "steps"}}
 }
 
 // TestDatabasesMigrationIsTakenOver kills a process before each statement of a step. Another one
@@ -63,7 +50,7 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		testproc.Parallel(t, testproc.Light)
 		var names []string
-		for n := range grown("") {
+		for n := range grown {
 			name := fresh(t)
 			names = append(names, name)
 			cmd := exec.Command(os.Args[0]) //nolint:gosec // this very binary

@@ -70,7 +70,7 @@ func count(path string) (err error) {
 
 func options() sqldb.Options {
 	return sqldb.Options{Schema: &sqldb.Schema{ApplicationID: mark, Steps: fstest.MapFS{
-		"sqlite/0001.sql": {Data: []byte("CREATE TABLE t (x TEXT);\nCREATE TABLE u (x TEXT);\n")}, "sqlite/0002_more.sql": {Data: []byte("ALTER TABLE t ADD COLUMN y TEXT;\n")},
+		"sql/0001.sql": {Data: []byte("CREATE TABLE t (x TEXT);\nCREATE TABLE u (x TEXT);\n")}, "sql/0002_more.sql": {Data: []byte("ALTER TABLE t ADD COLUMN y TEXT;\n")},
 	}}}
 }
 

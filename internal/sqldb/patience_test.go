@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/rs/zerolog"
 
@@ -34,13 +33,10 @@ func TestStepsMayTakeLong(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
-		steps := fstest.MapFS{}
-		for dialect, statement := range slowly {
-			steps[dialect+"/0001.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE a (n BIGINT NOT NULL PRIMARY KEY);\n" + statement + ";\nCREATE TABLE b (n BIGINT NOT NULL PRIMARY KEY);\n")}
-		}
-		steps["sqlite/0001.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE a (n BIGINT NOT NULL PRIMARY KEY);\n")}
+		files := steps("CREATE TABLE a (n BIGINT NOT NULL PRIMARY KEY)", "$mysql("+slowly["mysql"]+") $postgres("+slowly["postgres"]+")",
+			"CREATE TABLE b (n BIGINT NOT NULL PRIMARY KEY)")
 		var log strings.Builder
-		db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: steps, Table: "steps"}, Logger: zerolog.New(&log)})
+		db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}, Logger: zerolog.New(&log)})
 		must(t, err)
 		defer func() { must(t, db.Close()) }()
 		var done, beat int

@@ -7,19 +7,16 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
-	"path"
-	"strings"
 )
 
 // Schema is the tables of a database, as numbered steps. All steps that are missing are run in one
 // transaction.
 type Schema struct {
-	// Steps holds the SQL of the steps, in a directory for each dialect (sqlite, mysql, postgres),
-	// in files that begin with their numbers: 0001.sql, 0002_name.sql. One that was released never
-	// changes. Statements end with a semicolon at the end of a line. A step after which older
-	// programs cannot use the database has "-- contract" as its first line. It takes away what
-	// this program does not use, so that this one can use a database of servers before it, beside
-	// older programs.
+	// Steps holds the steps in the directory sql, in files that begin with their numbers: 0001.sql,
+	// 0002_name.sql. The documentation of the package says how to write one. A step after which
+	// older programs cannot use the database has "-- contract" as its first line. It takes away
+	// what this program does not use, so that this one can use a database of servers before it,
+	// beside older programs.
 	Steps fs.FS
 	// Processes is the table of the processes that have a database of servers open, which one of
 	// the steps makes; "" for none. While one that does not know a contract step lives, that is
@@ -56,26 +53,6 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// steps are the texts of the steps of a dialect; step n is steps(d)[n-1].
-func (s *Schema) steps(d *Dialect) ([]string, error) {
-	names, err := fs.Glob(s.Steps, d.Name+"/*.sql") // sorted
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, 0, len(names))
-	for i, name := range names {
-		if want := fmt.Sprintf("%04d", i+1); !strings.HasPrefix(path.Base(name), want) {
-			return nil, fmt.Errorf("step %s of the schema is out of order: it should be number %s", name, want)
-		}
-		text, err := fs.ReadFile(s.Steps, name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, string(text))
-	}
-	return out, nil
-}
-
 // Newest is the number of steps that this program knows, the same for all dialects.
 func (s *Schema) Newest() int {
 	steps, err := s.steps(SQLite)
@@ -95,29 +72,12 @@ func (s *Schema) Least() int {
 	return least(steps)
 }
 
-func least(steps []string) int {
+func least(steps []step) int {
 	n := len(steps)
-	for n > 1 && isContract(steps[n-1]) {
+	for n > 1 && steps[n-1].contract {
 		n--
 	}
 	return n
-}
-
-// statements are those of a step, without comments: they end with the semicolons that end lines.
-func statements(text string) []string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "--") {
-			lines = append(lines, line)
-		}
-	}
-	var out []string
-	for part := range strings.SplitSeq(strings.Join(lines, ""), ";\n") {
-		if part = strings.TrimSpace(part); part != "" {
-			out = append(out, part)
-		}
-	}
-	return out
 }
 
 const notTouched = "it belongs to another program; choose another path, nothing was changed"
@@ -228,7 +188,7 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 	return had, tx.Commit()
 }
 
-func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps []string) (err error) {
+func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps []step) (err error) {
 	done := had
 	if s.ApplicationID == 0 && had == 0 {
 		if s.Adopt != nil {
@@ -246,7 +206,7 @@ func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps
 		}
 	}
 	for n := done + 1; n <= len(steps); n++ {
-		for _, statement := range statements(steps[n-1]) {
+		for _, statement := range steps[n-1].statements {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("step %d of the schema: %w", n, err)
 			}

@@ -36,9 +36,7 @@ func release(steps ...string) sqldb.Options {
 		processes = "processes"
 	}
 	for i, step := range steps {
-		for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-			files[fmt.Sprintf("%s/%04d.sql", dialect, i+1)] = &fstest.MapFile{Data: []byte(releases[step] + ";\n")}
-		}
+		files[fmt.Sprintf("sql/%04d.sql", i+1)] = &fstest.MapFile{Data: []byte(releases[step] + ";\n")}
 	}
 	return sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps", Processes: processes}}
 }

@@ -6,14 +6,13 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-//go:embed sql/*/*.sql
-var embedded embed.FS
+//go:embed sql/*.sql
+var steps embed.FS
 
 // placementHeads are the migrations of OpenStack Placement's own tables that this
 // program knows, with the releases that end there. The second one drops five
@@ -30,7 +29,7 @@ const syncFirst = "run `placement-manage db sync` of OpenStack Placement 6.0.0 o
 
 // schema is the tables of a ledger. The first step makes Placement's own.
 var schema = &sqldb.Schema{
-	Steps: sub(embedded), Table: "ledger_migrations", Adopt: adopt, Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
+	Steps: steps, Table: "ledger_migrations", Adopt: adopt, Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
 }
 
 // DatabaseOptions are those with which sqldb opens a database, to copy or to
@@ -45,14 +44,6 @@ func Verify(ctx context.Context, db *sqldb.DB) error {
 	}
 	_, err = ledger.NewSnapshot(state)
 	return err
-}
-
-func sub(files fs.FS) fs.FS {
-	steps, err := fs.Sub(files, "sql")
-	if err != nil {
-		panic(err) // the embedded directory is part of the program
-	}
-	return steps
 }
 
 // Schema describes the tables of a database.

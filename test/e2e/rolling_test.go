@@ -68,9 +68,7 @@ var builtNewer = sync.OnceValues(func() (program string, err error) {
 			if err := os.WriteFile(file, []byte(step), 0o600); err != nil {
 				return "", err
 			}
-			for _, dialect := range []string{"sqlite", "mysql", "postgres"} {
-				overlay.Replace[filepath.Join(root, in, "sql", dialect, number)] = file
-			}
+			overlay.Replace[filepath.Join(root, in, "sql", number)] = file
 		}
 	}
 	text, err := json.Marshal(overlay)

@@ -1,1 +1,0 @@
--- Databases of servers have a table of the processes that use them. A file belongs to one process.

@@ -1,2 +1,0 @@
--- The highest term of a compute API that changed something here: changes of lower ones are refused.
-ALTER TABLE cell ADD COLUMN term INTEGER NOT NULL DEFAULT 0;

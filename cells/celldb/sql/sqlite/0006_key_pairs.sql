@@ -1,3 +1,0 @@
--- The key pair that a server was made with: its name, and the public key that the guest has. key_data is NULL without one.
-ALTER TABLE instances ADD COLUMN key_name TEXT NOT NULL DEFAULT '';
-ALTER TABLE instances ADD COLUMN key_data TEXT;
