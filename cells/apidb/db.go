@@ -82,7 +82,7 @@ func (s *DB) Scheduling(o sqldb.LeaseOptions) *sqldb.Lease {
 func (s *DB) Fenced(l *sqldb.Lease) Store { return &DB{kit: s.kit, now: s.now, lease: l} }
 
 // Shared says that other processes may use the database at the same time.
-func (s *DB) Shared() bool { return s.kit.Dialect.Shared }
+func (s *DB) Shared() bool { return s.kit.Dialect.Shared() }
 
 // Path is where the file is, absolute and without symbolic links; or the address of a database of
 // servers, without its password.

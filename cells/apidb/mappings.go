@@ -81,10 +81,10 @@ func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err 
 // living are conditions that together choose the servers that are not known to be deleted, of which
 // each is served by an index in the order of lists.
 func living(d *sqldb.Dialect) []string {
-	if d.PartialIndexes {
-		return []string{"m.queued_for_delete IS DISTINCT FROM 1"}
+	if d == sqldb.MySQL { // it has no partial indexes
+		return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}
 	}
-	return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}
+	return []string{"m.queued_for_delete IS DISTINCT FROM 1"}
 }
 
 // mappingsOf selects the mappings of servers.

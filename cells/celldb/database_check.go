@@ -37,7 +37,7 @@ func (s *DB) Check(ctx context.Context) error {
 	var info Info
 	var version int64
 	query, into := "SELECT name, epoch FROM cell", []any{&info.Name, &info.Epoch}
-	if !s.engine.Shared {
+	if !s.engine.Shared() {
 		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v", append(into, &version)
 	}
 	now := time.Since(began).Nanoseconds() + 1
@@ -47,7 +47,7 @@ func (s *DB) Check(ctx context.Context) error {
 		return s.kit.Explain(ctx, op, err)
 	case info != s.info:
 		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell", ErrUnavailable, op, s.kit.Path())
-	case at != 0 && version == s.whole.version.Load() && (!s.engine.Shared || now-at < wholeFor.Nanoseconds()):
+	case at != 0 && version == s.whole.version.Load() && (!s.engine.Shared() || now-at < wholeFor.Nanoseconds()):
 		return nil
 	}
 	want, err := expected()

@@ -157,7 +157,7 @@ func means(kind error) error {
 }
 
 // Shared says that other processes may have the database as well.
-func (s *DB) Shared() bool { return s.engine.Shared }
+func (s *DB) Shared() bool { return s.engine.Shared() }
 
 // Where is the file of the database, or its address without a password.
 func (s *DB) Where() string { return s.kit.Path() }
@@ -167,7 +167,7 @@ func (s *DB) Problem() error { return s.kit.Problem() }
 
 // ServeBackup answers a request with a consistent copy of the database, if that is a file.
 func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
-	if s.engine.Shared {
+	if s.engine.Shared() {
 		http.Error(w, s.kit.Path()+" is on database servers: copy it with cells backup, which needs no process of the cell", http.StatusNotImplemented)
 		return
 	}

@@ -82,7 +82,7 @@ func (s *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error
 		query := noteHeartbeats + parameters
 		args = append([]any{at, at}, args...)
 		var err error
-		if s.engine.Shared {
+		if s.engine.Shared() {
 			err = s.kit.Repeatable(ctx, s.beating, op, query, args...)
 		} else {
 			err = s.transaction(ctx, s.beating, op, func(tx *sql.Tx) error {

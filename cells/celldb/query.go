@@ -271,7 +271,7 @@ func (w *where) oneOf(e *engine, column string, list []string) {
 	switch {
 	case len(list) == 0:
 		w.add("1 = 0")
-	case e.Shared && len(list) <= maxListed:
+	case e.Shared() && len(list) <= maxListed:
 		parameters, args := listed(list)
 		w.add(column+" IN "+parameters, args...)
 	default:

@@ -48,7 +48,7 @@ func Shown(name string) string {
 }
 
 // Shared says that several processes can use the database at the same time.
-func (a Address) Shared() bool { return a.Dialect.Shared }
+func (a Address) Shared() bool { return a.Dialect.Shared() }
 
 // engines are the names of the schemes of DSNs: our own, and those of SQLAlchemy, which may go on
 // with + and the name of a driver.

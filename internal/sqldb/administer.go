@@ -52,14 +52,14 @@ func Sessions(ctx context.Context, d *Dialect, q Querier) ([]Session, error) {
 	return All(ctx, q, func(row Row) (s Session, err error) {
 		err = row.Scan(&s.User, &s.Client, &s.Program, &s.State)
 		return s, err
-	}, d.sessions)
+	}, d.servers.sessions)
 }
 
 // Guard makes triggers that refuse what sessions of other programs change in tables, with a
 // message. name begins their names. It may be repeated.
 func Guard(ctx context.Context, d *Dialect, db *sql.DB, name, message string, tables []string) error {
-	for _, statement := range d.guard(name, message, tables) {
-		if _, err := db.ExecContext(ctx, statement); err != nil && !d.Exists(err) {
+	for _, statement := range d.servers.guard(name, message, tables) {
+		if _, err := db.ExecContext(ctx, statement); err != nil && !d.Is(err, Exists) {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 	if err != nil {
 		return err
 	}
-	for _, statement := range d.unguard(name, some) {
+	for _, statement := range d.servers.unguard(name, some) {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
@@ -86,10 +86,10 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 func Guarded(ctx context.Context, d *Dialect, q Querier, name string, tables []string) (whole int, some []string, err error) {
 	for _, table := range tables {
 		var there int
-		if err := q.QueryRowContext(ctx, d.guarded, name+"%", table).Scan(&there); err != nil {
+		if err := q.QueryRowContext(ctx, d.servers.guarded, name+"%", table).Scan(&there); err != nil {
 			return whole, some, err
 		}
-		if there == d.guards {
+		if there == d.servers.guards {
 			whole++
 		}
 		if there > 0 {

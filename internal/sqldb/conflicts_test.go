@@ -17,8 +17,8 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		conflict := errors.New("deadlock")
-		d := &Dialect{Retry: func(err error) bool { return errors.Is(err, conflict) }, Kind: mysqlKind}
-		r, start := retries{dialect: d}, time.Now()
+		class := func(error) Class { return Retry }
+		r, start := retries{dialect: &Dialect{class: class, Kind: mysqlKind}}, time.Now()
 		for r.again(t.Context(), conflict) {
 		}
 		if took := time.Since(start); took < conflictPatience || took > conflictPatience+2*lastPause || r.tries < maxTries {

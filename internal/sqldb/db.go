@@ -58,7 +58,7 @@ func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
 // synchronous(NORMAL). It is closed with the database. It must be called before the database is
 // used by several goroutines.
 func (db *DB) Connect(pragmas ...string) (*sql.DB, error) {
-	if db.Dialect.Shared {
+	if db.Dialect.Shared() {
 		return db.pool(1), nil
 	}
 	return db.connect(1, url.Values{"_txlock": {"immediate"}, "_pragma": pragmas})
@@ -97,7 +97,7 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 			e.Op = op
 		}
 		e.Database = where
-	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Interrupted(err)):
+	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Is(err, Interrupted)):
 		return fmt.Errorf("%s %s: %w", op, where, ended)
 	case errors.Is(err, ErrOutcomeUnknown):
 		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Err: err}
@@ -110,9 +110,9 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 		if filepath.IsAbs(where) && errors.Is(kind, ErrFull) {
 			e.Hint += "; make space in " + filepath.Dir(where)
 		}
-	case d.Conflict(err), d.Mismatch(err):
+	case d.Is(err, Conflict|Mismatch):
 		e = &Error{Op: op, Database: where, Err: err}
-		if !d.Conflict(err) {
+		if !d.Is(err, Conflict) {
 			e.Kind, e.Hint = ErrSchema, "its tables are not those of this program's schema; restore a backup, or report this"
 		}
 	default:
@@ -144,7 +144,7 @@ func (db *DB) Failed(err error) {
 // owner that keeps the one connection of Writer to itself.
 func (db *DB) ProbeBy(run func(ctx context.Context, do func(context.Context, *sql.Tx) error) error) {
 	do := touch
-	if db.Dialect.Shared {
+	if db.Dialect.Shared() {
 		do = func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "UPDATE "+db.schema.Table+" SET beat = beat + 1 WHERE number = 0")
 			return err
@@ -172,7 +172,7 @@ func (db *DB) Write(ctx context.Context, op string, f func(*sql.Tx) error) error
 // WriteOn is Write on a connection that Connect made.
 func (db *DB) WriteOn(ctx context.Context, on *sql.DB, op string, f func(*sql.Tx) error) error {
 	var err error
-	if db.Dialect.Shared {
+	if db.Dialect.Shared() {
 		err = db.sharedWrite(ctx, on, f)
 	} else {
 		err = db.transaction(ctx, on, f)
@@ -204,7 +204,7 @@ func (db *DB) transaction(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	began, err := db.read(ctx, f)
 	//nolint:errorlint // one of these values, never wrapped
-	if kind, _ := db.Dialect.Kind(err); !began && db.Dialect.Shared && (kind == ErrUnreachable || kind == ErrReadOnly) {
+	if kind, _ := db.Dialect.Kind(err); !began && db.Dialect.Shared() && (kind == ErrUnreachable || kind == ErrReadOnly) {
 		db.Distrust()
 		_, err = db.read(ctx, f)
 	}
@@ -218,7 +218,7 @@ func (db *DB) read(ctx context.Context, f func(*sql.Tx) error) (began bool, err 
 		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	if db.Dialect.demotes {
+	if servers := db.Dialect.servers; servers != nil && servers.demotes {
 		readOnly, _, err := One(ctx, tx, Value[int64], "SELECT "+db.Dialect.ReadOnly)
 		if err == nil && readOnly != 0 {
 			err = errReadOnlyServer
@@ -272,7 +272,7 @@ func (db *DB) Close() error {
 	for i := len(db.extra) - 1; i >= 0; i-- {
 		errs = append(errs, db.extra[i].Close())
 	}
-	if db.Dialect.Shared {
+	if db.Dialect.Shared() {
 		errs = nil // a connection that was lost cannot be closed, and has nothing to lose
 	}
 	db.files, db.extra, db.presence = nil, nil, nil

@@ -60,11 +60,7 @@ func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err err
 
 func (db *DB) diagnose(ctx context.Context, s *Schema, d *Diagnosis) error {
 	on := db.pool(1)
-	queries := postgresFacts
-	if db.Dialect == MySQL {
-		queries = mysqlFacts
-	}
-	for _, query := range queries {
+	for _, query := range db.Dialect.servers.facts {
 		err := Each(ctx, on, query, nil, func(row Row) error {
 			var name, value string
 			err := row.Scan(&name, &value)

@@ -15,8 +15,8 @@ import (
 type Dialect struct {
 	// Name is "sqlite", "mysql" or "postgres".
 	Name string
-	// Shared says that several processes can use a database at the same time.
-	Shared bool
+	// servers is nil for files.
+	servers *servers
 	// Upsert is the end of an INSERT that, where there is a row of the key, sets its columns to the
 	// new values instead; without columns the row stays as it is.
 	Upsert func(key string, columns ...string) string
@@ -31,15 +31,30 @@ type Dialect struct {
 	TimeArg    func(t time.Time) any
 	// TimeResolution is that of these columns.
 	TimeResolution time.Duration
-	// PartialIndexes says that an index can have a condition.
-	PartialIndexes bool
 	// MaxParams is how many parameters a statement can have.
 	MaxParams int
 	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some
 	// table, '' when there is none.
 	HasTable, AnyTable string
+	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
+	// be older than what was acknowledged.
+	ReadOnly string
+	// Unconfirmed says that a primary that was restarted shows what its standby may not have. A
+	// change after it, even one that changes nothing, is acknowledged when the standby has both.
+	Unconfirmed bool
+	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
+	// the storage.
+	Kind func(err error) (kind error, hint string)
+	// class is what Is looks at.
+	class func(err error) Class
+}
+
+// servers is what differs from one engine of database servers to the other.
+type servers struct {
 	// sessions is a query for the other sessions on the database: user, client, program, state.
 	sessions string
+	// facts are queries for the names and values of a [Diagnosis].
+	facts []string
 	// guard and unguard are the statements that make and remove the triggers of Guard. guarded is a
 	// query for how many with a name like the first parameter a table has, guards how many it
 	// should have.
@@ -47,36 +62,34 @@ type Dialect struct {
 	unguard func(name string, tables []string) []string
 	guarded string
 	guards  int
-	// Done is the condition on the table of a schema for steps that were run to their end.
-	Done string
-	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
-	// be older than what was acknowledged.
-	ReadOnly string
-	// Unconfirmed says that a primary that was restarted shows what its standby may not have. A
-	// change after it, even one that changes nothing, is acknowledged when the standby has both.
-	Unconfirmed bool
 	// demotes says that a server can become a replica while connections to it last.
 	demotes bool
 	// bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat
 	// and puts a token before the others. It returns the new beat, and whether there is a row 0
 	// that a program which knows a number of steps may change.
 	bump func(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error)
-	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
-	// the storage.
-	Kind func(err error) (kind error, hint string)
-	// Conflict says that rows were not as the writer knew them, Duplicate that of these a key was
-	// there already. Mismatch says that a statement does not fit the tables, Unfit that of these a
-	// value does not fit its column. Interrupted says that a context ended.
-	Conflict, Duplicate, Mismatch, Unfit, Interrupted func(err error) bool
-	// Retry says that the transaction was undone because of another one, and that it may succeed
-	// when it is run again.
-	Retry func(err error) bool
-	// Exists says that a table, an index or a column that a statement makes is there already.
-	Exists func(err error) bool
-	// CommitUnknown says that after this error of COMMIT itself it is not known whether it
-	// happened.
-	CommitUnknown func(err error) bool
 }
+
+// Class is what a driver's error says of a statement, beside its kind.
+type Class uint8
+
+// The classes; an error may be of several.
+const (
+	Conflict      Class = 1 << iota // rows were not as the writer knew them
+	Duplicate                       // of these conflicts, a key was there already
+	Mismatch                        // the statement does not fit the tables
+	Unfit                           // of these mismatches, a value does not fit its column
+	Interrupted                     // a context ended
+	Retry                           // another transaction undid this one; it may be run again
+	Exists                          // a table, an index or a column is there already
+	CommitUnknown                   // after COMMIT itself: it is not known whether it happened
+)
+
+// Is says that a driver's error is of one of the classes.
+func (d *Dialect) Is(err error, classes Class) bool { return d.class(err)&classes != 0 }
+
+// Shared says that several processes can use a database at the same time.
+func (d *Dialect) Shared() bool { return d.servers != nil }
 
 // dialects are all.
 var dialects = []*Dialect{SQLite, MySQL, PostgreSQL}
@@ -101,7 +114,7 @@ func (d *Dialect) Insert(ctx context.Context, tx *sql.Tx, query string, args ...
 // Snapshot are the options of a transaction that reads what one moment has.
 func (d *Dialect) Snapshot() *sql.TxOptions {
 	o := &sql.TxOptions{ReadOnly: true}
-	if d.Shared {
+	if d.Shared() {
 		o.Isolation = sql.LevelRepeatableRead
 	}
 	return o
@@ -118,5 +131,3 @@ func onConflict(key string, columns ...string) string {
 	}
 	return " ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
-
-func never(error) bool { return false }

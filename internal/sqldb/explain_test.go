@@ -87,7 +87,7 @@ func TestConflictAndFull(t *testing.T) {
 	}
 	must(t, write("CREATE TABLE c (x TEXT PRIMARY KEY); INSERT INTO c VALUES ('a')"))
 	var e *sqldb.Error
-	if err := write("INSERT INTO c VALUES ('a')"); !errors.As(err, &e) || e.Kind != nil || e.Hint != "" || !sqldb.SQLite.Conflict(err) {
+	if err := write("INSERT INTO c VALUES ('a')"); !errors.As(err, &e) || e.Kind != nil || e.Hint != "" || !sqldb.SQLite.Is(err, sqldb.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
 	if err := write("INSERT INTO c VALUES (hex(zeroblob(60000)))"); !errors.Is(err, sqldb.ErrFull) || !errors.As(err, &e) || e.Hint != "nothing was written; make space in "+filepath.Dir(path) {

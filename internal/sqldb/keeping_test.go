@@ -212,7 +212,7 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 	db, w := fruit(t, 10)
 	const add, all = "INSERT INTO fruit VALUES (?)", "SELECT COUNT(*) FROM fruit"
 	for range 2 {
-		if _, err := db.ExecContext(t.Context(), add, "apple"); !SQLite.Duplicate(err) {
+		if _, err := db.ExecContext(t.Context(), add, "apple"); !SQLite.Is(err, Duplicate) {
 			t.Fatal(err)
 		}
 		tx, err := db.BeginTx(t.Context(), nil)

@@ -63,7 +63,7 @@ func (db *DB) NewLease(o LeaseOptions) *Lease {
 		o.Silent = 8
 	}
 	l := &Lease{db: db, o: o}
-	if db.Dialect.Shared {
+	if db.Dialect.Shared() {
 		l.on = db.pool(1) // signs of life do not queue behind other writes
 	}
 	return l
@@ -102,7 +102,7 @@ const maxTerm = 1 << 60
 // lease: after an older copy of the database was restored, terms begin again below those that were
 // used before.
 func (l *Lease) Raise(ctx context.Context, above int64) error {
-	if !l.db.Dialect.Shared {
+	if !l.db.Dialect.Shared() {
 		return nil
 	}
 	if above >= maxTerm {
@@ -151,7 +151,7 @@ func (l *Lease) held() string {
 // up, so that another process need not wait. The context of f ends when the lease is lost; f has to
 // return soon then.
 func (l *Lease) Run(ctx context.Context, f func(ctx context.Context)) {
-	if !l.db.Dialect.Shared {
+	if !l.db.Dialect.Shared() {
 		l.know("file", 0, l.o.Holder)
 		defer l.know("", 0, "")
 		f(ctx)
@@ -296,7 +296,7 @@ func (l *Lease) renew(ctx context.Context, ended <-chan struct{}, token string) 
 // Check returns ErrLeaseLost unless this process holds the lease in a transaction of Write: then no
 // other process has it before the transaction has ended.
 func (l *Lease) Check(ctx context.Context, tx *sql.Tx) error {
-	if !l.db.Dialect.Shared {
+	if !l.db.Dialect.Shared() {
 		return nil
 	}
 	return l.check(ctx, tx)
@@ -305,7 +305,7 @@ func (l *Lease) Check(ctx context.Context, tx *sql.Tx) error {
 // Confirm returns ErrLeaseLost unless this process holds the lease at this moment. It costs a query
 // on a database of servers.
 func (l *Lease) Confirm(ctx context.Context) error {
-	if !l.db.Dialect.Shared {
+	if !l.db.Dialect.Shared() {
 		return nil
 	}
 	return l.db.Explain(ctx, "confirming a lease in", l.check(ctx, l.db.Reader))

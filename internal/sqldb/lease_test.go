@@ -103,7 +103,7 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 		if !a.lease.Held() || a.lease.Holder() != "a" {
 			t.Errorf("held is %v, by %q", a.lease.Held(), a.lease.Holder())
 		}
-		if !one.Dialect.Shared {
+		if !one.Dialect.Shared() {
 			return // there is no other process
 		}
 		two := leaseProcess(t, name)
@@ -138,7 +138,7 @@ func TestLeaseIsHeldByOne(t *testing.T) {
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
 		name := empty(t)
 		db := leaseProcess(t, name)
-		if !db.Dialect.Shared {
+		if !db.Dialect.Shared() {
 			return // another process cannot open it
 		}
 		var now, most, terms atomic.Int32

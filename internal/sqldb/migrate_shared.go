@@ -151,7 +151,7 @@ func (m *migration) prepare(ctx context.Context) error {
 		return err
 	}
 	if !has {
-		if _, err := m.exec(ctx, "CREATE TABLE "+m.schema.Table+stepsTable); err != nil && !m.d.Exists(err) {
+		if _, err := m.exec(ctx, "CREATE TABLE "+m.schema.Table+stepsTable); err != nil && !m.d.Is(err, Exists) {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 		}
 	}
 	for _, statement := range s.statements {
-		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Exists(err) {
+		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Is(err, Exists) {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,7 @@ import (
 
 // MySQL is the dialect of MariaDB from 10.6 on, of its Galera clusters, and of MySQL 8.
 var MySQL = &Dialect{
-	Name:   "mysql",
-	Shared: true,
+	Name: "mysql",
 	Upsert: func(key string, columns ...string) string {
 		if len(columns) == 0 {
 			column, _, _ := strings.Cut(key, ",")
@@ -39,27 +39,44 @@ var MySQL = &Dialect{
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
-	sessions: "SELECT user, host, '', COALESCE(command, '') FROM information_schema.processlist " +
-		"WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id",
-	guard:   mysqlGuard,
-	unguard: mysqlUnguard,
-	guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name LIKE ? AND event_object_table = ?",
-	guards:  3,
-	Done:    " WHERE done = 1",
 	// A number up to MariaDB 11, a word from 12 on.
-	ReadOnly:    "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
-	demotes:     true,
-	bump:        mysqlBump,
-	Kind:        mysqlKind,
-	Conflict:    func(err error) bool { return mysqlIs(err, 1062, 1169, 1216, 1217, 1451, 1452, 1557, 1761, 4025) },
-	Duplicate:   func(err error) bool { return mysqlIs(err, 1062, 1557, 1761) },
-	Unfit:       func(err error) bool { return mysqlIs(err, 1264, 1366, 1406) },
-	Mismatch:    func(err error) bool { return mysqlIs(err, 1054, 1058, 1064, 1136, 1146, 1264, 1364, 1366, 1406) },
-	Interrupted: func(err error) bool { return mysqlIs(err, 1317, 1969, 3024) },
-	Retry:       func(err error) bool { return mysqlIs(err, 1020, 1205, 1213, 3572) },
-	Exists:      func(err error) bool { return mysqlIs(err, 1050, 1060, 1061, 1359) },
-	// 1047 and 1180: a Galera node lost its cluster, which may have the change or not.
-	CommitUnknown: func(err error) bool { return lostConnection(err) || contextEnded(err) || mysqlIs(err, 1047, 1180) },
+	ReadOnly: "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
+	Kind:     mysqlKind,
+	class:    mysqlClass,
+	servers: &servers{
+		sessions: "SELECT user, host, '', COALESCE(command, '') FROM information_schema.processlist " +
+			"WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id",
+		facts:   mysqlFacts,
+		guard:   mysqlGuard,
+		unguard: mysqlUnguard,
+		guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name LIKE ? AND event_object_table = ?",
+		guards:  3,
+		demotes: true,
+		bump:    mysqlBump,
+	},
+}
+
+// mysqlClasses are the classes of MySQL's and MariaDB's error messages, by their numbers.
+var mysqlClasses = map[uint16]Class{
+	1062: Conflict | Duplicate, 1557: Conflict | Duplicate, 1761: Conflict | Duplicate,
+	1169: Conflict, 1216: Conflict, 1217: Conflict, 1451: Conflict, 1452: Conflict, 4025: Conflict,
+	1264: Mismatch | Unfit, 1366: Mismatch | Unfit, 1406: Mismatch | Unfit,
+	1054: Mismatch, 1058: Mismatch, 1064: Mismatch, 1136: Mismatch, 1146: Mismatch, 1364: Mismatch,
+	1317: Interrupted, 1969: Interrupted, 3024: Interrupted,
+	1020: Retry, 1205: Retry, 1213: Retry, 3572: Retry,
+	1050: Exists, 1060: Exists, 1061: Exists, 1359: Exists,
+	// A Galera node lost its cluster, which may have the change or not.
+	1047: CommitUnknown, 1180: CommitUnknown,
+}
+
+func mysqlClass(err error) (c Class) {
+	if e := new(mysql.MySQLError); errors.As(err, &e) {
+		c = mysqlClasses[e.Number]
+	}
+	if lostConnection(err) || contextEnded(err) {
+		c |= CommitUnknown
+	}
+	return c
 }
 
 func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
@@ -79,15 +96,7 @@ func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) 
 // mysqlIs says that an error has one of the numbers of MySQL's and MariaDB's error messages.
 func mysqlIs(err error, numbers ...uint16) bool {
 	var e *mysql.MySQLError
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, n := range numbers {
-		if e.Number == n {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(numbers, e.Number)
 }
 
 //nolint:revive,staticcheck // the kind is a result, not a failure

@@ -21,7 +21,6 @@ import (
 // PostgreSQL is the dialect of PostgreSQL from 13 on, and of what speaks like it.
 var PostgreSQL = &Dialect{
 	Name:           "postgres",
-	Shared:         true,
 	Upsert:         onConflict,
 	Texts:          "SELECT jsonb_array_elements_text(CAST(? AS jsonb))",
 	Numbers:        "SELECT CAST(jsonb_array_elements_text(CAST(? AS jsonb)) AS bigint)",
@@ -29,47 +28,46 @@ var PostgreSQL = &Dialect{
 	TimeColumn:     func(column string) string { return column },
 	TimeArg:        func(t time.Time) any { return t.UTC() },
 	TimeResolution: time.Microsecond,
-	PartialIndexes: true,
 	MaxParams:      10000,
 	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?",
 	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = current_schema()",
-	sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
-		"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid",
-	guard:     postgresGuard,
-	unguard:   postgresUnguard,
-	guarded:   "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND t.tgname LIKE ? AND c.relname = ?",
-	guards:    1,
-	Done:      " WHERE done = 1",
-	ReadOnly:  "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
-	Kind:      postgresKind,
-	Conflict:  func(err error) bool { return strings.HasPrefix(sqlState(err), "23") },
-	Duplicate: func(err error) bool { return sqlState(err) == "23505" },
-	Unfit:     func(err error) bool { return strings.HasPrefix(sqlState(err), "22") },
-	bump:      postgresBump,
+	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
+	Unconfirmed:    true,
+	Kind:           postgresKind,
+	class:          postgresClass,
+	servers: &servers{
+		sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
+			"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid",
+		facts:   postgresFacts,
+		guard:   postgresGuard,
+		unguard: postgresUnguard,
+		guarded: "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND t.tgname LIKE ? AND c.relname = ?",
+		guards:  1,
+		bump:    postgresBump,
+	},
+}
 
-	Unconfirmed: true,
-	Mismatch: func(err error) bool {
-		state := sqlState(err)
-		return strings.HasPrefix(state, "42") && state != "42501" || strings.HasPrefix(state, "22")
-	},
-	Interrupted: func(err error) bool { return sqlState(err) == "57014" },
-	Retry: func(err error) bool {
-		switch sqlState(err) {
-		case "40001", "40P01", "55P03", "40003":
-			return true
-		}
-		return false
-	},
-	Exists: func(err error) bool {
-		switch sqlState(err) {
-		case "42P07", "42701", "42710":
-			return true
-		}
-		return madeAtOnce(err)
-	},
-	CommitUnknown: func(err error) bool {
-		return sqlState(err) == "40003" || strings.HasPrefix(sqlState(err), "57P") || lostPostgres(err) || contextEnded(err)
-	},
+// postgresClasses are the classes of PostgreSQL's errors, by their states or by what these begin
+// with.
+var postgresClasses = map[string]Class{
+	"22": Mismatch | Unfit, "23": Conflict, "23505": Conflict | Duplicate,
+	"42": Mismatch, "42501": 0, "42P07": Mismatch | Exists, "42701": Mismatch | Exists, "42710": Mismatch | Exists,
+	"57014": Interrupted, "40001": Retry, "40P01": Retry, "55P03": Retry, "40003": Retry | CommitUnknown,
+}
+
+func postgresClass(err error) Class {
+	state := sqlState(err)
+	c, known := postgresClasses[state]
+	if !known {
+		c = postgresClasses[state[:min(len(state), 2)]]
+	}
+	if madeAtOnce(err) {
+		c |= Exists
+	}
+	if strings.HasPrefix(state, "57P") || lostPostgres(err) || contextEnded(err) {
+		c |= CommitUnknown
+	}
+	return c
 }
 
 func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {

@@ -54,22 +54,18 @@ type Querier interface {
 }
 
 // Newest is the number of steps that this program knows, the same for all dialects.
-func (s *Schema) Newest() int {
-	steps, err := s.steps(SQLite)
-	if err != nil {
-		panic(err) // the embedded files are part of the program
-	}
-	return len(steps)
-}
+func (s *Schema) Newest() int { return len(s.known()) }
 
 // Least is how many steps this program needs: contract steps at the end only take away what it does
 // not use.
-func (s *Schema) Least() int {
+func (s *Schema) Least() int { return least(s.known()) }
+
+func (s *Schema) known() []step {
 	steps, err := s.steps(SQLite)
 	if err != nil {
 		panic(err) // the embedded files are part of the program
 	}
-	return least(steps)
+	return steps
 }
 
 func least(steps []step) int {
@@ -85,22 +81,34 @@ const notTouched = "it belongs to another program; choose another path, nothing 
 // version is how many steps of the schema a database has had. One without any table is as good as
 // new, one of another program is an *Error.
 func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error) {
-	if d.Shared {
-		return s.sharedVersion(ctx, d, q)
-	}
-	if s.ApplicationID != 0 {
+	if s.ApplicationID != 0 && !d.Shared() {
 		return s.headerVersion(ctx, d, q)
 	}
 	has, err := HasTable(ctx, d, q, s.Table)
+	if err == nil && !has {
+		problem := s.checkEmpty(ctx, d, q)
+		if problem == nil {
+			return 0, nil
+		}
+		// Another process may have begun to make the tables in between.
+		if has, err = HasTable(ctx, d, q, s.Table); err != nil || !has {
+			return 0, problem
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
-	if has {
-		var done int
-		err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table).Scan(&done)
-		return done, err
+	return s.Done(ctx, d, q)
+}
+
+// Done is how many steps were run to their end in a database that has the table of the steps.
+func (s *Schema) Done(ctx context.Context, d *Dialect, q Querier) (done int, err error) {
+	query := "SELECT COALESCE(MAX(number), 0) FROM " + s.Table
+	if d.Shared() {
+		query += " WHERE done = 1"
 	}
-	return 0, s.checkEmpty(ctx, d, q)
+	err = q.QueryRowContext(ctx, query).Scan(&done)
+	return done, err
 }
 
 // checkEmpty is an error for a database with tables of another program that cannot be adopted.

@@ -77,7 +77,7 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
 	// undone.
-	for r := db.retries(); err != nil && db.Dialect.Retry(err) && r.again(ctx, err); {
+	for r := db.retries(); err != nil && db.Dialect.Is(err, Retry) && r.again(ctx, err); {
 		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
 	return err
@@ -154,7 +154,7 @@ func (r *retries) again(ctx context.Context, err error) bool {
 	r.tries++
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind, _ := r.dialect.Kind(err); {
-	case r.dialect.Retry(err):
+	case r.dialect.Is(err, Retry):
 		if r.conflicts.IsZero() {
 			r.conflicts = time.Now().Add(max(conflictPatience, r.failover))
 		}
@@ -219,7 +219,7 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 			return err == nil, err
 		}
 	}
-	number, found, err := w.db.Dialect.bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
+	number, found, err := w.db.Dialect.servers.bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
 	if err != nil {
 		return false, err
 	}
@@ -232,10 +232,10 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 	if err := w.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
 		kind, _ := w.db.Dialect.Kind(err)
-		return kind == nil && !w.db.Dialect.Retry(err), err
+		return kind == nil && !w.db.Dialect.Is(err, Retry), err
 	}
 	err = tx.Commit()
-	if err != nil && w.db.Dialect.CommitUnknown(err) {
+	if err != nil && w.db.Dialect.Is(err, CommitUnknown) {
 		w.unknown = number
 		if !errors.Is(err, driver.ErrBadConn) {
 			err = errors.Join(err, driver.ErrBadConn)
@@ -275,25 +275,4 @@ func (w *sharedTx) confirm(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	return tx.Commit()
-}
-
-// sharedVersion is how many steps of the schema a database of servers has had.
-func (s *Schema) sharedVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
-	has, err := HasTable(ctx, d, q, s.Table)
-	if err != nil {
-		return 0, err
-	}
-	if !has {
-		problem := s.checkEmpty(ctx, d, q)
-		if problem == nil {
-			return 0, nil
-		}
-		// Another process may have begun to make the tables in between.
-		if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has {
-			return 0, problem
-		}
-	}
-	var done int
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+s.Table+d.Done).Scan(&done)
-	return done, err
 }

@@ -17,34 +17,34 @@ var SQLite = &Dialect{
 	Texts:          "SELECT value FROM json_each(?)",
 	Numbers:        "SELECT value FROM json_each(?)",
 	returning:      " RETURNING id",
-	ReadOnly:       "0",
-	Retry:          never,
-	Exists:         never,
 	TimeColumn:     func(column string) string { return "CAST(" + column + " AS TEXT)" },
 	TimeArg:        func(t time.Time) any { return t.UTC().Format(TimeText) },
 	TimeResolution: time.Microsecond,
-	PartialIndexes: true,
 	MaxParams:      900,
 	HasTable:       "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 	AnyTable:       `SELECT COALESCE(MIN(name), '') FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`,
+	ReadOnly:       "0",
 	Kind:           sqliteKind,
-	Conflict:       func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_CONSTRAINT },
-	Duplicate: func(err error) bool {
-		code := sqliteCode(err)
-		return code == codes.SQLITE_CONSTRAINT_UNIQUE || code == codes.SQLITE_CONSTRAINT_PRIMARYKEY
-	},
-	Unfit: never,
-	Mismatch: func(err error) bool {
-		switch sqliteCode(err) & 0xff {
-		case codes.SQLITE_ERROR, codes.SQLITE_SCHEMA, codes.SQLITE_CONSTRAINT:
-			return true
+	class:          sqliteClass,
+}
+
+func sqliteClass(err error) Class {
+	switch code := sqliteCode(err); code & 0xff {
+	case codes.SQLITE_CONSTRAINT:
+		if code == codes.SQLITE_CONSTRAINT_UNIQUE || code == codes.SQLITE_CONSTRAINT_PRIMARYKEY {
+			return Conflict | Duplicate | Mismatch
 		}
-		return false
-	},
-	Interrupted: func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_INTERRUPT },
-	// When the log could not be synced, its frames may be on the disk all the same, and count after
-	// a crash.
-	CommitUnknown: func(err error) bool { return sqliteCode(err)&0xff == codes.SQLITE_IOERR },
+		return Conflict | Mismatch
+	case codes.SQLITE_ERROR, codes.SQLITE_SCHEMA:
+		return Mismatch
+	case codes.SQLITE_INTERRUPT:
+		return Interrupted
+	case codes.SQLITE_IOERR:
+		// When the log could not be synced, its frames may be on the disk all the same, and count
+		// after a crash.
+		return CommitUnknown
+	}
+	return 0
 }
 
 // sqliteCode is SQLite's extended result code, 0 when err is not the driver's.

@@ -386,7 +386,7 @@ func stateOf(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (string, er
 		return StateOpenStack, nil
 	case steps:
 		query := "SELECT COALESCE(MAX(number), 0) FROM " + schema.Table
-		if d.Shared {
+		if d.Shared() {
 			query += " WHERE done = 1"
 		}
 		if err := q.QueryRowContext(ctx, query).Scan(&found.Migration); err != nil {

@@ -131,7 +131,7 @@ func (s *Store) commitOnce(ctx context.Context, op string, base int64, token str
 	}
 	if err := tx.Commit(); err != nil {
 		s.dropLost(err)
-		if s.db.Dialect.CommitUnknown(err) {
+		if s.db.Dialect.Is(err, sqldb.CommitUnknown) {
 			return true, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 		}
 		return true, s.commitFailed(ctx, op, err)
@@ -224,13 +224,13 @@ func (s *Store) lockVersion(ctx context.Context) (*sql.Tx, error) {
 // to the database without changing ledger_version.
 func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	explained := s.failed(ctx, op, err)
-	if s.db.Dialect.Conflict(err) {
-		if s.db.Dialect.Duplicate(err) {
+	if s.db.Dialect.Is(err, sqldb.Conflict) {
+		if s.db.Dialect.Is(err, sqldb.Duplicate) {
 			explained = fmt.Errorf("%w: %w", ledger.ErrDuplicate, explained)
 		}
 		return fmt.Errorf("%w: %w", ledger.ErrReload, explained)
 	}
-	if s.db.Dialect.Unfit(err) {
+	if s.db.Dialect.Is(err, sqldb.Unfit) {
 		return fmt.Errorf("%w: %w", ledger.ErrRow, explained)
 	}
 	return explained

@@ -24,7 +24,7 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 		if err := r.version(&state.Version); err != nil {
 			return err
 		}
-		if s.db.Dialect.Shared {
+		if s.db.Dialect.Shared() {
 			if err := schema.CheckUse(ctx, r.tx); err != nil {
 				return err
 			}

@@ -96,7 +96,7 @@ func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Sc
 		return err
 	}
 	if has {
-		if err := q.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0) FROM "+schema.Table+d.Done).Scan(&into.Migration); err != nil {
+		if into.Migration, err = schema.Done(ctx, d, q); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptSh
 		}
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema, Hint: hint}
 	}
-	if d.Shared && !adoptShared {
+	if d.Shared() && !adoptShared {
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema,
 			Hint: "OpenStack Placement's tables are in it, and none of this program's; run `compute-agent placement adopt --check` with this database first"}
 	}

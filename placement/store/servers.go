@@ -29,7 +29,7 @@ func madeAgain() error {
 // checkTables turns the error of a statement that did not fit the tables into that of
 // a database that was handed back, if it was.
 func (s *Store) checkTables(ctx context.Context, err error) error {
-	if s.exclusive || err == nil || !s.db.Dialect.Mismatch(err) {
+	if s.exclusive || err == nil || !s.db.Dialect.Is(err, sqldb.Mismatch) {
 		return err
 	}
 	if has, lookErr := sqldb.HasTable(ctx, s.db.Dialect, s.db.Reader, "ledger_version"); lookErr != nil || has {

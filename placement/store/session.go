@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -39,7 +40,7 @@ func (s *Store) dropLost(err error) {
 		return
 	}
 	d := s.db.Dialect
-	ofUse := errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) || d.Retry(err) || d.Conflict(err) || d.Unfit(err)
+	ofUse := errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) || d.Is(err, sqldb.Retry|sqldb.Conflict|sqldb.Unfit)
 	if !s.exclusive && !ofUse || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		_ = s.writer.close() // it is gone already
 		s.writer = nil

@@ -113,7 +113,7 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 
 // newStore owns the database, even if it fails.
 func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
-	s := &Store{db: db, exclusive: !db.Dialect.Shared}
+	s := &Store{db: db, exclusive: !db.Dialect.Shared()}
 	var err error
 	if db.Dialect == sqldb.MySQL {
 		if err := db.Reader.QueryRowContext(ctx, singlePrecision).Scan(&s.coarse); err != nil {
