@@ -28,7 +28,6 @@ func TestOpenTrusted(t *testing.T) {
 		name   string
 		change func(t *testing.T, dir, path string) (use string)
 		digest string
-		uid    int
 		want   string // in the error; "" is trusted
 	}{
 		{name: "good"},
@@ -50,6 +49,18 @@ func TestOpenTrusted(t *testing.T) {
 			chmod(t, dir, 0o777)
 			return path
 		}, want: "is a directory with mode 0777"},
+		{name: "another user's", change: func(t *testing.T, _, path string) string {
+			giveAway(t, path)
+			return path
+		}, want: "/sub/driver belongs to user 1234"},
+		{name: "directory another user's", change: func(t *testing.T, _, path string) string {
+			giveAway(t, filepath.Dir(path))
+			return path
+		}, want: "/sub belongs to user 1234"},
+		{name: "directory above another user's", change: func(t *testing.T, dir, path string) string {
+			giveAway(t, dir)
+			return path
+		}, want: "/001 belongs to user 1234"},
 		{name: "link to it", change: func(t *testing.T, dir, path string) string {
 			link := filepath.Join(dir, "link")
 			testproc.Check(t, os.Symlink(path, link))
@@ -138,6 +149,15 @@ func mode(m os.FileMode) func(*testing.T, string, string) string {
 		chmod(t, path, m)
 		return path
 	}
+}
+
+// giveAway has a file belong to another user than root and the agent's.
+func giveAway(t *testing.T, path string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		testproc.NotRun(t, "giving a file to another user needs root")
+	}
+	testproc.Check(t, os.Chown(path, 1234, -1))
 }
 
 func chmod(t *testing.T, path string, m os.FileMode) {
