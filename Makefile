@@ -123,6 +123,7 @@ lint: ## Check formatting, tidy modules, vet and lint.
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
 	go tool -modfile=tools/go.mod golangci-lint run --build-tags libvirt_dlopen ./...
+	CGO_ENABLED=0 go vet ./drivers/libvirt/...
 
 .PHONY: generated
 generated: packages-test ## Check that the generated code of the plugin protocol is up to date.

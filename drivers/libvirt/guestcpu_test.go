@@ -3,13 +3,10 @@
 package libvirt
 
 import (
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -93,21 +90,4 @@ func TestCPUModelConfig(t *testing.T) {
 			testproc.ErrorHas(t, err, c.says, "%v")
 		})
 	}
-}
-
-// TestRealCPUModels: libvirt's own models, whatever this machine is.
-func TestRealCPUModels(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	if runtime.GOARCH != "amd64" {
-		t.Skip("the models are of x86")
-	}
-	if _, err := os.Stat("/usr/share/libvirt/cpu_map/index.xml"); err != nil {
-		testproc.NotRun(t, err.Error())
-	}
-	d := privateDaemon(t, place(t, noEmulators))
-	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{
-		"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1, "cpu_mode": "custom", "cpu_models": []string{"nehalem"}, "cpu_model_extra_flags": []string{"-ssse3", "avx"},
-	})
-	traits := cpuTraits(r.mustPass(newTree(t)).Traits)
-	diff(t, "traits", []string{"AVX", "MMX", "SSE", "SSE2", "SSE41", "SSE42"}, traits)
 }
