@@ -267,7 +267,8 @@ func TestDirectoriesOfTheService(t *testing.T) {
 	testproc.Check(t, os.Chown(filepath.Join(root, "run/compute-agent"), opts.UID(), -1))
 	c = mustLoad(t, opts)
 	testproc.Equal(t, c.Agent.RuntimeDir, "/run/compute-agent", "beside the service: runtime %s")
-	opts.UID = func() int { return 1000 }
+	another := opts.UID() + 1
+	opts.UID = func() int { return another }
 	c = mustLoad(t, opts)
 	testproc.Equal(t, c.Agent.StateDir, "/var/lib/compute-agent/.local/state/compute-agent", "another user: state %s")
 }
