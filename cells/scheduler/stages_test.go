@@ -132,6 +132,11 @@ func TestStages(t *testing.T) {
 			map[string]string{"resources_A:CUSTOM_X": "1", "same_subtree:near": "_NUMA1, _A", "hw:numa_nodes": "2"},
 			"group_policy=none&required_NUMA0=HW_NUMA_ROOT&required_NUMA1=HW_NUMA_ROOT&resources=DISK_GB:17&resources_A=CUSTOM_X:1&resources_NUMA0=MEMORY_MB:1024,VCPU:2&resources_NUMA1=MEMORY_MB:1024,VCPU:2&same_subtree=_NUMA1,_A",
 		},
+		"one group, isolated, beside cells": {
+			map[string]string{"resources_A:CUSTOM_X": "1", "group_policy": "isolate", "hw:numa_nodes": "2"},
+			strings.Replace(strings.Replace(two, "isolate", "none", 1), "&resources_NUMA0", "&resources_A=CUSTOM_X:1&resources_NUMA0", 1) +
+				"\ngroup_policy=isolate&" + flat + "&resources_A=CUSTOM_X:1",
+		},
 		"groups below a place": {
 			map[string]string{"resources_A:CUSTOM_X": "1", "resources_B:CUSTOM_X": "1", "trait_P:CUSTOM_NIC": "required", "same_subtree:1": "_P,_A,_B", "group_policy": "isolate",
 				"resources:VCPU": "0", "resources:MEMORY_MB": "0"},
