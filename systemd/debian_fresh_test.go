@@ -3,8 +3,10 @@
 package systemd_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,10 +53,12 @@ func TestFreshMachine(t *testing.T) {
 		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "root", "CI=true"},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			out, err := m.inside(t.Context(), "sh", "-euc", part.prepare+"\nrunuser --login "+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; `+part.with+` make test'`)
-			t.Log(out)
-			testproc.Check(t, err)
-			_, notRun, _ := strings.Cut(out, "Not run on this machine:\n")
+			var out bytes.Buffer
+			cmd := m.command(t.Context(), "sh", "-euc", part.prepare+"\nrunuser --login "+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; `+part.with+` make test'`)
+			cmd.Stdout = io.MultiWriter(t.Output(), &out) // it takes minutes: what it prints is shown at once
+			cmd.Stderr = cmd.Stdout
+			testproc.Check(t, cmd.Run())
+			_, notRun, _ := strings.Cut(out.String(), "Not run on this machine:\n")
 			for line := range strings.Lines(notRun) {
 				if strings.HasPrefix(line, "  ") && (part.as == "root" || !strings.Contains(line, "needs root")) {
 					t.Errorf("not run: %s", line)

@@ -144,13 +144,18 @@ func (m *machine) try(args ...string) (string, error) {
 
 // inside is try for what may take until a context ends.
 func (m *machine) inside(ctx context.Context, args ...string) (string, error) {
+	out, err := m.command(ctx, args...).CombinedOutput()
+	return string(out), err
+}
+
+// command is a program that is about to run in the machine.
+func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 	inside := []string{"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
 		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)
 	cmd.Dir, cmd.WaitDelay = "/", time.Second // processes that it leaves behind may hold its output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 // run is try for what must succeed.
