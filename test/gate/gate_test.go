@@ -4,10 +4,14 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -125,4 +129,34 @@ func TestOtherFailuresAreNotRepeated(t *testing.T) {
 	if passed, out := show(t); passed || strings.Contains(out, "Once more") {
 		t.Errorf("passed: %v:\n%s", passed, out)
 	}
+}
+
+func TestSilenceIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events, write := io.Pipe()
+		var out bytes.Buffer
+		var r results
+		ended := make(chan error)
+		go func() { ended <- r.read(&out, events) }()
+		send := func(after time.Duration, action, name string) {
+			time.Sleep(after)
+			testproc.Try(fmt.Fprintf(write, `{"Action": %q, "Package": %q}`+"\n", action, module+name)).Or(t)
+		}
+		send(silent+time.Second, "start", "b")
+		send(0, "start", "a")
+		send(silent, "pass", "b")
+		send(silent-time.Second, "fail", "a")
+		send(silent-time.Second, "start", "c")
+		send(0, "skip", "c")
+		testproc.Check(t, write.Close())
+		testproc.Check(t, <-ended)
+		want := `...   compiling; 0 packages have ended
+...   running a, b; 0 packages have ended
+...   running a; 1 packages have ended
+FAIL  a                                              0.0s     0 tests
+`
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

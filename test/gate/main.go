@@ -13,6 +13,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -117,24 +118,49 @@ func run(out io.Writer, packages, flags []string) (*results, error) {
 	return r, nil
 }
 
+// silent is how long nothing is printed before a line says what goes on.
+const silent = 30 * time.Second
+
 // read reads the events of go test -json, and prints what becomes of packages.
 func (r *results) read(out io.Writer, events io.Reader) error {
-	lines := bufio.NewReader(events)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) != nil { // go test itself writes some lines as text
-				_, _ = out.Write(line)
-			} else {
-				r.add(out, e)
+	lines := make(chan []byte)
+	var failed error
+	go func() {
+		defer close(lines)
+		for events := bufio.NewReader(events); ; {
+			line, err := events.ReadBytes('\n')
+			if len(line) > 0 {
+				lines <- line
+			}
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					failed = err
+				}
+				return
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
+	}()
+	progress := time.NewTicker(silent)
+	defer progress.Stop()
+	for {
+		select {
+		case <-progress.C:
+			r.writeProgress(out)
+		case line, more := <-lines:
+			if !more {
+				return failed
+			}
+			var text bytes.Buffer
+			var e event
+			if json.Unmarshal(line, &e) != nil { // go test itself writes some lines as text
+				text.Write(line)
+			} else {
+				r.add(&text, e)
+			}
+			if text.Len() > 0 {
+				_, _ = out.Write(text.Bytes()) // at once: others may write between
+				progress.Reset(silent)
+			}
 		}
 	}
 }

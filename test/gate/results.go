@@ -77,9 +77,7 @@ func (r *results) add(out io.Writer, e event) {
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			p.Passed, p.Seconds = e.Action != "fail", e.Elapsed
-			var text bytes.Buffer
-			p.print(&text, e.Action)
-			_, _ = out.Write(text.Bytes()) // at once: others may write between
+			p.print(out, e.Action)
 			r.Packages = append(r.Packages, p)
 			delete(r.open, e.Package)
 			return
@@ -126,6 +124,20 @@ func (p *result) print(out io.Writer, action string) {
 		}
 		fmt.Fprintf(out, "FAIL  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
 	}
+}
+
+// writeProgress says what goes on, where no package has ended for a while.
+func (r *results) writeProgress(out io.Writer) {
+	running := make([]string, 0, len(r.open))
+	for _, p := range r.open {
+		running = append(running, p.short())
+	}
+	slices.Sort(running)
+	doing := "compiling"
+	if len(running) > 0 {
+		doing = "running " + strings.Join(running, ", ")
+	}
+	fmt.Fprintf(out, "...   %s; %d packages have ended\n", doing, len(r.Packages))
 }
 
 // writeLines writes what a test wrote, without the lines of go test about its course.
