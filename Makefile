@@ -88,7 +88,7 @@ ENGINES := sqlite mariadb postgresql
 ONLY = $(if $(RUN),-run '$(RUN)')
 
 .PHONY: test test-real test-suites test-databases
-test: packages-test modules build ## Run everything pure, SQLite, simulated hosts and short processes; with RACE=1, packages that start goroutines under the race detector; also RUN.
+test: packages-test modules build ## Run all tests that need no server, in some minutes; with RACE=1, packages that start goroutines under the race detector; also RUN.
 	@RACE=$(RACE) tools/tests.sh pure $(ONLY)
 test-real: packages-databases modules build ## Run the tests with libvirt, binaries, real clients, kills and outages, OpenStack's Placement, and DATABASE (mariadb or postgresql; by default the commit's hash says); also RUN.
 	@echo "The database engine of this run: $(ENGINE)."

@@ -68,7 +68,7 @@ if [ "$(id -u)" != 0 ]; then
   fi
   as_root=(sudo)
 fi
-echo "Installing the missing Debian packages: ${missing[*]}"
+echo "Installing the missing Debian packages, which can take some minutes: ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {
