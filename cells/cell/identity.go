@@ -193,7 +193,7 @@ func isRefusal(err error) bool {
 
 // reporter is the host that sends a request, and how it showed who it is.
 func (x *exchange) reporter() celldb.Reporter {
-	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes, Address: address(x.R)}
+	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes, Address: osapi.ClientAddress(x.R)}
 }
 
 func forbidden(message string) error {

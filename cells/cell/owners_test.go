@@ -204,7 +204,7 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 		t.Helper()
 		got := w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{
 			Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "cn1"}}, Turn: turns[token],
-			Process: &cellwire.AgentProcess{Token: token, Boot: "boot-" + token, Started: start},
+			Process: &pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: start},
 		}, withIdentity(identityOf("h1", node)))
 		if got.Code != 200 {
 			t.Fatalf("%d %s", got.Code, got.Body)

@@ -3,7 +3,6 @@
 package cell
 
 import (
-	"net"
 	"net/http"
 	"strings"
 
@@ -16,7 +15,7 @@ const maxLogged = 100
 
 // logRejected logs a rejected client, at most once a minute per client and reason.
 func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osapi.Error) {
-	from, names := address(r), certificateNames(r)
+	from, names := osapi.ClientAddress(r), certificateNames(r)
 	if !c.logLimiter.Allow(strings.Join(append([]string{from, refusal.Code, who.user}, names...), " ")) {
 		return
 	}
@@ -36,14 +35,6 @@ func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osap
 	}
 	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", hint).Logger()
 	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for similar requests.")
-}
-
-// address is where a request comes from, without the port.
-func address(r *http.Request) string {
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		return host
-	}
-	return textutil.Clip(r.RemoteAddr, maxLogged) // a unix socket has none
 }
 
 // certificateNames are the names in the client's certificate that was verified, ten at most.

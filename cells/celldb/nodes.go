@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -212,7 +213,7 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 			return cellwire.Service{}, nil, err
 		}
 		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
-		service.Turn = max(known.agents.turn, 1)
+		service.Turn = max(known.agents.Turn, 1)
 		return service, known.problems, nil
 	}
 	err = s.write(ctx, op, func(tx *writing) (err error) {
@@ -221,7 +222,7 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 		}
 		tx.watched(func(w *Watch) { w.Host(who.Host, r, known.problems) })
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", who.Host), m)
-		service.Turn = max(known.agents.turn, 1)
+		service.Turn = max(known.agents.Turn, 1)
 		return err
 	})
 	return service, known.problems, err
@@ -283,11 +284,11 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 		var version, unknown sql.NullInt64
 		out.found = true
 		out.service, _, err = scanService(row, m, append([]any{
-			&stopped, &out.agents.turn, &out.agents.until, &id, &name, &abilities, &auth, &named, &present, &problem,
+			&stopped, &out.agents.Turn, &out.agents.Until, &id, &name, &abilities, &auth, &named, &present, &problem,
 			&hypervisor, &version, &ip, &unknown,
 		}, agent.into()...)...)
-		if agent.token.Valid && out.agents.index(agent.token.String) < 0 {
-			out.agents.all = append(out.agents.all, agent.agent())
+		if agent.token.Valid && out.agents.Index(agent.token.String) < 0 {
+			out.agents.All = append(out.agents.All, agent.agent())
 		}
 		if id.Valid {
 			o.own[id.String] = nodeRow{
@@ -304,11 +305,13 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 	if at := out.service.LastSeenUp; at != nil {
 		lastSeen = at.UnixMicro()
 	}
-	out.stopped = out.agents.take(r, who.Address, lastSeen, m)
+	out.stopped = out.agents.Take(pki.AgentReport{
+		Process: r.Process, Turn: r.Turn, Stopping: r.Stopping, Address: who.Address, LastSeen: lastSeen,
+	}, m.Now, twiceWindow(m))
 	if r.Stopping && !out.stopped { // another one reports, or has since
 		out.stopped = stopped
 	}
-	out.changed = out.service.Version != r.Version || stopped != out.stopped || out.agents.changed
+	out.changed = out.service.Version != r.Version || stopped != out.stopped || out.agents.Changed
 	if r.Stopping || peek && (out.changed || !out.found) { // when it stops, what it has is as it was
 		return out, nil
 	}
@@ -377,7 +380,7 @@ func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire
 	if err != nil {
 		return known, err
 	}
-	turn, until := known.agents.turn, known.agents.until
+	turn, until := known.agents.Turn, known.agents.Until
 	switch {
 	case !known.found:
 		_, err = tx.ExecContext(ctx,

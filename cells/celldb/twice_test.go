@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -25,7 +26,7 @@ type clone struct {
 func (c *clone) word(stopping bool) cellwire.HostReport {
 	return cellwire.HostReport{
 		Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n1"}}, Stopping: stopping, Turn: c.turn,
-		Process: &cellwire.AgentProcess{Token: c.token, Boot: "boot-" + c.token, Machine: "machine", Started: start},
+		Process: &pki.AgentProcess{Token: c.token, Boot: "boot-" + c.token, Machine: "machine", Started: start},
 	}
 }
 
@@ -204,7 +205,7 @@ func TestAgentsWithoutTokens(t *testing.T) {
 			t.Errorf("%+v, %v, %v", service, problems, err)
 		}
 	}
-	for _, bad := range []cellwire.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"}, {Token: "a", Boot: "\x00"}, {Token: "a", Machine: "ä"}} {
+	for _, bad := range []pki.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"}, {Token: "a", Boot: "\x00"}, {Token: "a", Machine: "ä"}} {
 		r := a.word(false)
 		r.Process = &bad
 		var refused *cellwire.Error

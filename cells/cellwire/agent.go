@@ -3,11 +3,7 @@
 package cellwire
 
 import (
-	"cmp"
-	"fmt"
-	"strings"
-	"time"
-
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -22,38 +18,8 @@ type HostReport struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
 	// of before HostState.Turn refuse a report that has any.
-	Process *AgentProcess `json:"process,omitempty"`
-	Turn    int64         `json:"turn,omitempty"`
-}
-
-// AgentProcess is one run of an agent. Two tokens are two runs, on one machine or on two.
-type AgentProcess struct {
-	Token string `json:"token"` // 1 to 64 printable characters of ASCII
-	// Boot is the kernel's boot id, Machine a hash of the machine's id; "": it is not known. A
-	// cloned disk has the same machine id, and another boot id.
-	Boot    string    `json:"boot,omitempty"`
-	Machine string    `json:"machine,omitempty"`
-	Started time.Time `json:"started"`
-	// Address is where it reports from; only the cell says so.
-	Address string `json:"address,omitempty"`
-}
-
-// String is for people.
-func (p AgentProcess) String() string {
-	text := fmt.Sprintf("one that started at %s", p.Started.UTC().Format(time.RFC3339))
-	if p.Address != "" {
-		text += " and reports from " + p.Address
-	}
-	return text + fmt.Sprintf(" (boot id %.8s, machine %.8s)", cmp.Or(p.Boot, "unknown"), cmp.Or(p.Machine, "unknown"))
-}
-
-// SeveralAgents says that several agents report as a host, for people.
-func SeveralAgents(host string, agents []AgentProcess) string {
-	texts := make([]string, 0, len(agents))
-	for _, a := range agents {
-		texts = append(texts, a.String())
-	}
-	return fmt.Sprintf("%d agents report as host %s: %s", len(agents), host, strings.Join(texts, "; "))
+	Process *pki.AgentProcess `json:"process,omitempty"`
+	Turn    int64             `json:"turn,omitempty"`
 }
 
 // ReportedNode is a node of the agent's.

@@ -2,7 +2,11 @@
 
 package cellwire
 
-import "time"
+import (
+	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
+)
 
 // DeleteKind is how a server is to be deleted.
 type DeleteKind string
@@ -114,8 +118,8 @@ type Service struct {
 	Contested []string `json:"contested,omitempty"`
 	// Twice says that several agents report as the host, and Agents which, where all services are
 	// listed.
-	Twice  bool           `json:"twice,omitempty"`
-	Agents []AgentProcess `json:"agents,omitempty"`
+	Twice  bool               `json:"twice,omitempty"`
+	Agents []pki.AgentProcess `json:"agents,omitempty"`
 	// Turn is that of the answer to a report, see HostState.
 	Turn int64 `json:"-"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.
@@ -150,7 +154,7 @@ type ComputeNode struct {
 	// Problem is why the compute API does not use the node, as it said so last.
 	Problem string `json:"problem,omitempty"`
 	// Agents are those that report as its host, where there are several.
-	Agents []AgentProcess `json:"agents,omitempty"`
+	Agents []pki.AgentProcess `json:"agents,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -525,7 +526,7 @@ type scene struct {
 	mu        sync.Mutex
 	away      bool // the node is
 	abilities []string
-	process   cellwire.AgentProcess
+	process   pki.AgentProcess
 	// hypervisor is what the driver says of its node, address what is configured.
 	hypervisor *plugins.Hypervisor
 	address    string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -62,7 +63,7 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 func TestReportsHaveTheLastTurn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn = cellwire.AgentProcess{Token: "a"}, 7
+		s.process, s.cell.turn = pki.AgentProcess{Token: "a"}, 7
 		s.start()
 		s.pass(15 * time.Second)
 		beats := s.cell.heartbeats()
@@ -91,7 +92,7 @@ func TestReportsHaveTheLastTurn(t *testing.T) {
 func TestOlderCellGetsNoProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn, s.cell.old = cellwire.AgentProcess{Token: "a"}, 7, true
+		s.process, s.cell.turn, s.cell.old = pki.AgentProcess{Token: "a"}, 7, true
 		s.abilities = []string{plugins.AbilityConsoleLog}
 		check := func(when string, process, abilities bool, refused int) {
 			t.Helper()

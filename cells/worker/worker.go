@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -64,7 +65,7 @@ type Config struct {
 	Version string
 	// Process is this run of the agent. Without a token the cell cannot tell whether another agent
 	// reports as the host.
-	Process     cellwire.AgentProcess
+	Process     pki.AgentProcess
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations

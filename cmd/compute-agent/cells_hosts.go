@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -230,7 +231,7 @@ func withProblems(ctx context.Context, g *gather.Gatherer, known []apidb.Cell, v
 				add(n.Host, n.Problem)
 			}
 			if len(n.Agents) > 1 {
-				add(n.Host, cellwire.SeveralAgents(n.Host, n.Agents))
+				add(n.Host, pki.SeveralAgents(n.Host, n.Agents))
 			}
 			for _, claim := range n.Claims {
 				add(claim.Host, "host "+n.Host+" has it")

@@ -15,12 +15,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -64,8 +64,8 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // process is this run of the agent. What of it cannot be read is only for people.
-func process() cellwire.AgentProcess {
-	p := cellwire.AgentProcess{Token: uuid.NewString(), Started: time.Now()}
+func process() pki.AgentProcess {
+	p := pki.AgentProcess{Token: uuid.NewString(), Started: time.Now()}
 	if boot, err := os.ReadFile(bootIDFile); err == nil {
 		p.Boot = strings.TrimSpace(string(boot))
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -298,4 +299,12 @@ func (x *Exchange) log(took time.Duration) {
 		line = line.Str("global_request_id", id)
 	}
 	line.Msg(x.service.LogMessage)
+}
+
+// ClientAddress is where a request comes from, without the port.
+func ClientAddress(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return Shortened(r.RemoteAddr) // a unix socket has none
 }

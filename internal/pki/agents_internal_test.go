@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package pki
 
 import (
 	"fmt"
@@ -9,26 +9,28 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // network is a host whose agents start, die and send reports that arrive whenever they arrive, and
-// a cell that judges them. Time is virtual.
+// a server that judges them. Time is virtual.
 type network struct {
 	now      time.Time
 	lastSeen int64
-	agents   hostAgents
-	alive    map[string]int64 // the last turn that each was answered
-	started  int
-	flying   []cellwire.HostReport // sent, and not arrived
+	// knowsLast: the server knows when the host was seen last, beside its agents.
+	knowsLast bool
+	agents    Agents
+	alive     map[string]int64 // the last turn that each was answered
+	started   int
+	flying    []AgentReport // sent, and not arrived
 }
 
 func newNetwork() *network {
 	return &network{now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), alive: map[string]int64{}}
 }
 
-func (n *network) moment() Moment { return Moment{Now: n.now, DownTime: time.Minute} }
+// window is how long an agent counts.
+const window = 5 * time.Minute
 
 func (n *network) start() string {
 	n.started++
@@ -38,19 +40,22 @@ func (n *network) start() string {
 }
 
 func (n *network) send(token string, stopping bool) {
-	n.flying = append(n.flying, cellwire.HostReport{Process: &cellwire.AgentProcess{Token: token}, Turn: n.alive[token], Stopping: stopping})
+	n.flying = append(n.flying, AgentReport{Process: &AgentProcess{Token: token}, Turn: n.alive[token], Stopping: stopping})
 }
 
-// arrive has one of the reports reach the cell, and its answer the agent, if that lives and the
+// arrive has one of the reports reach the server, and its answer the agent, if that lives and the
 // answer is not lost.
 func (n *network) arrive(i int, lost bool) {
 	r := n.flying[i]
 	n.flying = append(n.flying[:i:i], n.flying[i+1:]...)
-	n.agents.changed, n.agents.gone = false, nil
-	n.agents.take(r, "", n.lastSeen, n.moment())
+	n.agents.Changed, n.agents.Gone = false, nil
+	if n.knowsLast {
+		r.LastSeen = n.lastSeen
+	}
+	n.agents.Take(r, n.now, window)
 	n.lastSeen = n.now.UnixMicro()
 	if _, lives := n.alive[r.Process.Token]; lives && !lost && !r.Stopping {
-		n.alive[r.Process.Token] = n.agents.turn
+		n.alive[r.Process.Token] = n.agents.Turn
 	}
 }
 
@@ -60,6 +65,7 @@ func TestOneAgentAtATimeIsNeverTwo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		n := newNetwork()
+		n.knowsLast = rapid.Bool().Draw(t, "knows last")
 		current := n.start()
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
@@ -78,7 +84,7 @@ func TestOneAgentAtATimeIsNeverTwo(t *testing.T) {
 				delete(n.alive, current)
 				current = n.start()
 			}
-			if n.agents.until != 0 {
+			if n.agents.Until != 0 {
 				t.Fatalf("two agents are seen where one lives at a time: %+v", n.agents)
 			}
 		}
@@ -91,6 +97,7 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		n := newNetwork()
+		n.knowsLast = rapid.Bool().Draw(t, "knows last")
 		for range rapid.IntRange(0, 12).Draw(t, "dead") { // a crash loop
 			dead := n.start()
 			for range rapid.IntRange(1, 3).Draw(t, "reports") {
@@ -109,7 +116,7 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 				n.arrive(len(n.flying)-1, false)
 			}
 			n.now = n.now.Add(10 * time.Second)
-			if is := twice(n.agents.until, n.moment()); !is && round >= 2 {
+			if is := Twice(n.agents.Until, n.now, window); !is && round >= 2 {
 				t.Fatalf("round %d: not found: %+v", round, n.agents)
 			}
 		}
@@ -121,11 +128,11 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 			n.arrive(len(n.flying)-1, false)
 			n.now = n.now.Add(10 * time.Second)
 		}
-		if twice(n.agents.until, n.moment()) {
+		if Twice(n.agents.Until, n.now, window) {
 			t.Fatalf("it does not end: %+v", n.agents)
 		}
-		if len(n.agents.all) > maxAgents {
-			t.Fatalf("%d agents are remembered", len(n.agents.all))
+		if len(n.agents.All) > maxAgents {
+			t.Fatalf("%d agents are remembered", len(n.agents.All))
 		}
 	})
 }

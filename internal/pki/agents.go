@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// AgentProcess is one run of an agent. Two tokens are two runs, on one machine or on two.
+type AgentProcess struct {
+	Token string `json:"token"` // 1 to 64 printable characters of ASCII
+	// Boot is the kernel's boot id, Machine a hash of the machine's id; "": it is not known. A
+	// cloned disk has the same machine id, and another boot id.
+	Boot    string    `json:"boot,omitempty"`
+	Machine string    `json:"machine,omitempty"`
+	Started time.Time `json:"started"`
+	// Address is where it reports from; only the server says so.
+	Address string `json:"address,omitempty"`
+}
+
+// String is for people.
+func (p AgentProcess) String() string {
+	text := fmt.Sprintf("one that started at %s", p.Started.UTC().Format(time.RFC3339))
+	if p.Address != "" {
+		text += " and reports from " + p.Address
+	}
+	return text + fmt.Sprintf(" (boot id %.8s, machine %.8s)", cmp.Or(p.Boot, "unknown"), cmp.Or(p.Machine, "unknown"))
+}
+
+// Check returns an error for what no agent says of itself.
+func (p AgentProcess) Check() error {
+	for _, c := range []struct{ what, text string }{{"token", p.Token}, {"boot id", p.Boot}, {"machine", p.Machine}} {
+		if len(c.text) > 64 || strings.ContainsFunc(c.text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return fmt.Errorf("the %s of the agent has more than 64 characters, or others than printable ones of ASCII", c.what)
+		}
+	}
+	if p.Token == "" {
+		return errors.New("the agent has no token")
+	}
+	return nil
+}
+
+// SeveralAgents says that several agents report as a host, for people.
+func SeveralAgents(host string, agents []AgentProcess) string {
+	texts := make([]string, 0, len(agents))
+	for _, a := range agents {
+		texts = append(texts, a.String())
+	}
+	return fmt.Sprintf("%d agents report as host %s: %s", len(agents), host, strings.Join(texts, "; "))
+}
+
+// Agents are the processes that report as one host to one server: a cell, Placement, the enrolment
+// service. The zero value knows none.
+//
+// Two machines can have one name and one identity, certificate included: a cloned disk, or a
+// restored one. Their agents differ not in who they are, but in their tokens, of which each process
+// has its own.
+//
+// That a second token comes says nothing: an agent that is restarted has one, and a report of the
+// process before may arrive after it. So each answer has the host's turn, a number that grows with
+// each token that comes, and each report the last turn that its process was answered. Two processes
+// that have both reported with the turn at which the later one came, or a later turn, both lived
+// then. One that had ended before cannot have got that answer, however late its reports arrive.
+//
+//	A  first report       ── turn 7 ──▶
+//	B  first report                     ── turn 8 ──▶
+//	A  report, turn 7     ── turn 8 ──▶                   may be late
+//	B  report, turn 8                   ── turn 8 ──▶     B got its answer
+//	A  report, turn 8                                     A lives although B came: proof
+//
+// It ends when all but one of them said that they stop, or were not seen for a window.
+type Agents struct {
+	Turn  int64       `json:"turn"`
+	Until int64       `json:"until,omitempty"` // until when it is proven that there are two; 0: it is not
+	All   []HostAgent `json:"agents,omitempty"`
+
+	// Changed says that Take changed something that must be written down, Gone are the tokens that
+	// it dropped. Who keeps Agents resets both.
+	Changed bool     `json:"-"`
+	Gone    []string `json:"-"`
+}
+
+// HostAgent is one process that reports as a host. Times are in microseconds.
+type HostAgent struct {
+	AgentProcess
+	First int64 `json:"first"` // the turn at which it came
+	Shown int64 `json:"shown"` // the latest turn that it was answered, as far as that matters
+	Seen  int64 `json:"seen"`  // when it reported last; of the one that was seen last, the server may know it
+
+	// Fresh and Dirty ones are new, or changed, since they were written down.
+	Fresh bool `json:"-"`
+	Dirty bool `json:"-"`
+}
+
+// AgentReport is what one request of an agent says.
+type AgentReport struct {
+	// Process is nil of an agent of before tokens. Turn is that of the last answer that it got; 0:
+	// it got none.
+	Process *AgentProcess
+	Turn    int64
+	// Stopping says that it is the agent's last one.
+	Stopping bool
+	// Address is where it comes from.
+	Address string
+	// LastSeen is when the host was last seen before it, if the server knows it otherwise.
+	LastSeen int64
+}
+
+// maxAgents bounds the agents of a host that are remembered, those seen last.
+const maxAgents = 8
+
+// Index is that of the agent with a token, or -1.
+func (h *Agents) Index(token string) int {
+	return slices.IndexFunc(h.All, func(a HostAgent) bool { return a.Token == token })
+}
+
+// Take notes a report. window is how long after its last report an agent still counts as one of
+// two. stops says whether the host stops: not if it is one of several, or of before, that does.
+func (h *Agents) Take(r AgentReport, at time.Time, window time.Duration) (stops bool) {
+	if r.Process == nil {
+		return r.Stopping
+	}
+	now, within := at.UnixMicro(), window.Microseconds()
+	token := r.Process.Token
+	h.drop(func(a HostAgent) bool { return a.Token != token && a.Seen > now+within }) // by a clock that was wrong
+	latest := h.latest()
+	if latest >= 0 && r.LastSeen > h.All[latest].Seen { // only its reports were not written down
+		h.All[latest].Seen, h.All[latest].Dirty = r.LastSeen, true
+	}
+	if r.Stopping {
+		return h.leave(token, now, within)
+	}
+	if i := h.Index(token); i < 0 {
+		h.drop(func(a HostAgent) bool { return !near(now, a.Seen, within) })
+		for len(h.All) >= maxAgents {
+			oldest := slices.MinFunc(h.All, func(a, b HostAgent) int { return cmp.Compare(a.Seen, b.Seen) })
+			h.drop(func(a HostAgent) bool { return a.Token == oldest.Token })
+		}
+		h.Turn = max(h.Turn+1, now) // also after an older copy of the database, or of the server
+		process := *r.Process
+		process.Address = r.Address
+		h.All, h.Changed = append(h.All, HostAgent{AgentProcess: process, First: h.Turn, Seen: now, Fresh: true}), true
+	} else {
+		one := &h.All[i]
+		shown := max(one.Shown, min(r.Turn, h.Turn))
+		if len(h.All) > 1 && (shown != one.Shown || i != latest || one.Address != r.Address || one.Seen > now+within) {
+			one.Shown, one.Dirty, h.Changed = shown, true, true
+		}
+		one.Address, one.Seen = r.Address, now
+	}
+	h.prove(now, within)
+	return false
+}
+
+// latest is the index of the agent that was seen last, or -1.
+func (h *Agents) latest() int {
+	latest := -1
+	for i := range h.All {
+		if latest < 0 || h.All[i].Seen > h.All[latest].Seen {
+			latest = i
+		}
+	}
+	return latest
+}
+
+// leave notes that a process stops.
+func (h *Agents) leave(token string, now, window int64) (stops bool) {
+	i := h.Index(token)
+	later := slices.ContainsFunc(h.All, func(a HostAgent) bool {
+		return a.Token != token && near(now, a.Seen, window) && (i < 0 || a.First > h.All[i].First || bothLive(a, h.All[i]))
+	})
+	h.drop(func(a HostAgent) bool { return a.Token == token })
+	h.prove(now, window)
+	return !later
+}
+
+func (h *Agents) drop(which func(HostAgent) bool) {
+	h.All = slices.DeleteFunc(h.All, func(a HostAgent) bool {
+		is := which(a)
+		if is {
+			h.Gone, h.Changed = append(h.Gone, a.Token), true
+		}
+		return is
+	})
+}
+
+// prove finds out until when it is proven that two live.
+func (h *Agents) prove(now, window int64) {
+	until := int64(0)
+	for i, a := range h.All {
+		for _, b := range h.All[:i] {
+			if proven(a, b, now, window) {
+				until = max(until, min(a.Seen, b.Seen)+window)
+			}
+		}
+	}
+	h.Changed = h.Changed || until != h.Until
+	h.Until = until
+}
+
+// bothLive reports whether two agents have shown that they lived at the same time.
+func bothLive(a, b HostAgent) bool { return min(a.Shown, b.Shown) >= max(a.First, b.First) }
+
+// proven reports whether two agents have, and were both seen within a window.
+func proven(a, b HostAgent, now, window int64) bool {
+	return bothLive(a, b) && near(now, a.Seen, window) && near(now, b.Seen, window)
+}
+
+// near reports whether two times are at most a window apart, in microseconds.
+func near(now, at, window int64) bool { return max(now-at, at-now) <= window }
+
+// Twice reports whether it is proven now, by [Agents].Until. A time beyond the window is of a clock
+// that was wrong.
+func Twice(until int64, at time.Time, window time.Duration) bool {
+	now := at.UnixMicro()
+	return until > now && until <= now+window.Microseconds()
+}
+
+// Live are the agents of which it is proven that others live, if there are any: not those of before.
+func (h *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
+	if !Twice(h.Until, at, window) {
+		return nil
+	}
+	for i, a := range h.All {
+		for j, b := range h.All {
+			if i != j && proven(a, b, at.UnixMicro(), window.Microseconds()) {
+				live = append(live, a.AgentProcess)
+				break
+			}
+		}
+	}
+	return live
+}
