@@ -75,6 +75,10 @@ var placementCases = map[string]alertCase{
 		series: map[string]string{`placement_host_over_capacity_total{instance="p1"}`: "0x10 30x20", `placement_host_over_capacity_total{instance="p2"}`: "30x30"},
 		quiet:  "10m", fires: "15m", want: map[string]string{`instance="p1"`: "p1: 30 writes of hosts were refused, which report more than they are admitted to"},
 	},
+	"PlacementHostTwice": {
+		series: map[string]string{`placement_hosts_of_several_agents{instance="p1"}`: "1x20", `placement_hosts_of_several_agents{instance="p2"}`: "0x20"},
+		quiet:  "0m", fires: "2m", want: map[string]string{`instance="p1"`: "p1: several agents report as one host, 1 times"},
+	},
 	"PlacementConsumersMissing": {
 		series: map[string]string{`placement_consumers_missing{cluster="a",instance="p1"}`: "12x90", `placement_consumers_missing{cluster="b",instance="p2"}`: "0x90"},
 		quiet:  "59m", fires: "61m", want: map[string]string{`cluster="a"`: "12 consumers have allocations and no record"},

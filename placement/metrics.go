@@ -71,6 +71,11 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 		"Time since the state in memory was known to be the newest. Requests read the version of the database, so it grows without them; 0 on SQLite.",
 		func() float64 { return l.Age().Seconds() },
 	)
+	gauge(
+		"placement_hosts_of_several_agents",
+		"Hosts as which several agents report that are alive, as far as this server was asked by them: two machines have one identity.",
+		func() float64 { return float64(a.HostsOfSeveralAgents()) },
+	)
 	gauge("placement_resource_providers", "Number of resource providers.", func() float64 { return float64(l.Current().ProviderCount()) })
 	gauge("placement_consumers", "Consumers that have a record.", func() float64 { return float64(l.Current().ConsumerCount()) })
 	gauge(

@@ -188,7 +188,7 @@ func serversOn(ctx context.Context, client *cellclient.Client, host string) (c h
 // lookInPlacement reads the provider trees of a host, and who holds something there. taken are the
 // nodes of other hosts.
 func (c *hostContents) lookInPlacement(ctx context.Context, cfg *config.Config, host string, roots, taken map[string]bool) error {
-	client, err := agent.NewPlacementClient(cfg, nil, nil, zerolog.Nop())
+	client, err := agent.NewPlacementClient(cfg, nil, nil, nil, zerolog.Nop())
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (c hostContents) removable(host string) error {
 
 // removeProviders deletes the providers, from the leaves to the roots, each if it is as it was.
 func (c hostContents) removeProviders(ctx context.Context, cfg *config.Config) (names []string, err error) {
-	client, err := agent.NewPlacementClient(cfg, nil, nil, zerolog.Nop())
+	client, err := agent.NewPlacementClient(cfg, nil, nil, nil, zerolog.Nop())
 	if err != nil {
 		return nil, err
 	}

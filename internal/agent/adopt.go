@@ -59,7 +59,7 @@ func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts Ado
 	}
 	defer unlock()
 	state := statedir.New(cfg.Agent.StateDir)
-	client, err := NewPlacementClient(cfg, state.Journal, nil, log)
+	client, err := NewPlacementClient(cfg, state.Journal, nil, nil, log)
 	if err != nil {
 		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}

@@ -70,6 +70,7 @@ type Agent struct {
 	conditions conditions
 	absence    absence
 	ready      atomic.Bool
+	run        thisRun
 	cell       *cellService       // nil: none is configured
 	renewer    *enrolment.Renewer // nil: this host has no certificate
 }
@@ -84,9 +85,9 @@ func New(opts Options) (*Agent, error) {
 		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir), providers: providers, started: time.Now(),
 		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
 		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
-		absence: absence{changed: make(chan struct{}, 1)}, userSocket: userSocket(os.Geteuid()),
+		absence: absence{changed: make(chan struct{}, 1)}, userSocket: userSocket(os.Geteuid()), run: thisRun{own: process()},
 	}
-	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, opts.Logger)
+	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, &a.run.placement, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -180,6 +181,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
+	a.run.begin(a.settings.current().Agent.Host, a.self.uuid)
 	a.logDisabled()
 	if a.providers.Config().Len() > 0 || len(a.providers.Warnings()) > 0 {
 		a.logProviders("Read the provider.yaml files.")

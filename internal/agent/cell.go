@@ -55,7 +55,7 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 		return nil, fmt.Errorf("cell_client.url: %w", err)
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
-		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: process(), Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
+		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: a.run.own, Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
 		Address: a.settings.current().Agent.MyIP, Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
 }
@@ -71,6 +71,20 @@ func process() pki.AgentProcess {
 	}
 	p.Machine, _ = identity.Machine(identity.MachineFile)
 	return p
+}
+
+// thisRun is how this run of the agent makes itself known, so that another machine with the
+// identity of this host is found: own to the cell, with each heartbeat, and to the others with each
+// request from begin on.
+type thisRun struct {
+	own                  pki.AgentProcess
+	placement, enrolment pki.ProcessSender
+}
+
+// begin says that this is the only agent of the state directory.
+func (p *thisRun) begin(host, identity string) {
+	p.placement.Begin(p.own, host, identity)
+	p.enrolment.Begin(p.own, host, identity)
 }
 
 // serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a

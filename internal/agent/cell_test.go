@@ -97,7 +97,7 @@ func (h *cellEnv) boot(image string) string {
 }
 
 // until waits until something is so.
-func (h *cellEnv) until(what string, is func() bool) {
+func (h *env) until(what string, is func() bool) {
 	h.t.Helper()
 	testproc.Eventually(h.t, testproc.Patience, what, func() error {
 		if is() {
@@ -226,6 +226,38 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	h.until("one is left", func() bool { return several(h.env) == "" })
 	if s := service(); s.Twice || !s.Up || len(s.Contested) != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestTwoAgentsInPlacement: two machines without a cell, with the state directory of one host. Both
+// say so, and a Placement that knows no tokens changes nothing.
+func TestTwoAgentsInPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h, copied := newEnv(t), newEnv(t)
+	copied.url = h.url
+	for _, of := range []*env{h, copied} {
+		of.refresh = "1s"
+		of.configure(of.node("fake", "cn1", uuidA, ""))
+	}
+	several := func(of *env) string {
+		for _, c := range of.status().Conditions {
+			if c.Code == health.SeveralAgents {
+				return c.Text
+			}
+		}
+		return ""
+	}
+	h.start()
+	<-h.ready
+	h.stop()
+	check(t, os.CopyFS(filepath.Join(copied.dir, "state"), os.DirFS(filepath.Join(h.dir, "state"))))
+	h.start()
+	<-h.ready
+	testproc.Equal(t, several(h), "", "a restart: %q")
+	copied.start()
+	<-copied.ready
+	for _, of := range []*env{h, copied} {
+		h.until("both say it", func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
 	}
 }
 

@@ -46,6 +46,7 @@ type env struct {
 
 	notify   *systemd.Notifier // nil: no notifications
 	deadline string            // of start-up and reloads; "": a minute
+	refresh  string            // how often Placement is asked; "": each five minutes
 
 	mu   sync.Mutex
 	log  strings.Builder
@@ -119,6 +120,7 @@ url = %[2]q
 [tracker]
 update_resources_interval = "100ms"
 startup_deadline = %[4]q
+association_refresh = %[5]q
 retry_backoff_min = "20ms"
 retry_backoff_max = "100ms"
 [plugins]
@@ -127,7 +129,7 @@ handshake_timeout = "1m"
 backoff_min = "50ms"
 backoff_max = "100ms"
 crash_limit = 1000
-%[3]s`, h.dir, h.url, strings.Join(drivers, ""), cmp.Or(h.deadline, "1m"))), 0o600))
+%[3]s`, h.dir, h.url, strings.Join(drivers, ""), cmp.Or(h.deadline, "1m"), cmp.Or(h.refresh, "5m"))), 0o600))
 }
 
 func (h *env) start() {

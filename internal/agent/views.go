@@ -74,7 +74,7 @@ func (a *Agent) look() health.Status {
 	requests, writes := a.placement.Requests()
 	s := health.Status{
 		Version: version.Number(), PID: os.Getpid(), Host: cfg.Agent.Host, Started: a.started, Reloaded: a.settings.lastReload(), ConfigFiles: cfg.Files(),
-		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes},
+		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes, SeveralAgents: a.run.placement.SeveralAgents()},
 		Drivers:   []health.Driver{}, Disabled: a.disabledReasons(), Cell: a.cellView(), Identity: a.identityView(),
 	}
 	for _, d := range a.drivers.active() {

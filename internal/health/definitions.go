@@ -163,8 +163,8 @@ var definitions = []Definition{
 	{
 		Code:     SeveralAgents,
 		Severity: Critical,
-		Title:    "another agent reports to the cell as this host",
-		Meaning:  "Two machines have the name and the identity of this host: one is a copy of the other. None of them gets new servers. What its servers are asked for is done by both, and their states are those of one or the other.",
+		Title:    "another agent reports as this host",
+		Meaning:  "Two machines have the name and the identity of this host: one is a copy of the other. The cell gives neither of them new servers. What its servers are asked for is done by both, their states are those of one or the other, and each overwrites in Placement what the other one reports.",
 		Hint:     "the text names both agents. Stop the one on the copy, empty its state directory, and give it a host name and certificates of its own",
 	},
 	{

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,12 +106,28 @@ func (b *findingList) agent(f Facts) {
 	for _, name := range f.DisabledDrivers {
 		b.add(DriverDisabled, OfDriver(name), "")
 	}
+	if text := severalAgents(f.Status); text != "" {
+		b.add(SeveralAgents, Agent, text)
+	}
 	if f.Status.Cell != nil {
 		b.cell(f.Now, *f.Status.Cell)
 	}
 	if f.Status.Identity != nil {
 		b.identity(f.Now, *f.Status.Identity)
 	}
+}
+
+// severalAgents is what the cell, Placement or the enrolment service say of another agent that
+// reports as this host: the first of them, in the order of how soon they know.
+func severalAgents(s Status) (text string) {
+	if s.Cell != nil {
+		text = s.Cell.SeveralAgents()
+	}
+	text = cmp.Or(text, s.Placement.SeveralAgents)
+	if s.Identity != nil {
+		text = cmp.Or(text, s.Identity.SeveralAgents)
+	}
+	return text
 }
 
 // refusedNodes are the nodes that get no new servers, each with why, as far as the cell says.
@@ -141,9 +158,6 @@ func (b *findingList) cell(now time.Time, c Cell) {
 	}
 	if nodes := refusedNodes(c); len(nodes) > 0 {
 		b.add(CellRefusesNode, Agent, "", nodes...)
-	}
-	if text := c.SeveralAgents(); text != "" {
-		b.add(SeveralAgents, Agent, text)
 	}
 	var stuck, unknown, idle, missing []string
 	for _, s := range c.Stuck {

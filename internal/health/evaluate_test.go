@@ -98,6 +98,13 @@ func TestFindings(t *testing.T) {
 			p := cellwire.NodeProblem{UUID: "u0", Code: cellwire.NodeSeveralAgents, Message: "2 agents report as host h1: a; b."}
 			f.Status.Cell = &Cell{Status: worker.Status{Up: true, Since: noon, Problems: []cellwire.NodeProblem{p, {UUID: "u1", Code: p.Code, Message: p.Message}}}}
 		}, []string{"agent several-agents: 2 agents report as host h1: a; b"}},
+		"Placement and the enrolment service know another agent": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Placement.SeveralAgents = "2 agents report as host h1: a; b"
+			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
+		}, []string{"agent several-agents: 2 agents report as host h1: a; b"}},
+		"only the enrolment service does": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
+		}, []string{"agent several-agents: 2 agents report as host h1: c; d"}},
 		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Cell = &Cell{} }, []string{}},
 		"starting": {func(f *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Nodes, f.Status.Started = resourcetracker.Starting, nil, noon

@@ -26,6 +26,8 @@ type Identity struct {
 	RenewedElsewhere bool `json:"renewed_elsewhere,omitempty"`
 	// RefusedNodes are nodes of this host that the certificate does not have, and why.
 	RefusedNodes []string `json:"refused_nodes,omitempty"`
+	// SeveralAgents is what the enrolment service says, if another agent renews the certificate.
+	SeveralAgents string `json:"several_agents,omitempty"`
 	// Renewed and Failed count renewals since the start.
 	Renewed int64 `json:"renewed"`
 	Failed  int64 `json:"failed"`

@@ -42,6 +42,8 @@ type Placement struct {
 	// Requests and Writes count requests since the start, including retries.
 	Requests int64 `json:"requests"`
 	Writes   int64 `json:"writes"`
+	// SeveralAgents is what it says, if another agent reports as this host.
+	SeveralAgents string `json:"several_agents,omitempty"`
 }
 
 // Driver is a virt driver: its process, and its nodes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -102,6 +103,7 @@ type API struct {
 	stale    staleness
 	bounds   hostBounds
 	nodes    reservedNodes
+	agents   *pki.AgentWatch
 	renamed  classGroups // by an operator
 }
 
@@ -139,6 +141,7 @@ func New(cfg Config) *API {
 	}
 	a.bounds = newHostBounds(a.service.Now)
 	a.nodes = reservedNodes{now: a.service.Now, nodes: map[string]reservation{}}
+	a.agents = pki.NewAgentWatch(agentWindow, a.service.Now)
 	a.rotated.seed = maphash.MakeSeed()
 	a.granted = readExtensions(a.options.Extensions)
 	a.renamed = newClassGroups(a.options.HostClassRenames)
@@ -195,6 +198,7 @@ func (x *exchange) admit() error {
 		if err := x.Authenticate(); err != nil {
 			return err
 		}
+		x.compareAgents()
 	}
 	err := x.negotiate()
 	switch {
