@@ -5,6 +5,7 @@ package apidb
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,6 +53,8 @@ type Enrolment struct {
 	// Conflict is the last use of a key that was the host's before; nil: there was none since the
 	// host was invited.
 	Conflict *KeyConflict
+	// Agents are the processes that have renewed its certificate, or confirmed or tried that.
+	Agents pki.Agents
 	// Serial is that of its last certificate, in hexadecimal digits.
 	Serial            string
 	Issued, ExpiresAt time.Time
@@ -121,15 +124,16 @@ const (
 )
 
 const enrolments = `SELECT host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest, next_key_digest,
-	enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason, renewed_from, conflict_at, conflict_from, conflict_key FROM enrolments`
+	enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason, renewed_from, conflict_at, conflict_from, conflict_key, agents FROM enrolments`
 
 func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 	var times [7]int64
 	var conflictAt int64
 	var conflict KeyConflict
+	var agents string
 	err = row.Scan(&e.Host, &e.CellUUID, &e.State, &e.CreatedBy, &times[0], &times[1], &e.Token.ID, &e.Token.Salt, &e.Token.Digest, &e.KeyDigest, &e.NextKeyDigest,
 		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason,
-		&e.RenewedFrom, &conflictAt, &conflict.From, &conflict.Key)
+		&e.RenewedFrom, &conflictAt, &conflict.From, &conflict.Key, &agents)
 	if conflictAt != 0 {
 		conflict.At = timeOut(conflictAt)
 		e.Conflict = &conflict
@@ -137,6 +141,11 @@ func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 	for i, into := range e.times() {
 		if times[i] != 0 {
 			*into = timeOut(times[i])
+		}
+	}
+	if err == nil && agents != "" {
+		if err = json.Unmarshal([]byte(agents), &e.Agents); err != nil {
+			err = fmt.Errorf("the agents of host %s: %w", e.Host, err)
 		}
 	}
 	return e, err
@@ -283,14 +292,21 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 	if e.Conflict != nil {
 		conflict, conflictAt = *e.Conflict, timeIn(e.Conflict.At)
 	}
+	agents := []byte{}
+	if e.Agents.Turn != 0 {
+		var err error
+		if agents, err = json.Marshal(e.Agents); err != nil {
+			return err
+		}
+	}
 	_, err := sqldb.Exec(ctx, tx, `INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
 		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason,
-		renewed_from, conflict_at, conflict_from, conflict_key) VALUES (`+marks(23)+")"+
+		renewed_from, conflict_at, conflict_from, conflict_key, agents) VALUES (`+marks(24)+")"+
 		d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
 			"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason",
-			"renewed_from", "conflict_at", "conflict_from", "conflict_key"),
+			"renewed_from", "conflict_at", "conflict_from", "conflict_key", "agents"),
 		e.Host, e.CellUUID, string(e.State), e.CreatedBy, times[0], times[1], e.Token.ID, e.Token.Salt, e.Token.Digest, e.KeyDigest,
-		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason, e.RenewedFrom, conflictAt, conflict.From, conflict.Key)
+		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason, e.RenewedFrom, conflictAt, conflict.From, conflict.Key, string(agents))
 	return err
 }
 

@@ -44,6 +44,7 @@ func testEnrolments(t *testing.T, e engine) {
 	h1.State, h1.Nodes, h1.KeyDigest, h1.NextKeyDigest = apidb.Enrolled, []apidb.EnrolledNode{{node(1), "h1"}, {node(2), ""}}, "key", "next"
 	h1.EnrolledAt, h1.EnrolledFrom, h1.Serial, h1.Issued, h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
 	h1.RenewedFrom, h1.Conflict = "192.0.2.2", &apidb.KeyConflict{At: start.Add(time.Hour), From: "192.0.2.3", Key: "old"}
+	h1.Agents = pki.Agents{Turn: 7, Until: 9, All: []pki.HostAgent{{AgentProcess: pki.AgentProcess{Token: "a", Boot: "b", Started: start, Address: "192.0.2.3"}, First: 3, Shown: 7, Seen: 8}}}
 	enrol(t, other, h1)
 	wants[apidb.Enrolment](t, "by host")(s.Enrolment(ctx, "h1"))(h1)
 	wants[apidb.Enrolment](t, "of no host")(s.Enrolment(ctx, "h0"))(apidb.Enrolment{Host: "h0"})

@@ -58,7 +58,7 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 		VerifyConnection:   func(state tls.ConnectionState) error { return verified(state, u.Hostname(), token.Fingerprint) },
 	}
 	answer := &Answer{}
-	err = post(ctx, trust, nil, base, "/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
+	err = post(ctx, trust, nil, nil, base, "/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +86,8 @@ type Client struct {
 	// URL is that of the service, CAFile the certificates that it is trusted by, IdentityFile that
 	// of the host. Both are read for each request.
 	URL, CAFile, IdentityFile string
+	// Process says in each request which run of the agent asks; nil: nothing does.
+	Process *pki.ProcessSender
 	// Tracing returns what makes a trace of each request. None if it is nil, or returns nil.
 	Tracing func() *tracing.Tracing
 }
@@ -123,11 +125,11 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 	if c.Tracing != nil {
 		spans = c.Tracing()
 	}
-	return post(ctx, trust, spans, c.URL, path, body, answer)
+	return post(ctx, trust, c.Process, spans, c.URL, path, body, answer)
 }
 
 // post sends one request on a connection of its own: there are hours between them.
-func post(ctx context.Context, trust *tls.Config, spans *tracing.Tracing, base, path string, body, answer any) (err error) {
+func post(ctx context.Context, trust *tls.Config, process *pki.ProcessSender, spans *tracing.Tracing, base, path string, body, answer any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTime)
 	defer cancel()
 	data, err := json.Marshal(body)
@@ -140,7 +142,7 @@ func post(ctx context.Context, trust *tls.Config, spans *tracing.Tracing, base, 
 	}
 	request.Header.Set("Content-Type", osapi.MediaJSON)
 	client := &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true},
+		Transport:     process.Transport(&http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	status, ended := 0, spans.Request(ctx, request, path)

@@ -17,12 +17,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // join answers POST /v1/join.
 func (x *exchange) join() (any, error) {
-	address := addressOf(x.R.RemoteAddr)
+	address := osapi.ClientAddress(x.R)
 	request, err := decode[JoinRequest](x)
 	if err != nil {
 		return nil, err

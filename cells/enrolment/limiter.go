@@ -3,7 +3,6 @@
 package enrolment
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -69,14 +68,6 @@ func (l *limiter) find(key string) (string, count) {
 		return key, c
 	}
 	return key, count{since: now}
-}
-
-// addressOf is the address of a client without its port.
-func addressOf(remote string) string {
-	if host, _, err := net.SplitHostPort(remote); err == nil {
-		return host
-	}
-	return remote
 }
 
 // network is what a client can choose addresses of at will: with IPv6, 64 bits of one.

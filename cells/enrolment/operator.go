@@ -56,7 +56,7 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By, i.Now, i.Now.Add(i.TTL), digest
 		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
 		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{}, "", time.Time{}, time.Time{}, time.Time{}
-		e.RenewedFrom, e.Conflict = "", nil
+		e.RenewedFrom, e.Conflict, e.Agents = "", nil, pki.Agents{}
 		e.Nodes = ownNames(e.Host, e.Nodes)
 		addNodes(e, i.Nodes)
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -34,7 +35,7 @@ func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confir
 // each key from each network. Malformed requests do not count, so the holder of a copied
 // certificate cannot use up what its host may do while both have the same key.
 func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, error) {
-	h := holder{now: x.config.Now(), address: addressOf(x.R.RemoteAddr)}
+	h := holder{now: x.config.Now(), address: osapi.ClientAddress(x.R)}
 	var err error
 	if h.key, h.id, err = x.client(h.now); err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		err = refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, denied)
 	} else {
 		x.Trace(true)
+		x.compareAgents(h)
 		out, err = answer(x, h)
 	}
 	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany && refused.Code != CodeBadRequest {

@@ -38,6 +38,8 @@ const (
 	refusals     = 10
 	renewals     = 30
 	hostRenewals = 300
+	// comparisons are how many requests with a key are compared in a minute, see compareAgents.
+	comparisons = 10
 )
 
 // Config configures a Service. Store, Authority and Names are required.
@@ -82,6 +84,7 @@ type Service struct {
 	failures    *limiter // of joins, by network
 	refusals    *limiter // by network, host and key
 	renewals    *limiter // by network, host and key
+	comparisons *limiter // by network, host and key
 
 	hostRenewals *limiter // by host
 	logs         *osapi.LogLimiter
@@ -106,7 +109,8 @@ func New(c Config) (*Service, error) {
 	s := &Service{
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
 		failures: newLimiter(failedJoins, c.Now), renewals: newLimiter(renewals, c.Now),
-		refusals: newLimiter(refusals, c.Now), hostRenewals: newLimiter(hostRenewals, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
+		refusals: newLimiter(refusals, c.Now), hostRenewals: newLimiter(hostRenewals, c.Now),
+		comparisons: newLimiter(comparisons, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},

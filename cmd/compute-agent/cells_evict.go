@@ -41,9 +41,11 @@ type enrolmentView struct {
 	// Renewed is the address of its last renewal. Conflict is the last conflict of its keys.
 	Renewed  string        `json:"renewed_from,omitempty"`
 	Conflict *conflictView `json:"refused_key,omitempty"`
-	Denied   time.Time     `json:"denied_before,omitzero"`
-	Evicted  time.Time     `json:"evicted,omitzero"`
-	Reason   string        `json:"reason,omitempty"`
+	// Agents are those that renew its certificate, if several do.
+	Agents  []pki.AgentProcess `json:"agents,omitempty"`
+	Denied  time.Time          `json:"denied_before,omitzero"`
+	Evicted time.Time          `json:"evicted,omitzero"`
+	Reason  string             `json:"reason,omitempty"`
 }
 
 // conflictView is the use of a key that is not the host's any more, as printed.
@@ -58,7 +60,7 @@ func enrolmentViewOf(e apidb.Enrolment, known []apidb.Cell) *enrolmentView {
 		State: e.State, Cell: cellNamed(e.CellUUID, known), Nodes: nodesOf(e), Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
 		Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial, Denied: e.DeniedBefore, Evicted: e.EvictedAt, Reason: e.Reason,
 	}
-	v.Renewed = e.RenewedFrom
+	v.Renewed, v.Agents = e.RenewedFrom, enrolment.LiveAgents(e, time.Now())
 	if c := e.Conflict; c != nil {
 		v.Conflict = &conflictView{c.At, c.From, c.Key}
 	}
@@ -130,10 +132,17 @@ func printEnrolments(w io.Writer, enrolments []apidb.Enrolment, known []apidb.Ce
 	return printConflicts(w, enrolments)
 }
 
-// printConflicts prints which hosts have shown a key that was not their own any more.
+// printConflicts prints which hosts have several agents, or have shown a key that was not their own
+// any more.
 func printConflicts(w io.Writer, enrolments []apidb.Enrolment) error {
 	title := "\nHosts whose identity two machines have, or that were restored from a copy (if not, evict them: compute-agent cells manage evict-host HOST):\n"
 	for _, e := range enrolments {
+		if live := enrolment.LiveAgents(e, time.Now()); live != nil && e.State == apidb.Enrolled {
+			if _, err := fmt.Fprintf(w, "%s  %s\n", title, pki.SeveralAgents(e.Host, live)); err != nil {
+				return err
+			}
+			title = ""
+		}
 		if e.Conflict == nil || e.State != apidb.Enrolled {
 			continue
 		}

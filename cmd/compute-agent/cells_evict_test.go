@@ -134,19 +134,40 @@ func TestListHostsShowsTwoHolders(t *testing.T) {
 		enrolled("h2", func(e *apidb.Enrolment) { e.Conflict, e.RenewedFrom = refused, "198.51.100.7" }),
 		enrolled("h3", func(e *apidb.Enrolment) { e.Conflict = refused }),
 		enrolled("h4", func(e *apidb.Enrolment) { e.Conflict, e.State = refused, apidb.Evicted }),
+		enrolled("h5", func(e *apidb.Enrolment) { e.Agents, e.ExpiresAt = twoAgents(at), at.Add(24*time.Hour) }),
+		enrolled("h6", func(e *apidb.Enrolment) {
+			e.Agents, e.ExpiresAt, e.State = twoAgents(at), at.Add(24*time.Hour), apidb.Evicted
+		}),
 	}
 	var out bytes.Buffer
 	testproc.Check(t, printEnrolments(&out, list, nil, false))
 	_, got, _ := strings.Cut(out.String(), "\n\n")
 	want := "Hosts whose identity two machines have, or that were restored from a copy (if not, evict them: compute-agent cells manage evict-host HOST):\n" +
 		"  host h2: renewed last at 2026-11-23T12:00:00Z from 198.51.100.7; the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n" +
-		"  host h3: joined at 2026-11-23T11:00:00Z from 192.0.2.9; the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n"
+		"  host h3: joined at 2026-11-23T11:00:00Z from 192.0.2.9; the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n" +
+		"  2 agents report as host h5: one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.8 (boot id b1, machine m); " +
+		"one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.17 (boot id b2, machine m)\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	if v := enrolmentViewOf(list[1], nil); v.Conflict == nil || *v.Conflict != (conflictView{refused.At, "192.0.2.17", "ab12"}) || v.Renewed != "198.51.100.7" {
 		t.Errorf("in JSON: %+v", v)
 	}
+	if v := enrolmentViewOf(list[4], nil); len(v.Agents) != 2 {
+		t.Errorf("in JSON: %+v", v)
+	}
+}
+
+// twoAgents are those of a host that were both seen just now.
+func twoAgents(started time.Time) pki.Agents {
+	now := time.Now()
+	agents := pki.Agents{Turn: 2, Until: now.Add(time.Hour).UnixMicro()}
+	for i, address := range []string{"192.0.2.8", "192.0.2.17"} {
+		agents.All = append(agents.All, pki.HostAgent{
+			AgentProcess: pki.AgentProcess{Token: address, Boot: fmt.Sprint("b", i+1), Machine: "m", Started: started, Address: address}, First: 1, Shown: 2, Seen: now.UnixMicro(),
+		})
+	}
+	return agents
 }
 
 // TestRevokeBesideTheService: the compute API that has the database open knows the hosts, whatever

@@ -19,7 +19,7 @@ func (a *Agent) newRenewer(cfg *config.Config) *enrolment.Renewer {
 	switch client := cfg.EnrolmentClient; {
 	case client.URL != "":
 		r.CertFile, r.KeyFile = client.IdentityFile, client.IdentityFile
-		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile, Tracing: a.telemetry.Spans}
+		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile, Process: &a.run.enrolment, Tracing: a.telemetry.Spans}
 		r.Renew, r.Confirm = service.Renew, service.Confirm
 	case cfg.CellClient.CertFile != "":
 		r.CertFile, r.KeyFile = cfg.CellClient.CertFile, cfg.CellClient.KeyFile
@@ -63,7 +63,8 @@ func (a *Agent) identityView() *health.Identity {
 	}
 	s := a.renewer.Status()
 	return &health.Identity{
-		Host: s.Host, Nodes: s.Nodes, Since: s.Since, Expires: s.Expires, Renews: s.Renews, NextRenewal: s.Next, Error: s.Error, Refused: s.Refused,
+		SeveralAgents: a.run.enrolment.SeveralAgents(),
+		Host:          s.Host, Nodes: s.Nodes, Since: s.Since, Expires: s.Expires, Renews: s.Renews, NextRenewal: s.Next, Error: s.Error, Refused: s.Refused,
 		RenewedElsewhere: s.RenewedElsewhere, RefusedNodes: s.RefusedNodes, Renewed: s.Succeeded, Failed: s.Failed,
 	}
 }
