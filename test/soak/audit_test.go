@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,22 +12,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 	"github.com/compute-agent/compute-agent/test/world"
 )
 
-// recorded are the names of the resource providers that an audit log has, with what it says became
-// of them.
-func recorded(t *testing.T, path string) map[string]string {
+// recorded are the names of the things of a kind that were created according to an audit log, with
+// what it says became of them.
+func recorded(t *testing.T, path, kind string) map[string]string {
 	t.Helper()
 	r := auditlog.Reader{Paths: testproc.Try(auditlog.Files(path)).Or(t)}
 	names := map[string]string{}
 	check(t, r.Read(t.Context(), func(r auditlog.Record) error {
 		for _, c := range r.Changes {
-			if c.Kind == auditlog.KindProvider && c.Before == nil {
+			if c.Kind == kind && c.Before == nil {
 				if _, twice := names[c.Name]; twice {
 					t.Errorf("%s has two records", c.Name)
 				}
@@ -52,23 +58,30 @@ func (c *client) providers(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestKillLeavesRecords: the server is killed while many clients write, again and again. Whatever
-// is in the database has one record in the audit log, whether it was acknowledged or not. What was
-// done according to its record is there.
-func TestKillLeavesRecords(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	dir := place(t)
-	at := []string{"--state-dir", dir}
-	if dbservers.Engine(t) != "" {
-		at = append(at, "--database", dbservers.WithPasswordFile(t, dbservers.Fresh(t)))
-	}
+// syncedAudit has what is done after a commit take time, in which a service is killed.
+const syncedAudit = "COMPUTE_AGENT_AUDIT_SYNC=true"
+
+// killed is a service with an audit log that is killed while it creates things.
+type killed struct {
+	log, kind string // the file, and the kind of the things
+	start     func()
+	kill      func()
+	// create creates a thing, and reports whether that was acknowledged. An error is no answer.
+	create func(ctx context.Context, name string) (bool, error)
+	// there are those of the names that exist.
+	there func(names []string) map[string]bool
+}
+
+// leavesRecords kills the service while many clients write, again and again. Whatever is in the
+// database has one record in the audit log, whether it was acknowledged or not. What was done
+// according to its record is there.
+func (k *killed) leavesRecords(t *testing.T) {
+	t.Helper()
 	acknowledged := map[string]bool{}
+	var tried []string
 	dice := newDice(testproc.Seed(t), 0)
-	// What is done after the commit then takes time, in which the server is killed.
-	synced := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "COMPUTE_AGENT_AUDIT_SYNC=true") }
 	for round := range rounds(t, 4) {
-		server := start(t, synced, at...)
-		c := server.quietly(t)
+		k.start()
 		var mu sync.Mutex
 		var done atomic.Int64
 		enough, target := make(chan struct{}), 50+dice.Int64N(150)
@@ -76,15 +89,16 @@ func TestKillLeavesRecords(t *testing.T) {
 		for w := range 32 {
 			writers.Go(func() {
 				for n := 0; ; n++ {
-					name := fmt.Sprintf("rp-%d-%d-%d", round, w, n)
-					a, err := c.ask(t.Context(), http.MethodPost, "/resource_providers", world.Record{"name": name})
+					name := fmt.Sprintf("%s-%d-%d-%d", k.kind, round, w, n)
+					ok, err := k.create(t.Context(), name)
+					mu.Lock()
+					tried = append(tried, name)
+					if err == nil && ok {
+						acknowledged[name] = true
+					}
+					mu.Unlock()
 					if err != nil {
 						return // it is killed
-					}
-					if a.Code == http.StatusOK {
-						mu.Lock()
-						acknowledged[name] = true
-						mu.Unlock()
 					}
 					if done.Add(1) == target {
 						close(enough)
@@ -93,15 +107,11 @@ func TestKillLeavesRecords(t *testing.T) {
 			})
 		}
 		<-enough
-		server.Kill()
+		k.kill()
 		writers.Wait()
 	}
-	server := start(t, nil, at...)
-	c := server.quietly(t)
-	if dbservers.OnServer(t) { // it may have been late with the last COMMIT
-		check(t, c.change(t.Context(), dice.Uint64()))
-	}
-	there, records := c.providers(t), recorded(t, filepath.Join(dir, "audit.log"))
+	k.start()
+	there, records := k.there(tried), recorded(t, k.log, k.kind)
 	unanswered := 0
 	for name := range there {
 		if records[name] == "" {
@@ -117,13 +127,128 @@ func TestKillLeavesRecords(t *testing.T) {
 		}
 	}
 	for name := range acknowledged {
-		if records[name] != auditlog.Done {
-			t.Errorf("%s was acknowledged, and the audit log says %q", name, records[name])
+		if records[name] != auditlog.Done || !there[name] {
+			t.Errorf("%s was acknowledged, the audit log says %q, and it is there: %v", name, records[name], there[name])
 		}
 	}
+	if len(acknowledged) == 0 {
+		t.Error("nothing was acknowledged")
+	}
 	t.Logf("%d writes, of which %d had no answer", len(there), unanswered)
+}
+
+// TestKillLeavesRecords is about Placement.
+func TestKillLeavesRecords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := place(t)
+	at := []string{"--state-dir", dir}
+	if dbservers.Engine(t) != "" {
+		at = append(at, "--database", dbservers.WithPasswordFile(t, dbservers.Fresh(t)))
+	}
+	var server *process
+	var c *client
+	k := killed{
+		log: filepath.Join(dir, "audit.log"), kind: auditlog.KindProvider,
+		start: func() {
+			server = start(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, syncedAudit) }, at...)
+			c = server.quietly(t)
+		},
+		kill: func() { server.Kill() },
+		create: func(ctx context.Context, name string) (bool, error) {
+			a, err := c.ask(ctx, http.MethodPost, "/resource_providers", world.Record{"name": name})
+			return err == nil && a.Code == http.StatusOK, err
+		},
+		there: func([]string) map[string]bool {
+			if dbservers.OnServer(t) { // it may have been late with the last COMMIT
+				check(t, c.change(t.Context(), testproc.Seed(t)))
+			}
+			return c.providers(t)
+		},
+	}
+	k.leavesRecords(t)
 	server.Stop(t)
 }
+
+// TestKillLeavesRecordsOfCells is about a cell and the compute API, whose databases are others.
+func TestKillLeavesRecordsOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.AboutFiles(t)
+	w := world.New(t, world.Plan{Binaries: binaries, Cells: []string{"cell1"}, Env: []string{syncedAudit}, Tail: 20})
+	t.Run("a cell", func(t *testing.T) {
+		var cell *cellclient.Client
+		running := true
+		k := killed{
+			log: filepath.Join(w.Path("cell1"), "audit.log"), kind: auditlog.KindServer,
+			start: func() {
+				if !running {
+					w.LaunchCell("cell1")
+				}
+				running = true
+				cell = testproc.Try(cellclient.New(cellclient.Config{URL: w.Cells["cell1"].URL, Cell: "cell1"})).Or(t)
+				t.Cleanup(cell.CloseIdle)
+			},
+			kill: func() { w.Kill("cell1"); running = false },
+			create: func(ctx context.Context, name string) (bool, error) {
+				_, err := cell.Insert(ctx, cellwire.Server{
+					UUID: named(name), Name: name, ProjectID: "p", UserID: "u", Host: "h1", Node: "n1", NodeUUID: named("n1"),
+					VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+				})
+				return err == nil, err
+			},
+			there: func(names []string) map[string]bool {
+				is := map[string]bool{}
+				for _, name := range names {
+					switch _, err := cell.Server(t.Context(), named(name)); {
+					case err == nil:
+						is[name] = true
+					case !cellclient.IsNotFound(err):
+						t.Fatal(err)
+					}
+				}
+				return is
+			},
+		}
+		k.leavesRecords(t)
+	})
+	t.Run("the compute API", func(t *testing.T) {
+		c := newClient(t, w.APIURL+"/v2.1")
+		running := true
+		ask := func(ctx context.Context, method, path string, body any) (*world.Answer, error) {
+			return world.Exchange(ctx, c.http, method, c.url+path, world.Admin.Header("2.69"), body)
+		}
+		k := killed{
+			log: filepath.Join(w.Path("api"), "audit.log"), kind: auditlog.KindFlavor,
+			start: func() {
+				if !running {
+					w.StartAPI()
+				}
+				running = true
+			},
+			kill: func() { w.API.Kill(); running = false },
+			create: func(ctx context.Context, name string) (bool, error) {
+				a, err := ask(ctx, http.MethodPost, "/flavors", world.Record{"flavor": world.Record{"id": name, "name": name, "vcpus": 1, "ram": 1, "disk": 0}})
+				return err == nil && a.Code == http.StatusOK, err
+			},
+			there: func([]string) map[string]bool {
+				is := map[string]bool{}
+				for marker := ""; ; {
+					page := testproc.Try(ask(t.Context(), http.MethodGet, "/flavors?limit=500&marker="+marker, nil)).Or(t).Is(t, http.StatusOK).List(t, "flavors")
+					if len(page) == 0 {
+						return is
+					}
+					for _, f := range page {
+						marker = f["id"].(string)
+						is[f["name"].(string)] = true
+					}
+				}
+			},
+		}
+		k.leavesRecords(t)
+	})
+}
+
+// named is the uuid of a thing of a name.
+func named(name string) string { return uuid.NewSHA1(uuid.Nil, []byte(name)).String() }
 
 // TestRequiredAuditOnAFullDisk: when the disk of a required audit log becomes full, each write has
 // a record or is refused, the first one included, and writes are taken again when there is space.
@@ -141,7 +266,7 @@ func TestRequiredAuditOnAFullDisk(t *testing.T) {
 	// While the disk is full, what became of the last write may not be in the file yet.
 	complete := func(full bool) {
 		t.Helper()
-		there, records := c.providers(t), recorded(t, server.Inside(file))
+		there, records := c.providers(t), recorded(t, server.Inside(file), auditlog.KindProvider)
 		for name := range there {
 			if records[name] != auditlog.Done && (!full || records[name] != auditlog.Unknown) {
 				t.Errorf("%s is there, and the audit log says %q", name, records[name])
