@@ -221,7 +221,8 @@ func Twice(until int64, at time.Time, window time.Duration) bool {
 	return until > now && until <= now+window.Microseconds()
 }
 
-// Live are the agents of which it is proven that others live, if there are any: not those of before.
+// Live are the agents of which it is proven that others live, if there are any: not those of
+// before.
 func (h *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
 	if !Twice(h.Until, at, window) {
 		return nil

@@ -97,8 +97,8 @@ func TestTwoAgentsOfOneHostInPlacement(t *testing.T) {
 	}
 }
 
-// TestOneAgentInPlacement: restarts are no second agent, what was proven ends, and who sends no such
-// header gets none.
+// TestOneAgentInPlacement: restarts are no second agent, what was proven ends, and who sends no
+// such header gets none.
 func TestOneAgentInPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	at := clock
