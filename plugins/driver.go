@@ -116,6 +116,18 @@ type HostInfo struct {
 	// "" where there is none. While one process of the driver replaces another, both use it: a lock
 	// that a process holds all its life would keep the new one from being configured.
 	StateDir string
+	// FormerNodes are the names that nodes had before an operator renamed the host, with the names
+	// that they have now. What a driver marked with a former name is the node's of the present one:
+	// a driver that marks guests or files with the names of nodes looks them up here.
+	FormerNodes map[string]string
+}
+
+// PresentNode is the name that a node has now which had, or has, a name.
+func (h HostInfo) PresentNode(name string) string {
+	if present, former := h.FormerNodes[name]; former {
+		return present
+	}
+	return name
 }
 
 // Node is one compute node: the root of a provider tree.

@@ -57,7 +57,7 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if len(config) == 0 {
 		config = []byte("{}")
 	}
-	host := HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir()}
+	host := HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir(), FormerNodes: req.GetHost().GetFormerNodes()}
 	if err := s.driver.Configure(ctx, config, host); err != nil {
 		return nil, err
 	}

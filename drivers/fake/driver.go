@@ -63,6 +63,9 @@ func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if d.hyper.dir != dir {
 		d.hyper = newHypervisor(dir)
 	}
+	if err := d.hyper.renamed(cfg, host); err != nil {
+		return err
+	}
 	d.played = played
 	d.apply(cfg)
 	log := plugins.Logger(ctx)

@@ -148,6 +148,32 @@ func (h *hypervisor) put(m machine) error {
 	return nil
 }
 
+// renamed gives machines, and their disks, to the nodes that have other names now.
+func (h *hypervisor) renamed(cfg config, host plugins.HostInfo) error {
+	if len(host.FormerNodes) == 0 {
+		return nil
+	}
+	machines, err := h.list()
+	if err != nil {
+		return err
+	}
+	for _, m := range machines {
+		former := m.Node
+		if m.Node = host.PresentNode(former); m.Node == former {
+			continue
+		}
+		if cfg.Instances != nil {
+			if err := cfg.Instances.Storage.rename(m.UUID, former, m.Node); err != nil {
+				return err
+			}
+		}
+		if err := h.put(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // remove removes a machine, if there is one.
 func (h *hypervisor) remove(uuid string) error {
 	h.mu.Lock()

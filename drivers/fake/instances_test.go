@@ -324,3 +324,28 @@ func write(t *testing.T, path, content string) {
 	testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 }
+
+// TestRenamedNode: the machines of a node are its own when it has another name, on shared storage,
+// too.
+func TestRenamedNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir, shared := t.TempDir(), t.TempDir()
+	configured := func(host plugins.HostInfo) *Driver {
+		d := New()
+		host.StateDir = dir
+		testproc.Check(t, d.Configure(t.Context(), json.RawMessage(`{"instances": {"storage": "`+shared+`"}}`), host))
+		return d
+	}
+	spec := plugins.InstanceSpec{UUID: guestA, Name: "a", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 64}}
+	testproc.Try(configured(plugins.HostInfo{Name: "cn1"}).Spawn(t.Context(), "cn1", spec, nil)).Or(t)
+	renamed := plugins.HostInfo{Name: "cn9", FormerNodes: map[string]string{"cn1": "cn9"}}
+	for range 2 {
+		d := configured(renamed)
+		list := testproc.Try(d.Instances(t.Context(), "cn9")).Or(t)
+		testproc.Equal(t, len(list), 1, "the machines of cn9")
+		testproc.Equal(t, list[0].Power, plugins.PowerRunning, "its power")
+	}
+	s := storage(shared)
+	testproc.Equal(t, s.has(guestA, "cn9"), true, "cn9 has its disk")
+	testproc.Equal(t, s.has(guestA, "cn1"), false, "cn1 has its disk")
+}

@@ -49,6 +49,17 @@ func (s storage) put(uuid, node, text string) error {
 	return nil
 }
 
+// rename makes the claim of a node that of its new name.
+func (s storage) rename(uuid, from, to string) error {
+	if !s.has(uuid, from) {
+		return nil
+	}
+	if err := os.Rename(s.claim(uuid, from), s.claim(uuid, to)); err != nil {
+		return fmt.Errorf("claiming a disk: %w", err)
+	}
+	return nil
+}
+
 // release takes back the claim of a node, and removes a disk that no other claims.
 func (s storage) release(uuid, node string) error {
 	if s == "" {

@@ -70,6 +70,8 @@ type config struct {
 
 	// number identifies the configuration.
 	number int
+	// former are names that nodes had, with those that they have now.
+	former map[string]string
 
 	connectTimeout, callTimeout time.Duration
 
@@ -114,6 +116,7 @@ func parseConfig(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	if cfg.Host == "" {
 		cfg.Host = host.Name
 	}
+	cfg.former = host.FormerNodes
 	if err := cfg.check(); err != nil {
 		return config{}, err
 	}

@@ -87,7 +87,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 		m.manager.Use(nil)
 	} else {
 		m.manager.Use(&instances.Setup{
-			Settings: cfg.instances, Node: d.nodeName, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
+			Settings: cfg.instances, Node: d.nodeName, Former: cfg.former, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
 			Look: d.look, Power: d.powerSetup(cfg, read), Read: read, Write: links,
 		})
 	}

@@ -52,7 +52,7 @@ func (p *process) introduce(ctx context.Context) error {
 func (p *process) Configure(ctx context.Context, spec Spec) error {
 	reply, err := within(ctx, p, "Configure", spec.Timeouts.Configure, p.plugin.Configure, &driverv1.ConfigureRequest{
 		ConfigJson: spec.Config,
-		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir},
+		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir, FormerNodes: spec.HostInfo.FormerNodes},
 	})
 	if err != nil {
 		return err

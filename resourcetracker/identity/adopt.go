@@ -71,10 +71,25 @@ func (s *State) EndRename(self Self) error {
 				node.Name = r.Renaming.To
 				r.Nodes[r.Renaming.Root] = node
 			}
+			r.renamed(r.Renaming.From, r.Renaming.To)
 		}
 		if r.UUID != self.UUID {
 			delete(r.Nodes, r.UUID)
 		}
 		r.Renaming, r.UUID, r.Host, r.Machine = nil, self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)
 	})
+}
+
+// renamed notes that a node has another name now, by which drivers find what they made for it.
+func (r *Record) renamed(from, to string) {
+	if r.Former == nil {
+		r.Former = map[string]string{}
+	}
+	for name, present := range r.Former {
+		if present == from {
+			r.Former[name] = to
+		}
+	}
+	r.Former[from] = to
+	delete(r.Former, to)
 }

@@ -45,6 +45,8 @@ type Record struct {
 	AsNew []string `json:"as_new,omitempty"`
 	// Renaming is under way, or broke off.
 	Renaming *Renaming `json:"renaming,omitempty"`
+	// Former are the names that nodes had, with those that they have now.
+	Former map[string]string `json:"former_names,omitempty"`
 }
 
 // Node is a compute node that was reported.

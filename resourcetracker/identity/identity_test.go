@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -271,8 +272,14 @@ func TestRenaming(t *testing.T) {
 	// A machine that has lost its id is the one that it was.
 	check(t, s.BeginRename(mine, "cn2", "cn3"))
 	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn3"}))
-	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB {
+	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB || !maps.Equal(r.Former, map[string]string{"cn1": "cn3", "cn2": "cn3"}) {
 		t.Errorf("%+v", r)
+	}
+	// A name that comes back is no former one.
+	check(t, s.BeginRename(mine, "cn3", "cn1"))
+	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn1"}))
+	if r, _ := s.Record(); !maps.Equal(r.Former, map[string]string{"cn2": "cn1", "cn3": "cn1"}) {
+		t.Errorf("%+v", r.Former)
 	}
 }
 

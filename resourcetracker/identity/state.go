@@ -51,7 +51,7 @@ func (s *State) Record() (r Record, ok bool) {
 }
 
 func (r Record) clone() Record {
-	r.Nodes, r.Given, r.AsNew = maps.Clone(r.Nodes), maps.Clone(r.Given), slices.Clone(r.AsNew)
+	r.Nodes, r.Given, r.AsNew, r.Former = maps.Clone(r.Nodes), maps.Clone(r.Given), slices.Clone(r.AsNew), maps.Clone(r.Former)
 	if r.Renaming != nil {
 		renaming := *r.Renaming
 		r.Renaming = &renaming

@@ -47,6 +47,7 @@ func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.renameClaim(ctx, node, uuid)
 	return &job{manager: m, setup: s, node: node, uuid: uuid, log: plugins.Logger(ctx).With().Str("instance", uuid).Logger()}, nil
 }
 
@@ -128,7 +129,7 @@ func (j *job) find(ctx context.Context) (guest, error) {
 	}
 	for _, d := range list {
 		if d.UUID == j.uuid {
-			return read(d), nil
+			return j.setup.read(d), nil
 		}
 	}
 	return guest{}, nil

@@ -40,6 +40,9 @@ type Setup struct {
 
 	// Node returns the name of the compute node.
 	Node func(context.Context) (string, error)
+	// Former are names that nodes had, with those that they have now: an instance with the mark of
+	// a former name is of the node that has the other one.
+	Former map[string]string
 	// Directory returns the path of the existing directory of the guests' disks.
 	Directory func(context.Context) (string, error)
 	// Look discovers the host and what the providers of a node's tree stand for. It reads the XML
@@ -180,11 +183,14 @@ func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instanc
 	for _, d := range list {
 		e := known[d.UUID]
 		if d.XML != "" {
-			g := read(d)
+			g := s.read(d)
 			if g.broken != nil && d.Name == domain.Name(d.UUID) { // it may be one, and a list is all or an error
 				return nil, fmt.Errorf("reading the domain of instance %s: %w", d.UUID, g.broken)
 			}
 			e = entry{key: d.Key(), mark: g.is.Mark}
+			if g.renamed {
+				s.renameClaim(ctx, node, d.UUID)
+			}
 		}
 		next[d.UUID] = e
 		if e.mark != nil && e.mark.Node == node {
@@ -211,6 +217,20 @@ type guest struct {
 	is domain.Domain
 	// broken reports that its XML is unreadable.
 	broken error
+	// renamed reports that its mark has a former name of its node.
+	renamed bool
+}
+
+// read reads a domain. Its mark has the name that its node has now.
+func (s *setup) read(d hypervisor.Domain) guest {
+	g := read(d)
+	if g.is.Mark == nil {
+		return g
+	}
+	if now, former := s.Former[g.is.Mark.Node]; former {
+		g.is.Mark.Node, g.renamed = now, true
+	}
+	return g
 }
 
 func read(d hypervisor.Domain) guest {

@@ -122,3 +122,41 @@ func TestRestoreRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestRenamedNode: a guest that was made by a node is the node's when that has another name, with
+// its disks, whatever is asked first.
+func TestRenamedNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const renamed = "renamed"
+	for name, ask := range map[string]func(*rig) error{
+		"a list": func(r *rig) error { return nil },
+		"power": func(r *rig) error {
+			_, err := r.SetPower(r.t.Context(), renamed, id(1), plugins.PowerShutdown, true)
+			return err
+		},
+		"a guest that disappeared": func(r *rig) error {
+			r.vanish(1)
+			_, err := r.Restore(r.t.Context(), renamed, request(1), nil)
+			return err
+		},
+		"its end": func(r *rig) error { return r.Destroy(r.t.Context(), renamed, id(1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{})
+				r.mustSpawn(request(1))
+				r.rename(renamed, map[string]string{node: renamed, otherNode: "else"})
+				testproc.Check(t, ask(r))
+				list := testproc.Try(r.Instances(t.Context(), renamed)).Or(t)
+				if name == "its end" {
+					diff(t, "left", 0, len(list))
+					diff(t, "disks", 0, len(disksIn(t, r.dir)))
+					return
+				}
+				diff(t, "guests", 1, len(list))
+				d := directory{path: r.dir, name: domain.Name(id(1))}
+				diff(t, "claims", []bool{true, false}, []bool{d.claims(renamed), d.claims(node)})
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@
 package instances
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,9 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 // A directory of an instance may be on storage that several hosts share. Then its files belong to
@@ -79,6 +83,34 @@ func (d directory) leave(node string, used bool) error {
 		return err
 	}
 	return d.remove()
+}
+
+// renameClaim makes the claim that a node has by a former name one by its present name. Another
+// host may get the former one, and would then take the files for its own.
+func (s *setup) renameClaim(ctx context.Context, node, uuid string) {
+	var former []string
+	for name, now := range s.Former {
+		if now == node {
+			former = append(former, name)
+		}
+	}
+	if len(former) == 0 {
+		return
+	}
+	path, err := s.Directory(ctx)
+	if err == nil {
+		d := directory{path: path, name: domain.Name(uuid)}
+		for _, name := range former {
+			if d.claims(name) {
+				err = errors.Join(err, os.Rename(d.claimOf(name), d.claimOf(node)))
+			}
+		}
+	}
+	if err != nil {
+		log := plugins.Logger(ctx)
+		log.Warn().Err(err).Str("instance", uuid).Strs("former", former).
+			Msg("Could not claim the disks of an instance by the name that its node has now. It is tried again with the next change of the instance.")
+	}
 }
 
 // probe is a random word that is the name of a file in the directory: a host that finds it there

@@ -362,6 +362,13 @@ func newRig(t *testing.T, c Config) *rig {
 	return r
 }
 
+// rename gives the node another name, in a driver that was started again.
+func (r *rig) rename(to string, former map[string]string) {
+	r.used.Node, r.used.Former = func(context.Context) (string, error) { return to, nil }, former
+	r.Manager = New(r.eventLog)
+	r.Use(&r.used)
+}
+
 // connect is one connection for lists and others with write access.
 func (r *rig) connect() []*hypervisor.Link {
 	var links []*hypervisor.Link

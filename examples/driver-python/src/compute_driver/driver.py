@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ class HostInfo:
 
     name: str  # the host's, as the agent is configured: the usual name of the only node
     state_dir: str = ""  # the driver's own directory, which outlives it, or empty
+    former_nodes: dict[str, str] = field(default_factory=dict)  # names that nodes had before the host was renamed, with the present ones
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Service:
             raise ConfigError("", f"is not valid JSON: {said(e)}") from e
         if not isinstance(config, dict):
             raise ConfigError("", "is not a JSON object")
-        self._driver.configure(call, config, HostInfo(request.host.name, request.host.state_dir))
+        self._driver.configure(call, config, HostInfo(request.host.name, request.host.state_dir, dict(request.host.former_nodes)))
         shape = self._shape_version()
         self._configured = True
         return pb.ConfigureResponse(shape_version=shape)

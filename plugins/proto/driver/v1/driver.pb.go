@@ -349,7 +349,10 @@ type HostInfo struct {
 	// The host's name as the agent is configured.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// A directory that the driver may write to and that outlives it, or empty.
-	StateDir      string `protobuf:"bytes,2,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
+	StateDir string `protobuf:"bytes,2,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
+	// The names that nodes had before an operator renamed the host, with the names that they have now. Guests and files
+	// that the driver marked with a former name are those of the node that has the name's place.
+	FormerNodes   map[string]string `protobuf:"bytes,3,rep,name=former_nodes,json=formerNodes,proto3" json:"former_nodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +399,13 @@ func (x *HostInfo) GetStateDir() string {
 		return x.StateDir
 	}
 	return ""
+}
+
+func (x *HostInfo) GetFormerNodes() map[string]string {
+	if x != nil {
+		return x.FormerNodes
+	}
+	return nil
 }
 
 type ConfigureResponse struct {
@@ -4713,10 +4723,14 @@ const file_plugins_proto_driver_v1_driver_proto_rawDesc = "" +
 	"\x10ConfigureRequest\x12\x1f\n" +
 	"\vconfig_json\x18\x01 \x01(\fR\n" +
 	"configJson\x12/\n" +
-	"\x04host\x18\x02 \x01(\v2\x1b.compute.driver.v1.HostInfoR\x04host\";\n" +
+	"\x04host\x18\x02 \x01(\v2\x1b.compute.driver.v1.HostInfoR\x04host\"\xcc\x01\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
-	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\"8\n" +
+	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\x12O\n" +
+	"\fformer_nodes\x18\x03 \x03(\v2,.compute.driver.v1.HostInfo.FormerNodesEntryR\vformerNodes\x1a>\n" +
+	"\x10FormerNodesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\x11ConfigureResponse\x12#\n" +
 	"\rshape_version\x18\x01 \x01(\x05R\fshapeVersion\"\x0f\n" +
 	"\rHealthRequest\"b\n" +
@@ -5080,7 +5094,7 @@ func file_plugins_proto_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_plugins_proto_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_plugins_proto_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(PowerState)(0),                    // 0: compute.driver.v1.PowerState
 	(*InfoRequest)(nil),                // 1: compute.driver.v1.InfoRequest
@@ -5162,138 +5176,140 @@ var file_plugins_proto_driver_v1_driver_proto_goTypes = []any{
 	(*InstanceEvent)(nil),              // 77: compute.driver.v1.InstanceEvent
 	(*InstanceNotFound)(nil),           // 78: compute.driver.v1.InstanceNotFound
 	(*InstanceFault)(nil),              // 79: compute.driver.v1.InstanceFault
-	nil,                                // 80: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	nil,                                // 81: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	nil,                                // 82: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	nil,                                // 83: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	nil,                                // 84: compute.driver.v1.GuestResources.ResourcesEntry
-	nil,                                // 85: compute.driver.v1.ResourceProvider.InventoriesEntry
-	nil,                                // 86: compute.driver.v1.Allocations.ConsumersEntry
-	nil,                                // 87: compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	nil,                                // 88: compute.driver.v1.Resources.AmountsEntry
-	nil,                                // 89: compute.driver.v1.InstanceSpec.AllocationsEntry
-	nil,                                // 90: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	nil,                                // 91: compute.driver.v1.InstanceSpec.MetadataEntry
-	nil,                                // 92: compute.driver.v1.Flavor.ExtraSpecsEntry
+	nil,                                // 80: compute.driver.v1.HostInfo.FormerNodesEntry
+	nil,                                // 81: compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	nil,                                // 82: compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	nil,                                // 83: compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	nil,                                // 84: compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	nil,                                // 85: compute.driver.v1.GuestResources.ResourcesEntry
+	nil,                                // 86: compute.driver.v1.ResourceProvider.InventoriesEntry
+	nil,                                // 87: compute.driver.v1.Allocations.ConsumersEntry
+	nil,                                // 88: compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	nil,                                // 89: compute.driver.v1.Resources.AmountsEntry
+	nil,                                // 90: compute.driver.v1.InstanceSpec.AllocationsEntry
+	nil,                                // 91: compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	nil,                                // 92: compute.driver.v1.InstanceSpec.MetadataEntry
+	nil,                                // 93: compute.driver.v1.Flavor.ExtraSpecsEntry
 }
 var file_plugins_proto_driver_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: compute.driver.v1.ConfigureRequest.host:type_name -> compute.driver.v1.HostInfo
-	10, // 1: compute.driver.v1.HealthResponse.warnings:type_name -> compute.driver.v1.Warning
-	15, // 2: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
-	27, // 3: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	31, // 4: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
-	27, // 5: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	31, // 6: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
-	80, // 7: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
-	81, // 8: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
-	82, // 9: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
-	18, // 10: compute.driver.v1.UpdateProviderTreeResponse.hypervisor:type_name -> compute.driver.v1.Hypervisor
-	27, // 11: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	31, // 12: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
-	27, // 13: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
-	31, // 14: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
-	83, // 15: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
-	27, // 16: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	23, // 17: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
-	24, // 18: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
-	84, // 19: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
-	15, // 20: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
-	28, // 21: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
-	85, // 22: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
-	30, // 23: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
-	86, // 24: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
-	87, // 25: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
-	88, // 26: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
-	36, // 27: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
-	37, // 28: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	40, // 29: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
-	42, // 30: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
-	0,  // 31: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
-	43, // 32: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
-	52, // 33: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	27, // 34: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	43, // 35: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	52, // 36: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	27, // 37: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	52, // 38: compute.driver.v1.RestoreInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
-	27, // 39: compute.driver.v1.RestoreInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
-	43, // 40: compute.driver.v1.RestoreInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	53, // 41: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
-	89, // 42: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
-	90, // 43: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
-	91, // 44: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
-	92, // 45: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
-	0,  // 46: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
-	43, // 47: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
-	63, // 48: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
-	61, // 49: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
-	64, // 50: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
-	52, // 51: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
-	27, // 52: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
-	66, // 53: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
-	43, // 54: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
-	72, // 55: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
-	74, // 56: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
-	77, // 57: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
-	37, // 58: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
-	33, // 59: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	29, // 60: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
-	32, // 61: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
-	33, // 62: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
-	33, // 63: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
-	1,  // 64: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
-	3,  // 65: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
-	5,  // 66: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
-	8,  // 67: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
-	11, // 68: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
-	13, // 69: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
-	16, // 70: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
-	19, // 71: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
-	21, // 72: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
-	25, // 73: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
-	34, // 74: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
-	44, // 75: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
-	46, // 76: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
-	54, // 77: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
-	56, // 78: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
-	69, // 79: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
-	48, // 80: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
-	50, // 81: compute.driver.v1.Instances.Restore:input_type -> compute.driver.v1.RestoreInstanceRequest
-	71, // 82: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
-	75, // 83: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
-	58, // 84: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
-	60, // 85: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
-	62, // 86: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
-	67, // 87: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
-	2,  // 88: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
-	4,  // 89: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
-	7,  // 90: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
-	9,  // 91: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
-	12, // 92: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
-	14, // 93: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
-	17, // 94: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
-	20, // 95: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
-	22, // 96: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
-	26, // 97: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
-	35, // 98: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
-	45, // 99: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
-	47, // 100: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
-	55, // 101: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
-	57, // 102: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
-	70, // 103: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
-	49, // 104: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
-	51, // 105: compute.driver.v1.Instances.Restore:output_type -> compute.driver.v1.RestoreInstanceResponse
-	73, // 106: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
-	76, // 107: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
-	59, // 108: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
-	61, // 109: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
-	65, // 110: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
-	68, // 111: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
-	88, // [88:112] is the sub-list for method output_type
-	64, // [64:88] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	80, // 1: compute.driver.v1.HostInfo.former_nodes:type_name -> compute.driver.v1.HostInfo.FormerNodesEntry
+	10, // 2: compute.driver.v1.HealthResponse.warnings:type_name -> compute.driver.v1.Warning
+	15, // 3: compute.driver.v1.AvailableNodesResponse.nodes:type_name -> compute.driver.v1.Node
+	27, // 4: compute.driver.v1.UpdateProviderTreeRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 5: compute.driver.v1.UpdateProviderTreeRequest.allocations:type_name -> compute.driver.v1.Allocations
+	27, // 6: compute.driver.v1.UpdateProviderTreeResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 7: compute.driver.v1.UpdateProviderTreeResponse.allocations:type_name -> compute.driver.v1.Allocations
+	81, // 8: compute.driver.v1.UpdateProviderTreeResponse.class_renames:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ClassRenamesEntry
+	82, // 9: compute.driver.v1.UpdateProviderTreeResponse.capability_traits:type_name -> compute.driver.v1.UpdateProviderTreeResponse.CapabilityTraitsEntry
+	83, // 10: compute.driver.v1.UpdateProviderTreeResponse.product_names:type_name -> compute.driver.v1.UpdateProviderTreeResponse.ProductNamesEntry
+	18, // 11: compute.driver.v1.UpdateProviderTreeResponse.hypervisor:type_name -> compute.driver.v1.Hypervisor
+	27, // 12: compute.driver.v1.ReshapeStepRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 13: compute.driver.v1.ReshapeStepRequest.allocations:type_name -> compute.driver.v1.Allocations
+	27, // 14: compute.driver.v1.ReshapeStepResponse.tree:type_name -> compute.driver.v1.ProviderTree
+	31, // 15: compute.driver.v1.ReshapeStepResponse.allocations:type_name -> compute.driver.v1.Allocations
+	84, // 16: compute.driver.v1.ReshapeStepResponse.class_renames:type_name -> compute.driver.v1.ReshapeStepResponse.ClassRenamesEntry
+	27, // 17: compute.driver.v1.GuestsRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	23, // 18: compute.driver.v1.GuestsResponse.guests:type_name -> compute.driver.v1.Guest
+	24, // 19: compute.driver.v1.Guest.resources:type_name -> compute.driver.v1.GuestResources
+	85, // 20: compute.driver.v1.GuestResources.resources:type_name -> compute.driver.v1.GuestResources.ResourcesEntry
+	15, // 21: compute.driver.v1.NodeDeletedRequest.node:type_name -> compute.driver.v1.Node
+	28, // 22: compute.driver.v1.ProviderTree.providers:type_name -> compute.driver.v1.ResourceProvider
+	86, // 23: compute.driver.v1.ResourceProvider.inventories:type_name -> compute.driver.v1.ResourceProvider.InventoriesEntry
+	30, // 24: compute.driver.v1.ResourceProvider.resources:type_name -> compute.driver.v1.NamedResource
+	87, // 25: compute.driver.v1.Allocations.consumers:type_name -> compute.driver.v1.Allocations.ConsumersEntry
+	88, // 26: compute.driver.v1.ConsumerAllocations.resources:type_name -> compute.driver.v1.ConsumerAllocations.ResourcesEntry
+	89, // 27: compute.driver.v1.Resources.amounts:type_name -> compute.driver.v1.Resources.AmountsEntry
+	36, // 28: compute.driver.v1.WatchResponse.changed:type_name -> compute.driver.v1.Changed
+	37, // 29: compute.driver.v1.WatchResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	40, // 30: compute.driver.v1.ReshapeFailed.offenders:type_name -> compute.driver.v1.Offender
+	42, // 31: compute.driver.v1.ConfigError.more:type_name -> compute.driver.v1.ConfigError
+	0,  // 32: compute.driver.v1.Instance.power_state:type_name -> compute.driver.v1.PowerState
+	43, // 33: compute.driver.v1.ListInstancesResponse.instances:type_name -> compute.driver.v1.Instance
+	52, // 34: compute.driver.v1.SpawnInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 35: compute.driver.v1.SpawnInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	43, // 36: compute.driver.v1.SpawnInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	52, // 37: compute.driver.v1.CheckSpawnRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 38: compute.driver.v1.CheckSpawnRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	52, // 39: compute.driver.v1.RestoreInstanceRequest.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 40: compute.driver.v1.RestoreInstanceRequest.tree:type_name -> compute.driver.v1.ProviderTree
+	43, // 41: compute.driver.v1.RestoreInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	53, // 42: compute.driver.v1.InstanceSpec.flavor:type_name -> compute.driver.v1.Flavor
+	90, // 43: compute.driver.v1.InstanceSpec.allocations:type_name -> compute.driver.v1.InstanceSpec.AllocationsEntry
+	91, // 44: compute.driver.v1.InstanceSpec.image_properties:type_name -> compute.driver.v1.InstanceSpec.ImagePropertiesEntry
+	92, // 45: compute.driver.v1.InstanceSpec.metadata:type_name -> compute.driver.v1.InstanceSpec.MetadataEntry
+	93, // 46: compute.driver.v1.Flavor.extra_specs:type_name -> compute.driver.v1.Flavor.ExtraSpecsEntry
+	0,  // 47: compute.driver.v1.SetInstancePowerRequest.power_state:type_name -> compute.driver.v1.PowerState
+	43, // 48: compute.driver.v1.SetInstancePowerResponse.instance:type_name -> compute.driver.v1.Instance
+	63, // 49: compute.driver.v1.ArriveInstanceRequest.begin:type_name -> compute.driver.v1.BeginArrival
+	61, // 50: compute.driver.v1.ArriveInstanceRequest.chunk:type_name -> compute.driver.v1.FileChunk
+	64, // 51: compute.driver.v1.ArriveInstanceRequest.end:type_name -> compute.driver.v1.FileEnd
+	52, // 52: compute.driver.v1.BeginArrival.spec:type_name -> compute.driver.v1.InstanceSpec
+	27, // 53: compute.driver.v1.BeginArrival.tree:type_name -> compute.driver.v1.ProviderTree
+	66, // 54: compute.driver.v1.ArriveInstanceResponse.read:type_name -> compute.driver.v1.ReadFile
+	43, // 55: compute.driver.v1.ArriveInstanceResponse.instance:type_name -> compute.driver.v1.Instance
+	72, // 56: compute.driver.v1.ConsoleRequest.open:type_name -> compute.driver.v1.OpenConsole
+	74, // 57: compute.driver.v1.ConsoleResponse.opened:type_name -> compute.driver.v1.ConsoleOpened
+	77, // 58: compute.driver.v1.WatchInstancesResponse.instance:type_name -> compute.driver.v1.InstanceEvent
+	37, // 59: compute.driver.v1.WatchInstancesResponse.heartbeat:type_name -> compute.driver.v1.Heartbeat
+	33, // 60: compute.driver.v1.GuestResources.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	29, // 61: compute.driver.v1.ResourceProvider.InventoriesEntry.value:type_name -> compute.driver.v1.Inventory
+	32, // 62: compute.driver.v1.Allocations.ConsumersEntry.value:type_name -> compute.driver.v1.ConsumerAllocations
+	33, // 63: compute.driver.v1.ConsumerAllocations.ResourcesEntry.value:type_name -> compute.driver.v1.Resources
+	33, // 64: compute.driver.v1.InstanceSpec.AllocationsEntry.value:type_name -> compute.driver.v1.Resources
+	1,  // 65: compute.driver.v1.Plugin.Info:input_type -> compute.driver.v1.InfoRequest
+	3,  // 66: compute.driver.v1.Plugin.ConfigSchema:input_type -> compute.driver.v1.ConfigSchemaRequest
+	5,  // 67: compute.driver.v1.Plugin.Configure:input_type -> compute.driver.v1.ConfigureRequest
+	8,  // 68: compute.driver.v1.Plugin.Health:input_type -> compute.driver.v1.HealthRequest
+	11, // 69: compute.driver.v1.Plugin.Shutdown:input_type -> compute.driver.v1.ShutdownRequest
+	13, // 70: compute.driver.v1.Driver.AvailableNodes:input_type -> compute.driver.v1.AvailableNodesRequest
+	16, // 71: compute.driver.v1.Driver.UpdateProviderTree:input_type -> compute.driver.v1.UpdateProviderTreeRequest
+	19, // 72: compute.driver.v1.Driver.ReshapeStep:input_type -> compute.driver.v1.ReshapeStepRequest
+	21, // 73: compute.driver.v1.Driver.Guests:input_type -> compute.driver.v1.GuestsRequest
+	25, // 74: compute.driver.v1.Driver.NodeDeleted:input_type -> compute.driver.v1.NodeDeletedRequest
+	34, // 75: compute.driver.v1.Driver.Watch:input_type -> compute.driver.v1.WatchRequest
+	44, // 76: compute.driver.v1.Instances.List:input_type -> compute.driver.v1.ListInstancesRequest
+	46, // 77: compute.driver.v1.Instances.Spawn:input_type -> compute.driver.v1.SpawnInstanceRequest
+	54, // 78: compute.driver.v1.Instances.Destroy:input_type -> compute.driver.v1.DestroyInstanceRequest
+	56, // 79: compute.driver.v1.Instances.SetPower:input_type -> compute.driver.v1.SetInstancePowerRequest
+	69, // 80: compute.driver.v1.Instances.ConsoleLog:input_type -> compute.driver.v1.ConsoleLogRequest
+	48, // 81: compute.driver.v1.Instances.CheckSpawn:input_type -> compute.driver.v1.CheckSpawnRequest
+	50, // 82: compute.driver.v1.Instances.Restore:input_type -> compute.driver.v1.RestoreInstanceRequest
+	71, // 83: compute.driver.v1.Instances.Console:input_type -> compute.driver.v1.ConsoleRequest
+	75, // 84: compute.driver.v1.Instances.Watch:input_type -> compute.driver.v1.WatchInstancesRequest
+	58, // 85: compute.driver.v1.Instances.Depart:input_type -> compute.driver.v1.DepartInstanceRequest
+	60, // 86: compute.driver.v1.Instances.ReadFile:input_type -> compute.driver.v1.ReadInstanceFileRequest
+	62, // 87: compute.driver.v1.Instances.Arrive:input_type -> compute.driver.v1.ArriveInstanceRequest
+	67, // 88: compute.driver.v1.Instances.Leave:input_type -> compute.driver.v1.LeaveInstanceRequest
+	2,  // 89: compute.driver.v1.Plugin.Info:output_type -> compute.driver.v1.InfoResponse
+	4,  // 90: compute.driver.v1.Plugin.ConfigSchema:output_type -> compute.driver.v1.ConfigSchemaResponse
+	7,  // 91: compute.driver.v1.Plugin.Configure:output_type -> compute.driver.v1.ConfigureResponse
+	9,  // 92: compute.driver.v1.Plugin.Health:output_type -> compute.driver.v1.HealthResponse
+	12, // 93: compute.driver.v1.Plugin.Shutdown:output_type -> compute.driver.v1.ShutdownResponse
+	14, // 94: compute.driver.v1.Driver.AvailableNodes:output_type -> compute.driver.v1.AvailableNodesResponse
+	17, // 95: compute.driver.v1.Driver.UpdateProviderTree:output_type -> compute.driver.v1.UpdateProviderTreeResponse
+	20, // 96: compute.driver.v1.Driver.ReshapeStep:output_type -> compute.driver.v1.ReshapeStepResponse
+	22, // 97: compute.driver.v1.Driver.Guests:output_type -> compute.driver.v1.GuestsResponse
+	26, // 98: compute.driver.v1.Driver.NodeDeleted:output_type -> compute.driver.v1.NodeDeletedResponse
+	35, // 99: compute.driver.v1.Driver.Watch:output_type -> compute.driver.v1.WatchResponse
+	45, // 100: compute.driver.v1.Instances.List:output_type -> compute.driver.v1.ListInstancesResponse
+	47, // 101: compute.driver.v1.Instances.Spawn:output_type -> compute.driver.v1.SpawnInstanceResponse
+	55, // 102: compute.driver.v1.Instances.Destroy:output_type -> compute.driver.v1.DestroyInstanceResponse
+	57, // 103: compute.driver.v1.Instances.SetPower:output_type -> compute.driver.v1.SetInstancePowerResponse
+	70, // 104: compute.driver.v1.Instances.ConsoleLog:output_type -> compute.driver.v1.ConsoleLogResponse
+	49, // 105: compute.driver.v1.Instances.CheckSpawn:output_type -> compute.driver.v1.CheckSpawnResponse
+	51, // 106: compute.driver.v1.Instances.Restore:output_type -> compute.driver.v1.RestoreInstanceResponse
+	73, // 107: compute.driver.v1.Instances.Console:output_type -> compute.driver.v1.ConsoleResponse
+	76, // 108: compute.driver.v1.Instances.Watch:output_type -> compute.driver.v1.WatchInstancesResponse
+	59, // 109: compute.driver.v1.Instances.Depart:output_type -> compute.driver.v1.DepartInstanceResponse
+	61, // 110: compute.driver.v1.Instances.ReadFile:output_type -> compute.driver.v1.FileChunk
+	65, // 111: compute.driver.v1.Instances.Arrive:output_type -> compute.driver.v1.ArriveInstanceResponse
+	68, // 112: compute.driver.v1.Instances.Leave:output_type -> compute.driver.v1.LeaveInstanceResponse
+	89, // [89:113] is the sub-list for method output_type
+	65, // [65:89] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_plugins_proto_driver_v1_driver_proto_init() }
@@ -5334,7 +5350,7 @@ func file_plugins_proto_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugins_proto_driver_v1_driver_proto_rawDesc), len(file_plugins_proto_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   92,
+			NumMessages:   93,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
