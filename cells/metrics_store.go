@@ -74,6 +74,11 @@ func (t timedStore) DeleteService(ctx context.Context, uuid string, m celldb.Mom
 	return t.Store.DeleteService(ctx, uuid, m)
 }
 
+func (t timedStore) RenameHost(ctx context.Context, uuid string, r cellwire.RenameRequest, m celldb.Moment) (_ cellwire.Service, err error) {
+	defer t.begin("service")(&err)
+	return t.Store.RenameHost(ctx, uuid, r, m)
+}
+
 func (t timedStore) Mapped(ctx context.Context, uuids []string) (err error) {
 	defer t.begin("mapped")(&err)
 	return t.Store.Mapped(ctx, uuids)

@@ -79,6 +79,9 @@ func changesTo(add func(auditlog.Change)) *celldb.Watch {
 		},
 		Service: func(before, after *cellwire.Service) {
 			note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: before.Host}, serviceOf(before), serviceOf(after))
+			if after != nil {
+				note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: after.Host}, map[string]string{"host": before.Host}, map[string]string{"host": after.Host})
+			}
 		},
 		Host: func(host string, r cellwire.HostReport, problems []cellwire.NodeProblem) {
 			state := map[string]any{"version": r.Version, "nodes": nodesOf(r), "stopping": r.Stopping}

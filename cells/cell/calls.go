@@ -46,6 +46,7 @@ func (c *Cell) calls() []call {
 		{"GET", "/v1/services", computeAPIOnly, c.getServices},
 		{"PATCH", "/v1/services/{uuid}", computeAPIOnly, c.patchService},
 		{"DELETE", "/v1/services/{uuid}", computeAPIOnly, c.deleteService},
+		{"POST", "/v1/services/{uuid}/rename", computeAPIOnly, c.postRename},
 		{"GET", "/v1/compute-nodes", computeAPIOnly, c.getComputeNodes},
 		{"POST", "/v1/compute-nodes/mapped", computeAPIOnly, c.postMapped},
 		{"POST", "/v1/compute-nodes/state", computeAPIOnly, c.postNodesState},
@@ -301,6 +302,30 @@ func (c *Cell) deleteService(x *exchange) (any, error) {
 	c.config.Logger.Info().Str("host", service.Host).Str("service", uuid).
 		Msg("Removed a host and its nodes because an administrator deleted its service. If its agent reports again, it is registered as a new host.")
 	return nil, nil
+}
+
+func (c *Cell) postRename(x *exchange) (any, error) {
+	uuid, err := pathUUID(x)
+	if err != nil {
+		return nil, err
+	}
+	request, err := decode[cellwire.RenameRequest](x)
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.config.Store.RenameHost(x.ctx(), uuid, request, c.moment())
+	if err != nil {
+		return nil, err
+	}
+	if request.Check {
+		return service, nil
+	}
+	for _, host := range []string{request.From, request.To} {
+		c.notifyHost(host, nil)
+	}
+	c.config.Logger.Info().Str("host", request.To).Str("former", request.From).Str("service", uuid).
+		Msg("A host has another name now. Its servers are those that it had.")
+	return service, nil
 }
 
 func (c *Cell) getComputeNodes(x *exchange) (any, error) {

@@ -312,6 +312,22 @@ func (c *Client) DeleteService(ctx context.Context, uuid string) error {
 	return c.ask(ctx, http.MethodDelete, path, nil, nil, nil)
 }
 
+// RenameHost gives the host of a service another name. It is refused (in use) while something has
+// begun there that is not finished, and (conflict) while its agent lives, or if the name is taken.
+// Cells of older versions do not have the call.
+func (c *Client) RenameHost(ctx context.Context, service string, request cellwire.RenameRequest) (cellwire.Service, error) {
+	path, err := pathOf("/v1/services/", service, "/rename")
+	if err != nil {
+		return cellwire.Service{}, err
+	}
+	return fetch(ctx, c, http.MethodPost, path, request, func(s *cellwire.Service) error {
+		if s.UUID != service || s.Host != request.To && !request.Check {
+			return broken("an answer about service %q of host %q instead of %q of %q", s.UUID, s.Host, service, request.To)
+		}
+		return nil
+	})
+}
+
 // ComputeNodes asks for the nodes of all hosts, or only those that are not mapped yet.
 func (c *Client) ComputeNodes(ctx context.Context, unmapped bool) ([]cellwire.ComputeNode, error) {
 	path := "/v1/compute-nodes"

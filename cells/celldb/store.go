@@ -135,6 +135,12 @@ type Store interface {
 	// while the host has servers that are not deleted (in use), and while its agent lives
 	// (conflict), whether it is forced down or not: with its next report it would be back.
 	DeleteService(ctx context.Context, uuid string, m Moment) (cellwire.Service, error)
+	// RenameHost gives the host of a service another name, and new names to nodes of it: servers,
+	// guests and the service stay as they are. A host that has the name already is answered as it
+	// is. It is refused (conflict) while its agent lives or if there is another host of the name,
+	// and (in use) while a server on it has a task, or moves from there or to there. With Check it
+	// is only refused, or not.
+	RenameHost(ctx context.Context, service string, r cellwire.RenameRequest, m Moment) (cellwire.Service, error)
 	// ComputeNodes are the nodes that hosts report, by uuid: all, or those that are not mapped.
 	ComputeNodes(ctx context.Context, unmapped bool, m Moment) ([]cellwire.ComputeNode, error)
 	// CountedNodes are all of them with how many servers each has; it reads all living servers.

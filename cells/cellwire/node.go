@@ -89,5 +89,15 @@ type NodesRequest struct {
 	Host string `json:"host,omitempty"`
 }
 
+// RenameRequest gives a host of a cell another name, and names to its nodes.
+type RenameRequest struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Nodes are the new names of nodes, by uuid; others keep theirs.
+	Nodes map[string]string `json:"nodes"`
+	// Check has the cell say what stands against it, and change nothing.
+	Check bool `json:"check,omitempty"`
+}
+
 // MaxProblem bounds the reason of a problem of a node, in bytes.
 const MaxProblem = 1000

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+)
+
+// RenameHost implements [Store]. What servers and migrations of the past say of their host follows,
+// so that what was on the machine is found by its name; what clients did stays as it was recorded.
+//
+// Cost: the rows of the host, written.
+func (s *DB) RenameHost(ctx context.Context, id string, r cellwire.RenameRequest, m Moment) (service cellwire.Service, err error) {
+	if err := checkRename(r); err != nil {
+		return service, err
+	}
+	err = s.write(ctx, "renaming a host in", func(tx *writing) error {
+		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		if errors.Is(err, sql.ErrNoRows) {
+			return NotFound("service", id)
+		}
+		if service = before; err != nil || before.Host == r.To {
+			return err
+		}
+		var revision int64
+		if !r.Check { // from here on no other process begins something on the host
+			if revision, err = tx.raise(ctx); err != nil {
+				return err
+			}
+			if before, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); err != nil {
+				return err
+			}
+		}
+		if before.Host != r.From {
+			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("service %s is that of host %s, not of %s", id, before.Host, r.From)}
+		}
+		if err := s.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
+			return err
+		}
+		if err := rename(ctx, tx, r, revision); err != nil {
+			return err
+		}
+		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		tx.watched(func(w *Watch) { w.Service(&before, &service) })
+		return err
+	})
+	return service, err
+}
+
+func checkRename(r cellwire.RenameRequest) error {
+	if err := errors.Join(CheckHost(r.From), CheckHost(r.To), CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
+		return err
+	}
+	for _, name := range r.Nodes {
+		if err := checkName("node", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	presentOn = "SELECT EXISTS (SELECT 1 FROM services WHERE host = ?) OR EXISTS (SELECT 1 FROM compute_nodes WHERE host = ?) OR " +
+		"EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND source_host = ?) OR EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND dest_host = ?)"
+	hiddenOn = "SELECT uuid FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? ORDER BY uuid"
+)
+
+// tasksOn are the servers of a host with a task, and what that is.
+func (e *engine) tasksOn() string {
+	return "SELECT i.uuid, i.task_state FROM instances i WHERE " + e.present + " AND i.gone + 0 < 2 AND i.task_state <> '' ORDER BY i.uuid"
+}
+
+// mayRename refuses to rename a host whose agent lives, that is in use by something that has begun,
+// or to a name that there is.
+func (s *DB) mayRename(ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment) error {
+	var stopped, taken bool
+	if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE host = ?", r.From).Scan(&stopped); err != nil {
+		return err
+	}
+	if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
+		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(
+			"the agent of host %s reports to this cell, or did less than %v ago; stop it, and wait until it counts as down", r.From, m.DownTime)}
+	}
+	var living bool
+	if err := tx.QueryRowContext(ctx, presentOn, r.To, r.To, r.To, r.To).Scan(&taken); err != nil {
+		return err
+	}
+	if err := tx.QueryRowContext(ctx, s.engine.livingOf(), r.To, r.To).Scan(&living); err != nil {
+		return err
+	}
+	if taken || living {
+		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("the cell has a host %s already", r.To)}
+	}
+	busy, err := s.busyOn(ctx, tx, r.From)
+	if err == nil && len(busy) > 0 {
+		err = &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s", r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy))}
+	}
+	return err
+}
+
+// maxBusy bounds the text about that, in bytes.
+const maxBusy = 2000
+
+// busyOn is what has begun on a host and is not finished, as texts for people.
+func (s *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []string, err error) {
+	hidden, err := sqldb.All(ctx, db, sqldb.Value[string], hiddenOn, host)
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range hidden {
+		busy = append(busy, fmt.Sprintf("server %s is being placed", uuid))
+	}
+	err = sqldb.Each(ctx, db, s.engine.tasksOn(), []any{host}, func(row sqldb.Row) error {
+		var uuid, task string
+		err := row.Scan(&uuid, &task)
+		busy = append(busy, fmt.Sprintf("server %s is %s", uuid, task))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	moves, err := movesOf(ctx, db, host)
+	for _, uuid := range slices.Sorted(maps.Keys(moves)) {
+		for _, m := range moves[uuid] {
+			busy = append(busy, fmt.Sprintf("migration %s of server %s is %s", m.UUID, uuid, m.Status))
+		}
+	}
+	return busy, err
+}
+
+// rename gives a host its new name wherever the old one is. Claims of nodes and processes of agents
+// are those of the agent that is stopped.
+func rename(ctx context.Context, tx *writing, r cellwire.RenameRequest, revision int64) error {
+	type step struct {
+		query string
+		args  []any
+	}
+	steps := []step{
+		{"DELETE FROM node_claims WHERE host = ?", []any{r.From}},
+		{"DELETE FROM host_agents WHERE host = ?", []any{r.From}},
+		{"UPDATE services SET host = ?, revision = ? WHERE host = ?", []any{r.To, revision, r.From}},
+		{"UPDATE compute_nodes SET host = ? WHERE host = ?", []any{r.To, r.From}},
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(r.Nodes)) {
+		name := r.Nodes[uuid]
+		steps = append(
+			steps,
+			step{"UPDATE compute_nodes SET hypervisor_hostname = ? WHERE uuid = ? AND host = ?", []any{name, uuid, r.To}},
+			step{"UPDATE instances SET node = ? WHERE hidden = 0 AND host <> '' AND host = ? AND node_uuid = ?", []any{name, r.From, uuid}},
+			step{"UPDATE migrations SET source_node = ? WHERE is_open = 0 AND source_host = ? AND source_node_uuid = ?", []any{name, r.From, uuid}},
+			step{"UPDATE migrations SET dest_node = ? WHERE is_open = 0 AND dest_host = ? AND dest_node_uuid = ?", []any{name, r.From, uuid}},
+		)
+	}
+	steps = append(
+		steps,
+		step{"UPDATE instances SET host = ? WHERE hidden = 0 AND host <> '' AND host = ?", []any{r.To, r.From}},
+		step{"UPDATE migrations SET source_host = ? WHERE is_open = 0 AND source_host = ?", []any{r.To, r.From}},
+		step{"UPDATE migrations SET dest_host = ? WHERE is_open = 0 AND dest_host = ?", []any{r.To, r.From}},
+	)
+	for _, one := range steps {
+		if _, err := tx.ExecContext(ctx, one.query, one.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
