@@ -240,6 +240,48 @@ func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 	})
 }
 
+func (s auditedStore) BeginRename(ctx context.Context, r apidb.HostRename) error {
+	return s.act(ctx, func(a *auditlog.Act) error {
+		before, err := s.Enrolment(ctx, r.To)
+		if err == nil && !before.Renames(r.From) {
+			c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(nil, map[string]string{"new_name": r.To})
+			err = a.Intend(ctx, c)
+		}
+		if err != nil {
+			return err
+		}
+		return s.Store.BeginRename(ctx, r)
+	})
+}
+
+func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e apidb.Enrolment, err error) {
+	before := s.nodes(ctx)
+	var changes []auditlog.Change
+	for _, uuid := range slices.Sorted(maps.Keys(before)) {
+		if was := before[uuid]; was.Host == r.From {
+			is := was
+			is.Host = r.To
+			if name, renamed := r.Nodes[uuid]; renamed {
+				is.Name = name
+			}
+			c, _ := ofNode(&was, &is)
+			changes = append(changes, c)
+		}
+	}
+	if len(changes) > 0 {
+		c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(map[string]string{"name": r.From}, map[string]string{"name": r.To})
+		changes = append(changes, c)
+	}
+	err = s.act(ctx, func(a *auditlog.Act) error {
+		if err := a.Intend(ctx, changes...); err != nil {
+			return err
+		}
+		e, err = s.Store.FinishRename(ctx, r)
+		return err
+	})
+	return e, err
+}
+
 func (s auditedStore) CreateServers(ctx context.Context, servers []apidb.RequestSpec, check func(apidb.Counts) error) error {
 	changes := make([]auditlog.Change, 0, len(servers))
 	for i := range servers {

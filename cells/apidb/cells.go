@@ -300,6 +300,11 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 		if err == nil {
 			freed, err = freeNodes(ctx, tx, host)
 		}
+		if err == nil {
+			var name int64
+			name, err = freeFormerName(ctx, tx, host)
+			freed += name
+		}
 		if err == nil && n+freed == 0 {
 			err = notFound("host %s", host)
 		}

@@ -132,7 +132,7 @@ func TestStore(t *testing.T) {
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
 			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
-			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce},
+			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce}, {"Rename", testRename},
 			{"HostNamesOverlap", testHostNamesOverlap}, {"OverlappingNamesAtOnce", testOverlappingNamesAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) {

@@ -234,8 +234,17 @@ type Store interface {
 	Nodes(ctx context.Context) ([]Node, error)
 	Hosts(ctx context.Context) ([]HostMapping, error)
 	// DeleteHost unmaps a host and its nodes; it leaves its aggregates. If it was evicted, another
-	// host may have its nodes then.
+	// host may have its nodes then, and if it was renamed, its former name.
 	DeleteHost(ctx context.Context, host string) error
+	// BeginRename keeps the new name of a host for it, until FinishRename. Repeating it is no
+	// error. [ErrNotFound] for a host that is not mapped, [ErrExists] for a name that is another
+	// host's or could be in the way of one, [ErrInUse] if the rename to another name is begun.
+	BeginRename(ctx context.Context, r HostRename) error
+	// FinishRename gives a host its new name, with its nodes, aggregates and enrolment, and evicts
+	// the old one. A host that was enrolled is invited under the new name, without a token: its
+	// certificates name the old one. What it returns has no state if the host had no enrolment.
+	// Repeating it is no error. [ErrNotFound] without BeginRename.
+	FinishRename(ctx context.Context, r HostRename) (Enrolment, error)
 	// UnmapNodes unmaps nodes of the hosts of a cell; the hosts stay mapped.
 	UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error
 

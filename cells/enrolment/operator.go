@@ -48,7 +48,7 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 			return fmt.Errorf("%w: %s is %s", ErrAgain, i.Host, e.State)
 		}
 		if e.State == apidb.Enrolled || e.State == apidb.Evicted {
-			deny(e, i.Now)
+			e.Deny(i.Now)
 		}
 		if until := e.DeniedBefore; until.Sub(i.Now) > pki.MaxAhead {
 			return fmt.Errorf("%w: %s until %s", ErrAhead, i.Host, until.UTC().Format(time.RFC3339))
@@ -96,7 +96,7 @@ func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string
 		case e.State == "":
 			e.CellUUID = cellUUID
 		}
-		deny(e, now)
+		e.Deny(now)
 		e.State, e.EvictedAt, e.Reason, e.Token = apidb.Evicted, now, reason, apidb.TokenDigest{}
 		return nil
 	})
@@ -124,7 +124,7 @@ func Allow(
 		}
 		if !e.DeniedBefore.IsZero() {
 			e.DeniedBefore = time.Time{}
-			deny(e, now)
+			e.Deny(now)
 		}
 		if e.EvictedAt.After(now) {
 			e.EvictedAt = now
@@ -136,19 +136,6 @@ func Allow(
 
 // Validity is when a certificate is valid.
 type Validity struct{ From, Until time.Time }
-
-// deny refuses all certificates of before. They begin to be valid at a full second, at the earliest
-// at that of the last denial. The clock of the machine that issued the last one may be ahead.
-func deny(e *apidb.Enrolment, now time.Time) {
-	if e.Issued.After(now) {
-		now = e.Issued
-	}
-	before := now.Truncate(time.Second).Add(time.Second)
-	if !before.After(e.DeniedBefore) {
-		before = e.DeniedBefore.Add(time.Second)
-	}
-	e.DeniedBefore = before
-}
 
 // ownNames are nodes without names that the host may not choose itself.
 func ownNames(host string, nodes []apidb.EnrolledNode) []apidb.EnrolledNode {
