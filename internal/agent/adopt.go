@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -94,19 +95,13 @@ type adopter struct {
 	own     string // the host's identity as it is, "" if it has none or it cannot be read
 	tree    *providertree.Tree
 	root    string
-	renames []rename // top first
+	renames []Rename // top first
 	from    string   // the former name, for a renaming
 	names   []string // of nodes to create again
 	plan    control.Adoption
 	giving  *giveBack // for a node that is given back
 	// consumers hold something of the tree.
 	consumers map[string]bool
-}
-
-// rename is one provider that gets another name.
-type rename struct {
-	provider providertree.Provider
-	name     string
 }
 
 func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
@@ -142,6 +137,7 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		former = r.Host
 	}
 	found := serversOf(ctx, ad.cfg, ad.log, ad.cfg.Agent.Host, former)
+	renamed := ad.opts.Rename && len(ad.renames) == 0 && found.unknown == "" && found.present && !found.former
 	for uuid := range found.items {
 		ad.plan.Servers = append(ad.plan.Servers, uuid)
 	}
@@ -150,6 +146,8 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	n := strconv.Itoa(servers + others)
 	switch given := ad.opts.WithServers; {
 	case ad.opts.Confirm == nil, given == n, found.unknown == "" && given == "" && n == "0":
+		return nil
+	case renamed: // in the cell and in Placement: the number was given there
 		return nil
 	case found.unknown != "" && given == UnknownServers:
 		return nil
@@ -167,8 +165,9 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	problem += fmt.Sprintf("; other consumers of its resource providers: %d", others)
 	hint := "if that is as it should be, add --with-servers " + n
 	if ad.opts.Rename && servers > 0 {
-		hint = fmt.Sprintf("the cell knows them by the name %s, and an agent of another name gets none of them: give the host that name back, or move or "+
-			"delete them first; to rename the resource providers all the same, add --with-servers %s", cmp.Or(former, "that the host had"), n)
+		hint = fmt.Sprintf("the cell knows them by the name %s, and an agent of another name gets none of them: rename the host with them, on the machine of "+
+			"the compute API: compute-agent cells manage rename-host %[1]s %[3]s; or give the host that name back; to rename the resource providers all "+
+			"the same, add --with-servers %[2]s", cmp.Or(former, "that the host had"), n, ad.cfg.Agent.Host)
 	}
 	return &identity.Error{Problem: problem, Hint: hint}
 }
@@ -330,7 +329,11 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 	}
 	root, _ := ad.tree.Provider(ad.root)
 	ad.from = root.Name
-	if r, _ := ad.state.Record(); r.Renaming != nil {
+	r, _ := ad.state.Record()
+	if was := r.Nodes[ad.root].Name; was != "" && root.Name == ad.opts.Node {
+		ad.from = was // renamed where the compute API is: the records of the agent are to follow
+	}
+	if r.Renaming != nil {
 		if r.Renaming.Root != ad.root || r.Renaming.To != ad.opts.Node {
 			return &identity.Error{
 				Problem: fmt.Sprintf("another rename, of %s to %s, is not finished", r.Renaming.From, r.Renaming.To),
@@ -339,42 +342,9 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		}
 		ad.from = r.Renaming.From
 	}
-	if strings.HasPrefix(ad.opts.Node, ad.from+"_") {
-		// After a crash it would be unknown which of the providers have their new name already.
-		return &identity.Error{
-			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", ad.opts.Node, ad.from),
-			Hint:    "give the host another name",
-		}
-	}
-	for _, uuid := range ad.tree.Subtree(ad.root) {
-		p, _ := ad.tree.Provider(uuid)
-		name := p.Name
-		switch rest, after := strings.CutPrefix(p.Name, ad.from+"_"); {
-		case uuid == ad.root:
-			name = ad.opts.Node
-		case after:
-			name = ad.opts.Node + "_" + rest
-		}
-		if name == p.Name {
-			continue
-		}
-		if err := providertree.ValidateProviderName(name); err != nil {
-			return &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Hint: "give the host a shorter name"}
-		}
-		// Names are unique in all of Placement, not only in a tree.
-		other, taken, err := ad.placement.FindByName(ctx, name)
-		if err != nil {
-			return err
-		}
-		if taken {
-			return &identity.Error{
-				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
-				Hint:    "rename or delete that one first (openstack resource provider set --name NAME UUID)",
-			}
-		}
-		ad.renames = append(ad.renames, rename{p, name})
-	}
-	return nil
+	renames, err := PlanRenames(ctx, ad.placement, ad.tree, ad.root, ad.from, ad.opts.Node)
+	ad.renames = renames
+	return err
 }
 
 // show puts into the plan what Placement has.
@@ -394,8 +364,8 @@ func (ad *adopter) show(ctx context.Context) error {
 			view.Inventories[class] = inv.Total
 		}
 		for _, r := range ad.renames {
-			if r.provider.UUID == uuid {
-				view.NewName = r.name
+			if r.Provider.UUID == uuid {
+				view.NewName = r.Name
 			}
 		}
 		ad.plan.Providers = append(ad.plan.Providers, view)
@@ -414,12 +384,18 @@ func (ad *adopter) planSteps() {
 		step("make %s this host's identity (compute_id; %s, and a file that is replaced is kept beside it)", ad.root, before)
 	}
 	for _, r := range ad.renames {
-		step("rename resource provider %s (%s) to %s", r.provider.Name, r.provider.UUID, r.name)
+		step("rename resource provider %s (%s) to %s", r.Provider.Name, r.Provider.UUID, r.Name)
+	}
+	if len(ad.renames) == 0 && ad.renamed() {
+		step("note that this node was %s before: resource providers have their new names already", ad.from)
 	}
 	if len(ad.plan.Steps) > 0 || ad.selfDiffers() {
 		step("note in %s that this host, %s, is the one that reports it", filepath.Join(ad.cfg.Agent.StateDir, identity.FileName), ad.cfg.Agent.Host)
 	}
 }
+
+// renamed reports whether the node gets another name, here if no longer in Placement.
+func (ad *adopter) renamed() bool { return ad.opts.Rename && ad.from != ad.opts.Node }
 
 // selfDiffers reports whether the state file says something else of this host than what is found.
 func (ad *adopter) selfDiffers() bool {
@@ -447,7 +423,7 @@ func (ad *adopter) do(ctx context.Context) error {
 		return ad.allowAsNew()
 	}
 	self := ad.self()
-	if len(ad.renames) > 0 {
+	if ad.renamed() {
 		if err := ad.state.BeginRename(ad.root, ad.from, ad.opts.Node); err != nil {
 			return err
 		}
@@ -457,19 +433,18 @@ func (ad *adopter) do(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, r := range ad.renames {
-		if err := ad.placement.RenameProvider(ctx, r.provider, r.name); err != nil {
-			return fmt.Errorf(
-				"renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped",
-				r.provider.Name,
-				r.provider.UUID,
-				r.name,
-				err,
-			)
-		}
+	if err := RenameProviders(ctx, ad.placement, ad.renames); err != nil {
+		return err
 	}
 	if ad.opts.Rename {
 		if err := renameRecord(ad.records, ad.root, ad.from, ad.opts.Node); err != nil {
+			return err
+		}
+		off, err := disabled.Open(ad.cfg.Agent.StateDir)
+		if err == nil {
+			err = off.RenameNode(ad.from, ad.opts.Node)
+		}
+		if err != nil {
 			return err
 		}
 		return ad.state.EndRename(self)

@@ -26,6 +26,8 @@ type cellServers struct {
 	items map[string]cellwire.WorkItem // by uuid
 	// unknown is why that is not known, or "".
 	unknown string
+	// present and former say by which names the cell knows the host.
+	present, former bool
 }
 
 // serversOf asks the cell of [cell_client] for the servers of a host, which may have had another,
@@ -54,13 +56,15 @@ func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, name
 		}
 		return err == nil, err
 	}
-	_, err = ask(name)
+	out.present, err = ask(name)
 	if former != "" && former != name {
-		known, before := ask(former)
+		var before error
+		out.former, before = ask(former)
 		switch {
+		case out.present && cellclient.IsForbidden(before): // the credentials are those of the name that the cell knows
 		case before != nil:
 			err = before
-		case known && cellclient.IsForbidden(err):
+		case out.former && cellclient.IsForbidden(err):
 			err = nil // the credentials are still those of the former name, by which the cell knows the host
 		}
 	}

@@ -162,6 +162,24 @@ func (s *Store) Withdraw(source, node string) error {
 	return s.keep(next)
 }
 
+// RenameNode has what is recorded of a node follow its new name.
+func (s *Store) RenameNode(from, to string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.file.clone()
+	for i := range next.Reasons {
+		if next.Reasons[i].Node == from {
+			next.Reasons[i].Node = to
+		}
+	}
+	for i, node := range next.Enabling {
+		if node == from {
+			next.Enabling[i] = to
+		}
+	}
+	return s.keep(next)
+}
+
 // Reasons returns why a node is disabled, the oldest first. With node "" it returns all reasons.
 func (s *Store) Reasons(node string) []Reason {
 	s.mu.Lock()

@@ -99,3 +99,21 @@ func TestDamagedFile(t *testing.T) {
 		})
 	}
 }
+
+// TestRenamedNode: what is recorded of a node is there under its new name, and of others as it was.
+func TestRenamedNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	s := open(t, dir)
+	for _, node := range []string{"cn1", "cn2", ""} {
+		testproc.Check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: node, Reason: "new memory " + node + "."}))
+	}
+	testproc.Try(s.Enable("agent", "cn3")).Or(t)
+	testproc.Check(t, s.RenameNode("cn1", "cn9"))
+	testproc.Check(t, s.RenameNode("cn3", "cn8"))
+	s = open(t, dir)
+	testproc.Equal(t, len(s.Reasons("cn9")), 2, "reasons of the new name")
+	testproc.Equal(t, len(s.Reasons("cn1")), 1, "reasons of the former name")
+	testproc.Equal(t, len(s.Reasons("cn2")), 2, "reasons of another node")
+	testproc.Equal(t, s.Enabling("cn8"), true, "a node that is enabled")
+}
