@@ -62,8 +62,9 @@ func named(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// allow refuses to unmap a host with something on it, unless the operator has named its number.
-func (c hostContents) allow(host, given string) error {
+// allow refuses to unmap or rename a host with something on it, unless the operator has named its
+// number. what is the way to go on, with a place for the number.
+func (c hostContents) allow(host, given, what string) error {
 	others := c.others()
 	n := len(c.Servers) + len(others)
 	switch {
@@ -75,22 +76,21 @@ func (c hostContents) allow(host, given string) error {
 	case given == strconv.Itoa(n), given == "" && n == 0:
 		return nil
 	}
-	var what []string
+	var has []string
 	if len(c.Servers) > 0 {
 		var names []string
 		for _, uuid := range slices.Sorted(maps.Keys(c.Servers)) {
 			names = append(names, fmt.Sprintf("%s (%s)", uuid, c.Servers[uuid]))
 		}
-		what = append(what, fmt.Sprintf("servers (%d): %s", len(names), named(names)))
+		has = append(has, fmt.Sprintf("servers (%d): %s", len(names), named(names)))
 	}
 	if len(others) > 0 {
-		what = append(what, fmt.Sprintf("other consumers of its resource providers (%d): %s", len(others), named(others)))
+		has = append(has, fmt.Sprintf("other consumers of its resource providers (%d): %s", len(others), named(others)))
 	}
 	if n == 0 {
-		what = []string{"no servers and no other consumers of its resource providers"}
+		has = []string{"no servers and no other consumers of its resource providers"}
 	}
-	return &exitError{exitProtect, fmt.Errorf("host %s has %s; nothing was changed. Migrate, evacuate or delete them first; to unmap the host all the same, "+
-		"and leave them without it, add --with-servers %d", host, strings.Join(what, ", and "), n)}
+	return &exitError{exitProtect, fmt.Errorf("host %s has %s; nothing was changed. "+what, host, strings.Join(has, ", and "), n)}
 }
 
 // contentsOf looks for what is on a host: in its cell, or in all cells if it is mapped to none, and

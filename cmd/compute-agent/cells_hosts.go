@@ -253,7 +253,7 @@ func newDeleteHost() *cobra.Command {
 		Long: "Unmap a host, so that no new servers are scheduled to it, and free its nodes for other hosts: those that it does not report, or\n" +
 			"all, if its agent is down. Its servers stay. A host whose agent still reports to its cell is mapped again at the next\n" +
 			"discovery if it is enrolled, matches [compute_api] discover_hosts_pattern, or is in a cell with auth = \"noauth\". To refuse a host\n" +
-			"for good, use evict-host.\n\n" +
+			"for good, use evict-host. The former name of a renamed host is free for another one then.\n\n" +
 			"The command counts the servers that the cell has on the host, or moves from there or to there, and the other consumers of its\n" +
 			"resource providers in Placement. While there are any, it is refused without --with-servers and their number, with exit code 3.\n\n" +
 			"Its resource providers stay in Placement. --remove-providers deletes them if nothing holds anything of them and the agent is\n" +
@@ -265,7 +265,8 @@ func newDeleteHost() *cobra.Command {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
 				contents, err := contentsOf(cmd.Context(), store, cfg, args[0])
 				if err == nil {
-					err = contents.allow(args[0], withServers)
+					err = contents.allow(args[0], withServers,
+						"Migrate, evacuate or delete them first; to unmap the host all the same, and leave them without it, add --with-servers %d")
 				}
 				if err == nil && providers {
 					err = contents.removable(args[0])
@@ -325,10 +326,19 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 	if err != nil {
 		return err
 	}
+	enrolled, err := store.Enrolment(ctx, host)
+	if err != nil {
+		return err
+	}
+	now, renamed := enrolled.RenamedTo()
 	if err := store.DeleteHost(ctx, host); err != nil {
 		if again && errors.Is(err, apidb.ErrNotFound) {
 			return nil
 		}
+		return err
+	}
+	if renamed {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "The name %s is free for another host; the one that had it is %s.\n", host, now)
 		return err
 	}
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s. If its agent still reports, it is mapped again only if it is enrolled, matches\n"+

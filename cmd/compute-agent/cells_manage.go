@@ -29,7 +29,7 @@ func newCellsManage() *cobra.Command {
 	cmd := group("manage", "Manage cells, hosts and the database of the compute API",
 		newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newAddHost(), newEnrolNode(), newEvictHost(), newAllowHost(), newAdmitHost(),
-		newDiscoverHosts(), newListHosts(), newDeleteHost(), newCellsAudit(), newCellsDB())
+		newDiscoverHosts(), newListHosts(), newRenameHost(), newDeleteHost(), newCellsAudit(), newCellsDB())
 	cmd.Long = "Manage cells, hosts and the database of the compute API. Run the commands on the machine of the compute API: if it runs, it\n" +
 		"executes them, requested on its admin socket; otherwise they open the database."
 	return cmd

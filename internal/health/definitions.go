@@ -158,7 +158,7 @@ var definitions = []Definition{
 		Severity: Warning,
 		Title:    "the cell, or the compute API, refuses a node of this host",
 		Meaning:  "No new server is created on the node through this host. Its servers are not affected.",
-		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host, which has no servers any more; if this host was renamed, give it its former name back while it has servers; if the host is not enrolled, enrol it (docs/identity.md)",
+		Hint:     "if another host reports the node as well, find out which one has it, and stop the other agent or its driver; if the node has moved here, run `compute-agent cells manage delete-host` for its former host, which has no servers any more; if this host was renamed, rename it with its servers (docs/cells.md), or give it its former name back; if the host is not enrolled, enrol it (docs/identity.md)",
 	},
 	{
 		Code:     SeveralAgents,
