@@ -47,11 +47,11 @@ func FuzzProviderQuery(f *testing.F) {
 		"", "name=a&uuid=4e8e5957-649f-477b-9e5b-f1f75b21c03c", "member_of=!in:4e8e5957649f477b9e5bf1f75b21c03c,x", "resources=VCPU:1,VCPU:%202",
 		"required=in:A,B&required=!!C,%20D", "in_tree={4e8e5957-649f-477b-9e5b-f1f75b21c03c}", "a;b=%;c=%f", "resources=:::", "member_of=in:",
 	} {
-		f.Add(seed, uint8(39))
+		f.Add(seed, uint8(39), uint8(allExtensions))
 	}
-	f.Fuzz(func(t *testing.T, raw string, minor uint8) {
+	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
-		pq, err := readProviderQuery(raw, v, nil)
+		pq, err := readProviderQuery(raw, v, func() extensions { return extensions(granted) & allExtensions })
 		var no *osapi.Error
 		if err != nil && (!errors.As(err, &no) || no.Status != http.StatusBadRequest) {
 			t.Errorf("%q gives %v", raw, err)
@@ -112,7 +112,7 @@ func TestRepeatedConditions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	in := "in:" + strings.Repeat("9a1a5b4c-2b4c-4b5e-8d8a-000000000001,", 2) + "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"
 	raw := "required=A,A,!B,!B&required=in:C,C&required=in:C&member_of=" + in + "&member_of=" + in + "&member_of=!" + in
-	got, err := readProviderQuery(raw, wire.MaxVersion, nil)
+	got, err := readProviderQuery(raw, wire.MaxVersion, func() extensions { return 0 })
 	aggregates := []string{"9a1a5b4c-2b4c-4b5e-8d8a-000000000001", "9a1a5b4c-2b4c-4b5e-8d8a-000000000002"}
 	want := conditions{
 		required: [][]string{{"A"}, {"C"}}, forbidden: []string{"B"},
