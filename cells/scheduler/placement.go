@@ -12,7 +12,7 @@ import (
 
 // PlacementMicroversion is what every request asks for: candidates with mappings, root_required and
 // same_subtree (1.36), and consumer types (1.38). Only a request that needs an extension asks for
-// another one: see [PlacementClient.Check].
+// the microversion that has them: see [PlacementClient.Check].
 const PlacementMicroversion = "1.38"
 
 // ConsumerType is the consumer type of a server, as Nova has it.

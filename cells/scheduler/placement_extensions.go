@@ -43,7 +43,7 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 		wanted = append(wanted, wire.ExtResourceless)
 	}
 	if len(wanted) > 0 {
-		call.Microversion, call.Extensions = wire.MaxVersion.String(), strings.Join(wanted, ", ")
+		call.Microversion, call.Extensions = wire.Version(wire.RequestedExtensions).String(), strings.Join(wanted, ", ")
 	}
 	failed := c.Send(ctx, call)
 	if errors.Is(failed, placementclient.ErrTooOld) && call.Extensions != "" {

@@ -100,6 +100,7 @@ type API struct {
 	answers  candidateAnswers
 	rotated  rotations
 	granted  extensions // to all clients
+	newest   wire.Version
 	stale    staleness
 	bounds   hostBounds
 	nodes    reservedNodes
@@ -126,6 +127,7 @@ func New(cfg Config) *API {
 		problem:  cfg.Problem,
 		stale:    staleness{log: cfg.Logger, observer: cfg.Observer},
 		stopping: cfg.Stopping,
+		newest:   wire.MaxVersion,
 	}
 	if a.stopping == nil {
 		a.stopping = func() bool { return false }

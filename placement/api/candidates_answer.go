@@ -242,7 +242,7 @@ func summarizeTree(t *ledger.Tree) any {
 	var b []byte
 	for _, p := range t.Providers() {
 		b = append(b, ',')
-		b = appendSummary(b, p, wire.MaxVersion, nil)
+		b = appendSummary(b, p, wire.Version(wire.NestedCandidates), nil)
 	}
 	return slices.Clip(b)
 }

@@ -394,8 +394,8 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 		switch {
 		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.has(wire.ExtResourceless):
 		case g.Suffix == "":
-			return badValue("The group without a suffix has no resources, which is an extension: it needs microversion %s and the header %s: %[3]s, "+
-				"or [placement] extensions = [%[3]q] in the configuration of the server.", wire.MaxVersion, wire.HeaderExtensions, wire.ExtResourceless)
+			return badValue("The group without a suffix has no resources, which is an extension: it needs microversion %s or later and the header %s: %[3]s, "+
+				"or [placement] extensions = [%[3]q] in the configuration of the server.", wire.Version(wire.RequestedExtensions), wire.HeaderExtensions, wire.ExtResourceless)
 		default:
 			return badValue("Resourceless suffixed group request should be specified in `same_subtree` query param: bad group - %q.", g.Suffix)
 		}

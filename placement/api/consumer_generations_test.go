@@ -77,7 +77,7 @@ func consumerBody(v wire.Version, generation string, vcpu int) string {
 
 func version(t *testing.T, text string) wire.Version {
 	t.Helper()
-	return testproc.Try(wire.RequestVersion([]string{"placement " + text})).Or(t)
+	return testproc.Try(wire.ParseVersion(text)).Or(t)
 }
 
 // expectConsumer reads what inst1 is, at 1.28.
@@ -191,7 +191,7 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	const mine = "/allocations/" + inst1
 	v28 := version(t, "1.28")
 	put := func(version string, generation string, vcpu, status int) call {
-		v := testproc.Try(wire.RequestVersion([]string{"placement " + version})).Or(t)
+		v := testproc.Try(wire.ParseVersion(version)).Or(t)
 		return call{method: "PUT", path: mine, version: version, body: consumerBody(v, generation, vcpu), status: status}
 	}
 	calls(t, h, put("1.28", "null", 1, 204), put("1.28", "1", 1, 204), put("1.28", "1", 1, 409), put("1.12", "", 2, 204))

@@ -60,8 +60,8 @@
 //
 // # Extensions
 //
-// GET /allocation_candidates can do a little more than in Placement for clients that ask for it, at
-// microversion 1.39 and with the names of what they want in the header Placement-Extensions:
+// GET /allocation_candidates can do a little more than in Placement for clients that ask for it,
+// from microversion 1.39 on, with the names of what they want in the header Placement-Extensions:
 // root_member_of and isolate are parameters, group_policy makes the parameter of that name
 // optional, and resourceless has groups without resources work as they were specified. Names that
 // the server does not know are left out, and the header of the same name in the answer, also in

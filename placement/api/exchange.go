@@ -21,11 +21,11 @@ var (
 	headerVary    = []string{wire.VaryVersion}
 	headerNoCache = []string{wire.CacheControl}
 
-	versionNames, headerVersions = func() (names [wire.MaxVersion + 1]string, headers [wire.MaxVersion + 1][]string) {
+	headerVersions = func() (headers [256][]string) {
 		for v := range headers {
-			names[v], headers[v] = wire.Version(v).String(), []string{wire.Version(v).HeaderValue()}
+			headers[v] = []string{wire.Version(v).HeaderValue()}
 		}
-		return names, headers
+		return headers
 	}()
 )
 
@@ -43,11 +43,11 @@ type exchange struct {
 
 // negotiate finds the version of the answer. All answers after it have the version header.
 func (x *exchange) negotiate() error {
-	v, err := wire.RequestVersion(x.R.Header[wire.HeaderVersion])
+	v, err := wire.RequestVersion(x.R.Header[wire.HeaderVersion], x.api.newest)
 	if err != nil {
 		return err
 	}
-	x.v, x.negotiated, x.Microversion = v, true, versionNames[v]
+	x.v, x.negotiated, x.Microversion = v, true, v.String()
 	h := x.W.Header()
 	h[wire.HeaderVersion] = headerVersions[v]
 	if vary := h["Vary"]; vary == nil {
@@ -111,7 +111,7 @@ func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 	case x.negotiated && x.v.Has(wire.ErrorCodes):
 		item.Code = wire.ErrorCode(e.Code)
 	case !x.negotiated && e.Status == http.StatusNotAcceptable:
-		item.MinVersion, item.MaxVersion = wire.MinVersion.String(), wire.MaxVersion.String()
+		item.MinVersion, item.MaxVersion = wire.MinVersion.String(), x.api.newest.String()
 	}
 	switch a := readAccept(x.R.Header.Get("Accept")); {
 	case a.json > 0 && a.json >= a.html:

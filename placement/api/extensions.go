@@ -49,10 +49,10 @@ func readExtensions(values []string) (e extensions) {
 }
 
 // extensions are the extensions that the client gets, which the answer's header lists: those that
-// it requests, at the last microversion, and those that the operator grants to all.
+// it requests, from wire.RequestedExtensions on, and those that the operator grants to all.
 func (x *exchange) extensions() (e extensions) {
 	h := x.W.Header()
-	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v == wire.MaxVersion {
+	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v.Has(wire.RequestedExtensions) {
 		e = readExtensions(values)
 		h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
 	}

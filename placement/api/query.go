@@ -142,9 +142,9 @@ func (o origin) in(v wire.Version, ext func() extensions) bool {
 func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
 	if o.extension != "" {
 		return badRequest(
-			"Invalid query string parameters: %q is an extension: it needs microversion %s and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
+			"Invalid query string parameters: %q is an extension: it needs microversion %s or later and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
 			key,
-			wire.MaxVersion,
+			wire.Version(wire.RequestedExtensions),
 			wire.HeaderExtensions,
 			o.extension,
 		)

@@ -2,8 +2,13 @@
 
 package wire
 
+// RequestedExtensions is the feature of the microversion from which on a client is granted the
+// extensions that it asks for. None brought them, for OpenStack's Placement has none: they belong
+// to the one that was the newest when they came, so that a newer one takes them from no client.
+const RequestedExtensions = AnyTraits
+
 // The extensions: what this Placement does and OpenStack's does not. A client asks for them by name
-// in HeaderExtensions, at the last microversion; an operator grants them to all with [placement]
+// in HeaderExtensions, from RequestedExtensions on; an operator grants them to all with [placement]
 // extensions.
 //
 // To add an extension: a name here; what it changes, mostly a parameter in placement/api's

@@ -151,9 +151,9 @@ const maxVersionHeader = 4096
 // OpenStack-API-Version headers.
 //
 // A value may name several services, separated by commas; the last one for "placement" counts.
-// Without any, the version is MinVersion; "latest" is MaxVersion. The error wraps
-// ErrMalformedVersion or ErrUnacceptableVersion.
-func RequestVersion(values []string) (Version, error) {
+// Without any, the version is MinVersion; "latest" is newest, the last one of the server. The error
+// wraps ErrMalformedVersion or ErrUnacceptableVersion.
+func RequestVersion(values []string, newest Version) (Version, error) {
 	for i := len(values) - 1; i >= 0; i-- {
 		value := values[i]
 		if len(value) > maxVersionHeader {
@@ -172,7 +172,7 @@ func RequestVersion(values []string) (Version, error) {
 			if space < 0 || !strings.EqualFold(part[:space], ServiceType) {
 				continue
 			}
-			return ParseVersion(strings.TrimSpace(part[space:]))
+			return parseVersion(strings.TrimSpace(part[space:]), newest)
 		}
 	}
 	return MinVersion, nil
@@ -180,9 +180,11 @@ func RequestVersion(values []string) (Version, error) {
 
 // ParseVersion reads a version such as "1.28" or "latest". The error wraps ErrMalformedVersion or
 // ErrUnacceptableVersion.
-func ParseVersion(text string) (Version, error) {
+func ParseVersion(text string) (Version, error) { return parseVersion(text, MaxVersion) }
+
+func parseVersion(text string, newest Version) (Version, error) {
 	if text == "latest" {
-		return MaxVersion, nil
+		return newest, nil
 	}
 	majorText, minorText, found := strings.Cut(text, ".")
 	major, majorOK := ParseInt(majorText)
@@ -190,8 +192,8 @@ func ParseVersion(text string) (Version, error) {
 	if !found || !majorOK || !minorOK {
 		return 0, fmt.Errorf("%w: %s; give a version such as 1.39, or latest", ErrMalformedVersion, text)
 	}
-	if major != 1 || minor < int64(MinVersion) || minor > int64(MaxVersion) {
-		return 0, fmt.Errorf("%w: %s; the versions from 1.%d to 1.%d are there", ErrUnacceptableVersion, text, MinVersion, MaxVersion)
+	if major != 1 || minor < int64(MinVersion) || minor > int64(newest) {
+		return 0, fmt.Errorf("%w: %s; the versions from 1.%d to 1.%d are there", ErrUnacceptableVersion, text, MinVersion, newest)
 	}
 	return Version(minor), nil
 }

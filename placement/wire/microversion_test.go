@@ -80,7 +80,7 @@ func TestRequestVersion(t *testing.T) {
 		{"endless", []string{"placement " + strings.Repeat("1", 5000)}, "", wire.ErrMalformedVersion},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, err := wire.RequestVersion(c.values)
+			v, err := wire.RequestVersion(c.values, wire.MaxVersion)
 			if !errors.Is(err, c.err) {
 				t.Fatalf("RequestVersion(%q) = %v, want %v", c.values, err, c.err)
 			}
@@ -96,14 +96,14 @@ func FuzzRequestVersion(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		v, err := wire.RequestVersion([]string{value})
+		v, err := wire.RequestVersion([]string{value}, wire.MaxVersion)
 		switch {
 		case err == nil && v > wire.MaxVersion:
 			t.Errorf("%q gives %d", value, v)
 		case err != nil && !errors.Is(err, wire.ErrMalformedVersion) && !errors.Is(err, wire.ErrUnacceptableVersion):
 			t.Errorf("%q gives an error of no kind: %v", value, err)
 		case err == nil:
-			if again, err := wire.RequestVersion([]string{v.HeaderValue()}); err != nil || again != v {
+			if again, err := wire.RequestVersion([]string{v.HeaderValue()}, wire.MaxVersion); err != nil || again != v {
 				t.Errorf("%s does not read back: %s, %v", v.HeaderValue(), again, err)
 			}
 		}
