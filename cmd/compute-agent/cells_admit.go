@@ -124,7 +124,8 @@ func admit(
 ) (wire.HostAdmission, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	client, closeIdle, err := askingPlacement(c)
+	// Hosts are there at every microversion; errors have codes from this one on.
+	client, closeIdle, err := askingPlacement(c, wire.Version(wire.ErrorCodes).String())
 	if err != nil {
 		return wire.HostAdmission{}, err
 	}

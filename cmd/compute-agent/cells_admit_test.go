@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -32,7 +33,14 @@ func TestAdmitHost(t *testing.T) {
 		Placement: api.Options{HostCapacityFactor: 2, HostAdmissionWindow: time.Hour},
 	})).Or(t)
 	defer func() { testproc.NoError(t, server.Close()) }()
-	web := httptest.NewServer(server.Handler())
+	// A Placement that has fewer microversions than this program knows is served all the same.
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked := r.Header.Get(wire.HeaderVersion); asked != wire.Version(wire.ErrorCodes).HeaderValue() {
+			http.Error(w, "asks for "+asked, http.StatusNotAcceptable)
+			return
+		}
+		server.Handler().ServeHTTP(w, r)
+	}))
 	defer web.Close()
 	dir := t.TempDir()
 	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)

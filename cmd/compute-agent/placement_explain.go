@@ -61,7 +61,7 @@ func newPlacementExplain() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	opts.addOutputFlag(cmd)
 	cmd.Flags().StringVar(&address, "url", "", "`URL` of the Placement to ask (placement_client.url)")
-	cmd.Flags().StringVar(&version, "microversion", wire.MaxVersion.String(), "microversion `1.N` of the query")
+	cmd.Flags().StringVar(&version, "microversion", wire.Version(wire.RequestedExtensions).String(), "microversion `1.N` of the query")
 	return cmd
 }
 
@@ -95,12 +95,12 @@ func cleanQuery(text string) (string, error) {
 }
 
 // askingPlacement is a client of Placement for a command, for which a user is waiting.
-func askingPlacement(c config.PlacementClient) (client *placementclient.Client, closeIdle func(), err error) {
+func askingPlacement(c config.PlacementClient, microversion string) (client *placementclient.Client, closeIdle func(), err error) {
 	a, err := access.New(c, nil, zerolog.Nop())
 	if err != nil {
 		return nil, nil, err
 	}
-	a.Retries = 0
+	a.Retries, a.Microversion = 0, microversion
 	client, err = placementclient.New(a.Config)
 	return client, a.CloseIdle, err
 }
@@ -109,7 +109,7 @@ func askingPlacement(c config.PlacementClient) (client *placementclient.Client, 
 func askForExplanation(ctx context.Context, c config.PlacementClient, query, version string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	client, closeIdle, err := askingPlacement(c)
+	client, closeIdle, err := askingPlacement(c, version)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func askForExplanation(ctx context.Context, c config.PlacementClient, query, ver
 	var answer json.RawMessage
 	call := &placementclient.Call{
 		Method: http.MethodGet, Path: "/allocation_candidates/explain?" + query, Out: &answer,
-		Microversion: version, Extensions: strings.Join(wire.Extensions[:], ", "),
+		Extensions: strings.Join(wire.Extensions[:], ", "),
 	}
 	err = client.Send(ctx, call)
 	var failed *placementclient.Error

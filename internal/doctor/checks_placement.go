@@ -18,15 +18,11 @@ import (
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-const (
-	// leastMinor is the minor of the least microversion that the agent can work
-	// with: 1.37, the newest that it writes with.
-	leastMinor = 37
-	// slowAnswer is a warning; an agent makes tens of requests at its start.
-	slowAnswer = 2 * time.Second
-)
+// slowAnswer is a warning; an agent makes tens of requests at its start.
+const slowAnswer = 2 * time.Second
 
 func checkPlacement(_ context.Context, e *Env) []Result {
 	const why = "Placement keeps the last written state, and the scheduler uses it."
@@ -46,8 +42,8 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 		return bad(p.base+" requires authentication for its version document: this is not Placement's address", why, edit)
 	case p.status != http.StatusOK || !p.isAPI:
 		return bad(fmt.Sprintf("%s answers %d, but not like Placement; the path may be missing (such as /placement)", p.base, p.status), why, look)
-	case tooOld(p.max, leastMinor):
-		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs 1.%d", p.max, leastMinor),
+	case tooOld(p.max):
+		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs %s", p.max, reportclient.Microversion),
 			"Older versions do not support the agent's requests. OpenStack Xena (Placement 6.0.0) is the first that does.", look)
 	case p.authErr != nil:
 		return e.unreachable(p.base, p.authErr, why, look, e.startPlacement)

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // probe is Placement's answer to two requests: for its version document, without a token, and a
@@ -60,7 +60,7 @@ func probePlacement(ctx context.Context, e *Env) probe {
 		}
 	}
 	// No retries and no new token, so that problems are visible.
-	a.Retries, a.Reauthorize, a.Microversion = 0, nil, fmt.Sprintf("1.%d", leastMinor)
+	a.Retries, a.Reauthorize, a.Microversion = 0, nil, reportclient.Microversion
 	client, err := placementclient.New(a.Config)
 	if err != nil {
 		return probe{setup: err}
@@ -112,12 +112,12 @@ func (e *Env) access() (*access.Access, error) {
 	return access.New(c, e.HTTP, zerolog.Nop())
 }
 
-// tooOld reports whether a microversion such as "1.36" is below the minimum of the agent. It is
-// false for an invalid one.
-func tooOld(version string, least int) bool {
-	major, minor, ok := strings.Cut(version, ".")
-	m, err := strconv.Atoi(minor)
-	return ok && err == nil && major == "1" && m < least
+// tooOld reports whether a microversion such as "1.36" is below the one that the agent asks for. It
+// is false for an invalid one.
+func tooOld(version string) bool {
+	v, err := wire.ParseVersion(version)
+	needed, err2 := wire.ParseVersion(reportclient.Microversion)
+	return errors.Join(err, err2) == nil && v < needed
 }
 
 // tlsProblem describes a TLS error.

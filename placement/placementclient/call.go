@@ -3,6 +3,7 @@
 package placementclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -139,10 +140,7 @@ func (c *Client) request(ctx context.Context, call *Call, payload any, requestID
 		req.Header.Set("Content-Type", wire.MediaType)
 	}
 	if call.Path != "/" { // a server without our microversion must still say which it has
-		version := call.Microversion
-		if version == "" {
-			version = c.config.Microversion
-		}
+		version := cmp.Or(call.Microversion, c.config.Microversion)
 		req.Header.Set(wire.HeaderVersion, wire.ServiceType+" "+version)
 	}
 	if call.Extensions != "" {

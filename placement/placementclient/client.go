@@ -4,6 +4,7 @@ package placementclient
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/rs/zerolog"
-
-	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // defaultTimeout bounds a try where the configuration says nothing.
@@ -54,8 +53,9 @@ type Config struct {
 	Timeout time.Duration
 	// Retries is how often a request is tried again whose repetition is safe.
 	Retries int
-	// Microversion is what every request asks for that does not say otherwise, such as "1.37".
-	// Empty: the newest.
+	// Microversion is what every request asks for that does not say otherwise, such as "1.37". It
+	// is required: a Placement that has all that the caller needs may be older than the newest
+	// microversion that this program knows, and would refuse it.
 	Microversion string
 	// Now is the clock. Nil: the real one.
 	Now func() time.Time
@@ -88,7 +88,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Microversion == "" {
-		cfg.Microversion = wire.MaxVersion.String()
+		return nil, errors.New("the client of Placement has no microversion")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

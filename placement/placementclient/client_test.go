@@ -44,7 +44,7 @@ func TestCheckVersion(t *testing.T) {
 			return answer{status: 200, body: document}
 		}
 		return answer{status: status, body: "{}"}
-	}), func(c *Config) { c.Microversion = "1.37" })
+	}))
 	want := func(list ...string) {
 		t.Helper()
 		testproc.Samef(t, cmp.Diff(list, requests), "requests")
@@ -200,23 +200,31 @@ func TestRoute(t *testing.T) {
 	}
 }
 
+// TestMicroversionIsRequired: a client that names no microversion is refused, and does not ask for
+// the newest one, which an older Placement does not have.
+func TestMicroversionIsRequired(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	if _, err := New(Config{URL: "http://placement"}); err == nil || !strings.Contains(err.Error(), "no microversion") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // TestHeaders: what each request carries. One without a body says so: sent in chunks instead,
 // Apache with mod_wsgi answers 411 to it.
 func TestHeaders(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
-		config Config
 		call   Call
 		want   http.Header
 		length int64
 	}{
-		"a read": {Config{}, Call{Method: "GET", Path: "/usages"}, http.Header{"Openstack-Api-Version": {"placement " + wire.MaxVersion.String()}}, 0},
-		"a write without a body": {Config{Microversion: "1.37"}, Call{Method: "PUT", Path: "/traits/CUSTOM_A"},
+		"a read": {Call{Method: "GET", Path: "/usages"}, http.Header{"Openstack-Api-Version": {"placement 1.37"}}, 0},
+		"a write without a body": {Call{Method: "PUT", Path: "/traits/CUSTOM_A"},
 			http.Header{"Openstack-Api-Version": {"placement 1.37"}}, 0},
-		"a write": {Config{Microversion: "1.37"}, Call{Method: "POST", Path: "/reshaper", Body: []int{1}, Microversion: "1.30"},
+		"a write": {Call{Method: "POST", Path: "/reshaper", Body: []int{1}, Microversion: "1.30"},
 			http.Header{"Openstack-Api-Version": {"placement 1.30"}, "Content-Type": {"application/json"}}, 3},
-		"extensions":           {Config{Microversion: "1.37"}, Call{Method: "GET", Path: "/usages", Extensions: "a, b"}, http.Header{"Openstack-Api-Version": {"placement 1.37"}, "Placement-Extensions": {"a, b"}}, 0},
-		"the version document": {Config{Microversion: "1.37"}, Call{Method: "GET", Path: "/"}, http.Header{}, 0},
+		"extensions":           {Call{Method: "GET", Path: "/usages", Extensions: "a, b"}, http.Header{"Openstack-Api-Version": {"placement 1.37"}, "Placement-Extensions": {"a, b"}}, 0},
+		"the version document": {Call{Method: "GET", Path: "/"}, http.Header{}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got http.Header
@@ -226,7 +234,7 @@ func TestHeaders(t *testing.T) {
 				}
 				got = r.Header
 				return answer{status: 204}
-			}), func(cfg *Config) { cfg.Microversion = c.config.Microversion })
+			}))
 			testproc.Check(t, client.Send(t.Context(), &c.call))
 			if !strings.HasPrefix(got.Get(wire.HeaderRequestID), "req-") {
 				t.Errorf("the request id is %q", got.Get(wire.HeaderRequestID))

@@ -78,7 +78,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func newClient(t *testing.T, transport http.RoundTripper, change ...func(*Config)) *Client {
 	t.Helper()
-	cfg := Config{URL: "http://placement", Transport: transport, Retries: 2}
+	cfg := Config{URL: "http://placement", Transport: transport, Retries: 2, Microversion: "1.37"}
 	for _, f := range change {
 		f(&cfg)
 	}
