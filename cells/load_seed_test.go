@@ -35,7 +35,7 @@ func template() cellwire.Server {
 	}
 }
 
-// The SQL of the model's uuid, of a server's number g.
+// uuidOf is the SQL of the model's uuid, of a server's number g.
 const uuidOf = "printf('%08x-0000-4000-8000-%012x', g, g)"
 
 // seed makes all databases.

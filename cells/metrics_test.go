@@ -39,10 +39,10 @@ func newMetricsClock() *metricsClock {
 
 func (c *metricsClock) now() time.Time { return c.at }
 
-// handler is metrics of either kind.
+// metricsHandler is metrics of either kind.
 type metricsHandler interface{ Handler() http.Handler }
 
-// metricsPage is what Prometheus reads.
+// metricsText is what Prometheus reads.
 func metricsText(t *testing.T, m metricsHandler) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -150,7 +150,7 @@ func (m *metrics) ReadStale(time.Duration) { m.requests.stale.Inc() }
 // HostLimited implements api.Observer.
 func (m *metrics) HostLimited() { m.requests.limited.Inc() }
 
-// searches count searches for allocation candidates.
+// searchMetrics count searches for allocation candidates.
 type searchMetrics struct {
 	candidates, steps prometheus.Histogram
 }
@@ -176,7 +176,7 @@ func (m *metrics) Searched(s api.Search) {
 	m.searches.steps.Observe(float64(s.Steps))
 }
 
-// commits count what a ledger does with its store.
+// commitMetrics count what a ledger does with its store.
 type commitMetrics struct {
 	outcomes *prometheus.CounterVec
 	duration prometheus.Histogram

@@ -51,7 +51,7 @@ func ExampleDistribution() {
 	// other: node map[VCPU:4] gpu0 map[VGPU:2]
 }
 
-// A custom class became a standard one. The driver embeds this type.
+// renamingDriver is embedded by a driver whose custom class became a standard one.
 type renamingDriver struct{ own []string }
 
 func (renamingDriver) ClassRenames() map[string]string {

@@ -18,7 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The test binary also plays a driver, and a careless program that starts one.
+// partKey is the variable by which the test binary also plays a driver, and a careless program that
+// starts one.
 const partKey = "PLUGINS_TEST_PART"
 
 func TestMain(m *testing.M) {

@@ -119,8 +119,8 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 	}
 }
 
-// A tree that another client made, and that has the newest shape as it is, costs no write. Only the
-// state directory knows its shape then.
+// TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs: a tree that another client made, and that has the
+// newest shape as it is, costs no write. Only the state directory knows its shape then.
 func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

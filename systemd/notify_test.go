@@ -71,7 +71,8 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// The time of a reload is on the clock that systemd compares with, and rises.
+// TestReloadingSendsMonotonicTime: the time of a reload is on the clock that systemd compares with,
+// and rises.
 func TestReloadingSendsMonotonicTime(t *testing.T) {
 	conn := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := testproc.Try(New()).Or(t)

@@ -47,8 +47,8 @@ func packaged(t *testing.T) [][]string {
 	return rows
 }
 
-// Each unit, drop-in and configuration file is in exactly one package, and no two packages have
-// the same file.
+// TestEveryFileIsInOnePackage: each unit, drop-in and configuration file is in exactly one package,
+// and no two packages have the same file.
 func TestEveryFileIsInOnePackage(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	sources, destinations := map[string]int{}, map[string]string{}
@@ -79,7 +79,8 @@ func TestEveryFileIsInOnePackage(t *testing.T) {
 	}
 }
 
-// Each package of packaging/files has a description, and is named like its file.
+// TestPackagesAreDescribed: each package of packaging/files has a description, and is named like
+// its file.
 func TestPackagesAreDescribed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	files := testproc.Try(filepath.Glob("../packaging/*.yaml")).Or(t)
@@ -104,7 +105,8 @@ func TestPackagesAreDescribed(t *testing.T) {
 	}
 }
 
-// A unit runs programs of its own package or of one that its package depends on.
+// TestUnitsRunPackagedPrograms: a unit runs programs of its own package or of one that its package
+// depends on.
 func TestUnitsRunPackagedPrograms(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	programs, checked := map[string]string{"/usr/bin/compute-agent": "compute-agent-common", "/usr/libexec/compute-agent/plugins/compute-driver-libvirt": "compute-agent-driver-libvirt"}, 0

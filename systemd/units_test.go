@@ -51,8 +51,8 @@ func TestUnitsVerify(t *testing.T) {
 	testproc.Samef(t, testproc.VerifyUnits(t, dir, all...), "systemd-analyze verify")
 }
 
-// Units of other packages are part of many machines, and some of them make systemd-analyze print
-// warnings.
+// TestUnitsVerifyAlone: units of other packages are part of many machines, and some of them make
+// systemd-analyze print warnings.
 func TestUnitsVerifyAlone(t *testing.T) {
 	dir, _, all := installed(t)
 	elsewhere := t.TempDir()
@@ -82,7 +82,8 @@ func TestUnitsExposure(t *testing.T) {
 	}
 }
 
-// systemd takes "Key=value # remark" as the value "value # remark".
+// TestUnitsHaveNoTrailingComments: systemd takes "Key=value # remark" as the value "value #
+// remark".
 func TestUnitsHaveNoTrailingComments(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testproc.Check(t, fs.WalkDir(Units, "units", func(path string, d fs.DirEntry, err error) error {
@@ -105,7 +106,7 @@ func TestUnitsHaveNoTrailingComments(t *testing.T) {
 	}))
 }
 
-// The services need these lines, which do not affect the score.
+// TestServiceContract: the services need these lines, which do not affect the score.
 func TestServiceContract(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for unit, lines := range map[string][]string{
@@ -138,8 +139,8 @@ func TestServiceContract(t *testing.T) {
 	}
 }
 
-// systemd's own programs read sysusers.d and tmpfiles.d, below a separate root, so that this
-// machine does not change.
+// TestUserAndDirectories: systemd's own programs read sysusers.d and tmpfiles.d, below a separate
+// root, so that this machine does not change.
 func TestUserAndDirectories(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	sysusers, tmpfiles := testproc.SystemdTool(t, "systemd-sysusers"), testproc.SystemdTool(t, "systemd-tmpfiles")
@@ -189,8 +190,8 @@ func TestUserAndDirectories(t *testing.T) {
 	}
 }
 
-// The installed systemd must know the settings that the score depends on, by the names that it
-// reports.
+// TestNoCapabilitiesLeft: the installed systemd must know the settings that the score depends on,
+// by the names that it reports.
 func TestNoCapabilitiesLeft(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	analyze := testproc.SystemdTool(t, "systemd-analyze")

@@ -63,8 +63,8 @@ func TestWatchdogPingsWhileLoopRuns(t *testing.T) {
 	})
 }
 
-// The heartbeat stops at 0 s: the last ping is at 30 s, the warning at 40 s, and systemd would kill
-// at 60 s. It resumes at 55 s, which is noticed at 60 s.
+// TestWatchdogStopsWithHeartbeat: the heartbeat stops at 0 s: the last ping is at 30 s, the warning
+// at 40 s, and systemd would kill at 60 s. It resumes at 55 s, which is noticed at 60 s.
 func TestWatchdogStopsWithHeartbeat(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

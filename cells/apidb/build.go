@@ -100,7 +100,8 @@ func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpe
 	return insertAll(ctx, tx, "build_requests (instance_uuid, project_id, created_at, instance)", builds)
 }
 
-// A build request has the server, and its specification the host and node that are forced.
+// buildRequests are the table build_requests: a request has the server, and its specification the
+// host and node that are forced.
 const buildRequests = `SELECT b.instance_uuid, COALESCE(s.spec, '{}'), b.instance, COALESCE(c.uuid, '') FROM build_requests b
 	LEFT JOIN request_specs s ON s.instance_uuid = b.instance_uuid
 	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id `

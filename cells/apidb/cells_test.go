@@ -48,7 +48,8 @@ func testCells(t *testing.T, e engine) {
 	wants[[]apidb.Cell](t, "cells after refusals")(s.Cells(ctx))([]apidb.Cell{{ID: zero.ID, UUID: zero.UUID, Name: zero.Name, URL: zero.URL}, one})
 }
 
-// An id is never given again: a page by ids must not go on with another cell's.
+// testCellIDsAreNotReused: an id is never given again: a page by ids must not go on with another
+// cell's.
 func testCellIDsAreNotReused(t *testing.T, e engine) {
 	s := e.fresh(t)
 	one := testproc.Try(s.CreateCell(ctx, apidb.Cell{Name: "a", URL: "http://a"})).Or(t)
@@ -84,7 +85,8 @@ func testDeleteCell(t *testing.T, e engine) {
 	must(t, s.DeleteCell(ctx, cellUUID(2), false))
 }
 
-// A NULL queued_for_delete counts as living: such a server keeps its cell.
+// testDeleteCellNotMigrated: a NULL queued_for_delete counts as living: such a server keeps its
+// cell.
 func testDeleteCellNotMigrated(t *testing.T, e engine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)

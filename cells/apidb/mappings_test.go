@@ -139,7 +139,7 @@ func testQueued(t *testing.T, e engine) {
 	wants[[]string](t, "cells that are not migrated, with a row of no cell")(s.UnmigratedCells(ctx))(nil)
 }
 
-// Many at once: as many as a reconciler may ask for, and more than a statement has parameters.
+// testMany: as many at once as a reconciler may ask for, and more than a statement has parameters.
 func testMany(t *testing.T, e engine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)

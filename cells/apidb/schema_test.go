@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
+// testUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
 // upgraded, and its rows are NULL: living, and not migrated. New ones are known at once.
 func testUpgrade(t *testing.T, e engine) {
 	for name, upgrade := range map[string]func(path string) error{

@@ -141,7 +141,7 @@ func do[T any](w *world, method, target string, body any) (answer T) {
 	return answer
 }
 
-// logLimiter sends a request that is refused with the status and the code.
+// refused sends a request that is refused with the status and the code.
 func (w *world) refused(status int, code cellwire.Code, method, target string, body any, change ...func(*http.Request)) string {
 	w.t.Helper()
 	return refusal(w.t, w.send(method, target, body, change...), status, code)

@@ -316,8 +316,8 @@ func TestCancelledCall(t *testing.T) {
 	}
 }
 
-// A cell that was restarted: connections kept to it are dead. A change is sent once, whatever
-// becomes of it.
+// TestNoChangeIsSentTwice: a cell that was restarted: connections kept to it are dead. A change is
+// sent once, whatever becomes of it.
 func TestNoChangeIsSentTwice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var inserts atomic.Int64

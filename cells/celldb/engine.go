@@ -51,8 +51,8 @@ var engines = map[*sqldb.Dialect]*engine{
 	},
 }
 
-// What of a host's servers is newer than a revision, and all that it may have to do something
-// about. + 0 keeps an engine from the other's index.
+// changesOf is what of a host's servers is newer than a revision, and all that it may have to do
+// something about. + 0 keeps an engine from the other's index.
 const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
 
 func (e *engine) allOf() string { return e.present + " ORDER BY i.revision + 0" }

@@ -48,7 +48,7 @@ func respond(code int, v any) *http.Response {
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data))}
 }
 
-// fakeCell answers queries about rows, whose keys are in the order of the query that the test
+// listCell answers queries about rows, whose keys are in the order of the query that the test
 // makes.
 type listCell struct {
 	rows []cellwire.Row // in any order
@@ -95,7 +95,7 @@ func (f *listCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	return respond(200, page), nil
 }
 
-// naive is what a list is to be: all rows, sorted, without those before the marker and without
+// naiveMerge is what a list is to be: all rows, sorted, without those before the marker and without
 // repetitions, cut at the limit.
 func naiveMerge(cells [][]cellwire.Row, q cellwire.ServerQuery) cellwire.ServerPage {
 	var all []cellwire.Row

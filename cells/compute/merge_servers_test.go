@@ -29,7 +29,7 @@ func check(t testproc.Running, want, got any) {
 	testproc.Same(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 }
 
-// serverMerge lists and fails on an error.
+// mergeFrom lists and fails on an error.
 func mergeFrom(t *testing.T, q cellwire.ServerQuery, fakes ...*listCell) mergedServers {
 	t.Helper()
 	g, cells := gathererOf(fakes...)
@@ -46,8 +46,8 @@ func countOf(rows []cellwire.Row) map[string]int {
 	return counts
 }
 
-// Nova's test_with_failing_cells: three cells, one times out, one fails, and the limit of 50 is
-// reached all the same.
+// TestFailingCells: Nova's test_with_failing_cells: three cells, one times out, one fails, and the
+// limit of 50 is reached all the same.
 func TestFailingCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestFailingCells(t *testing.T) {
 	})
 }
 
-// Nova's test_with_failing_middle_cells: a cell gives its first batch and then times out. It counts
-// as down, and nothing of it is shown.
+// TestACellThatFailsBetweenBatches: Nova's test_with_failing_middle_cells: a cell gives its first
+// batch and then times out. It counts as down, and nothing of it is shown.
 func TestACellThatFailsBetweenBatches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, f := range map[string]fault{"timing out": hang, "dying": refuse, "with an error": status(503), "refusing": status(400)} {
@@ -80,8 +80,8 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 	}
 }
 
-// Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell without an answer stands for
-// nothing but itself.
+// TestOnlyCellTimesOut: Nova's test_query_wrapper_timeout and test_wrapper_sentinels: a cell
+// without an answer stands for nothing but itself.
 func TestOnlyCellTimesOut(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestNoCells(t *testing.T) {
 	check(t, mergedServers{}, mergeFrom(t, cellwire.ServerQuery{Limit: 10}))
 }
 
-// A cell that takes nearly all of the time takes it from no other cell, also when the others
-// are asked again after it.
+// TestASlowCellTakesNothingFromTheOthers: a cell that takes nearly all of the time takes it from no
+// other cell, also when the others are asked again after it.
 func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,8 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	})
 }
 
-// A cell has its time for each batch: one that is slow, and well, is not left out of long lists.
+// TestASlowCellOfManyBatches: a cell has its time for each batch: one that is slow, and well, is
+// not left out of long lists.
 func TestASlowCellOfManyBatches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +120,8 @@ func TestASlowCellOfManyBatches(t *testing.T) {
 	})
 }
 
-// How often cells are asked, when none seems to be slow: for that, time passes in a bubble.
+// TestHowOftenCellsAreAsked: how often cells are asked, when none seems to be slow: for that, time
+// passes in a bubble.
 func TestHowOftenCellsAreAsked(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, testHowOftenCellsAreAsked)
@@ -213,7 +215,7 @@ func TestMergeRejectsInvalidPages(t *testing.T) {
 	}
 }
 
-// A server that is in two cells, as it is while it is moved, is listed once.
+// TestAServerInTwoCells: a server that is in two cells, as it is while it is moved, is listed once.
 func TestAServerInTwoCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := mergeFrom(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
@@ -253,8 +255,8 @@ func TestMergeEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// For any cells, rows, limits, markers and failures the list is what a naive sort of the rows of
-// the cells that are up gives.
+// TestMergeEqualsASort: for any cells, rows, limits, markers and failures the list is what a naive
+// sort of the rows of the cells that are up gives.
 func TestMergeEqualsASort(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(r *rapid.T) {
@@ -332,7 +334,7 @@ func drawCell(t *rapid.T, index, shared int, sort []cellwire.SortKey) *listCell 
 	return f
 }
 
-// Page after page gives every server once.
+// TestPagesFollowEachOther: page after page gives every server once.
 func TestPagesFollowEachOther(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

@@ -224,8 +224,8 @@ func TestErrorsThatMeanDown(t *testing.T) {
 	})
 }
 
-// Nova's test_scatter_gather_cells_timeout: of two workers one is blocked; the other's result is
-// there, and a sentinel.
+// TestOneOfTwoIsBlocked: Nova's test_scatter_gather_cells_timeout: of two workers one is blocked;
+// the other's result is there, and a sentinel.
 func TestOneOfTwoIsBlocked(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -234,8 +234,8 @@ func TestOneOfTwoIsBlocked(t *testing.T) {
 	})
 }
 
-// Nova's test_scatter_gather_cells_queued_task_cancelled and _exception: what runs ends, and an
-// error of ask's own is its result.
+// TestErrorsThatDoNotMeanDown: Nova's test_scatter_gather_cells_queued_task_cancelled and
+// _exception: what runs ends, and an error of ask's own is its result.
 func TestErrorsThatDoNotMeanDown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -362,9 +362,9 @@ func BenchmarkGather50(b *testing.B) {
 	}
 }
 
-// The same over real sockets: cells that take connections and say nothing, or stop half way. No
-// others are asked: so the short timeout decides nothing but when the test ends, however slow the
-// machine is.
+// TestTimeoutOverSockets: the same over real sockets: cells that take connections and say nothing,
+// or stop half way. No others are asked: so the short timeout decides nothing but when the test
+// ends, however slow the machine is.
 func TestTimeoutOverSockets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	listener := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)

@@ -215,7 +215,7 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 	return b.view.hosts(ctx)
 }
 
-// tryLock goes all the way with one target. It is placed, or there is an error, or the next one is
+// try goes all the way with one target. It is placed, or there is an error, or the next one is
 // to be tried.
 func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	if b.move != nil {

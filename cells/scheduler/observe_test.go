@@ -31,7 +31,7 @@ func (s *seen) Corrected(c scheduler.Correction) {
 	s.corrections[c]++
 }
 
-// watched is a world with an observer.
+// beginObserved begins a world with an observer.
 func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) (*world, *seen) {
 	t.Helper()
 	s := &seen{builds: map[scheduler.Outcome]int{}, corrections: map[scheduler.Correction]int{}}

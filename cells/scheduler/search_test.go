@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// crowded is a world whose Placement has more hosts that are not its own than candidates are asked
-// for, and gives them first.
+// newCrowdedWorld is a world whose Placement has more hosts that are not its own than candidates
+// are asked for, and gives them first.
 func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 	w := newWorldOn(t, databases(t), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)

@@ -126,7 +126,7 @@ func (d *fakeDriver) Leave(ctx context.Context, node, uuid string) error {
 	return d.Destroy(ctx, node, uuid)
 }
 
-// The hosts of a moveCell.
+// moveHosts are the hosts of a moveCell.
 var moveHosts = []string{"cn1", "cn2"}
 
 func otherHost(host string) string { return moveHosts[1-slices.Index(moveHosts, host)] }

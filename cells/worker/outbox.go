@@ -14,7 +14,7 @@ import (
 // outbox holds reports until the cell took them, in their order. Of a server it holds at most one
 // report for each thing that the worker did, and one of its power state beside.
 type outbox struct {
-	kick chan struct{} // isCurrent a value when there is something
+	kick chan struct{} // has a value when there is something
 
 	mu     sync.Mutex
 	queue  []cellwire.Report

@@ -114,8 +114,8 @@ type Worker struct {
 	outbox *outbox
 
 	slots        map[cellwire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
-	heartbeatNow chan struct{}                   // isCurrent a value when a heartbeat is due now
-	compareNow   chan struct{}                   // isCurrent a value when nodes are to be looked at
+	heartbeatNow chan struct{}                   // has a value when a heartbeat is due now
+	compareNow   chan struct{}                   // has a value when nodes are to be looked at
 	registered   chan struct{}                   // closed after the first heartbeat that the cell took
 	tasks        sync.WaitGroup
 	comparisons  sync.WaitGroup

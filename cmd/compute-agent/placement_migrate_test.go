@@ -99,7 +99,7 @@ func onDatabaseOf(t *testing.T, ask asking) (s *site, file string) {
 	return s, file
 }
 
-// shape is where the guests' VGPUs are: "old", "new", or what is wrong.
+// shapeOf is where the guests' VGPUs are: "old", "new", or what is wrong.
 func shapeOf(t *testing.T, file string, ask asking) string {
 	t.Helper()
 	var requests []request

@@ -194,8 +194,8 @@ func (s *site) used() int64 {
 	return out.Usages["VGPU"]
 }
 
-// A configuration that the running agent has not read is asked about beside it: its next start
-// reads the files as they are then.
+// TestPlanReshapeIsAboutTheFilesAsTheyAre: a configuration that the running agent has not read is
+// asked about beside it: its next start reads the files as they are then.
 func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)

@@ -28,7 +28,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// The cells of a standalone agent: cell0, which has no hosts, and the cell of the agent's host.
+// standaloneCells are the cells of a standalone agent: cell0, which has no hosts, and the cell of
+// the agent's host.
 var standaloneCells = []apidb.Cell{
 	{UUID: apidb.Cell0UUID, Name: "cell0"},
 	{Name: "cell1"},

@@ -42,7 +42,7 @@ var treeFaults = map[string]treeFault{
 	"rename":     {"renames a resource class", func(a *treeUpdate) error { a.renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
 }
 
-// foreign removes children before their parents.
+// removeOthers removes children before their parents.
 func removeOthers(a *treeUpdate) error {
 	uuids := a.tree.Subtree(a.root.UUID)
 	for i := len(uuids) - 1; i > 0; i-- {

@@ -34,9 +34,9 @@ func (r *rig) refused(tree *providertree.Tree) error {
 	return err
 }
 
-// Whatever is wrong with /sys is an error that names the file and says what to do. The first time
-// it may pass by itself; the second time it has not. The tree stands, and when the files are right
-// again, so does the pass.
+// TestBrokenSysIsNotReadyThenAnError: whatever is wrong with /sys is an error that names the file
+// and says what to do. The first time it may pass by itself; the second time it has not. The tree
+// stands, and when the files are right again, so does the pass.
 func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 	t.Parallel()
 	h := testhost.Sample()
@@ -71,8 +71,8 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 	}
 }
 
-// What is wrong with one thing is no reason to say nothing of the host: a warning says what is not
-// known for it, and nothing less is reported.
+// TestUnreadableLibvirtDataIsADiscrepancy: what is wrong with one thing is no reason to say nothing
+// of the host: a warning says what is not known for it, and nothing less is reported.
 func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -135,8 +135,9 @@ func sevCapabilities(guests, esGuests int) string {
 		"<cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>%d</maxGuests><maxESGuests>%d</maxESGuests></sev></features></domainCapabilities>", guests, esGuests)
 }
 
-// A root that has the contexts itself, as before 2025.2, keeps them while libvirt does not report
-// them: there is no saying where they are to go.
+// TestEncryptionContextsStayWhileLibvirtDoesNotAnswer: a root that has the contexts itself, as
+// before 2025.2, keeps them while libvirt does not report them: there is no saying where they are
+// to go.
 func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.GPUHost()
@@ -150,8 +151,9 @@ func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A configuration that contradicts the host: an error that names the key where guests would get
-// what is not there, a warning where something only has no effect.
+// TestConfigurationThatDoesNotFitTheHost: a configuration that contradicts the host: an error that
+// names the key where guests would get what is not there, a warning where something only has no
+// effect.
 func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -231,8 +233,8 @@ func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 	}
 }
 
-// A reshape that cannot be leaves tree and allocations as they were, though half of it was made by
-// then.
+// TestFailedReshapeLeavesTheTreeUnchanged: a reshape that cannot be leaves tree and allocations as
+// they were, though half of it was made by then.
 func TestFailedReshapeLeavesTheTreeUnchanged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()

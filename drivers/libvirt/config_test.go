@@ -84,7 +84,8 @@ func TestConfigMistakesNameTheirKey(t *testing.T) {
 	}
 }
 
-// mistakes in different places are reported together, in a fixed order.
+// TestAllConfigMistakesAreReported: mistakes in different places are reported together, in a fixed
+// order.
 func TestAllConfigMistakesAreReported(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	_, err := parseConfig(json.RawMessage(`{
@@ -109,7 +110,8 @@ func TestAllConfigMistakesAreReported(t *testing.T) {
 	testproc.Same(t, cmp.Diff(want, keys))
 }
 
-// The schema and the struct name the same keys, and the same defaults.
+// TestSchemaMatchesTheConfiguration: the schema and the struct name the same keys, and the same
+// defaults.
 func TestSchemaMatchesTheConfiguration(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var s struct {

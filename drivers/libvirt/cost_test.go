@@ -34,8 +34,8 @@ type asked struct {
 
 func (d *daemon) asked() asked { return asked{d.lists, d.dumps, d.looks, d.expands} }
 
-// One list (with its states) of the domains for each pass, and no XML of those that nothing
-// happened to, nor a look at the devices.
+// TestCallsOfAPass: one list (with its states) of the domains for each pass, and no XML of those
+// that nothing happened to, nor a look at the devices.
 func TestCallsOfAPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const guests = 200
@@ -76,8 +76,8 @@ func TestCallsOfAPass(t *testing.T) {
 	step("another connection", asked{1, 0, 1, 1})
 }
 
-// Without an event, the XML of each domain is read again after some passes, at different ones; and
-// so is what disagreed.
+// TestDomainsAreReadAgainWithoutEvents: without an event, the XML of each domain is read again
+// after some passes, at different ones; and so is what disagreed.
 func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const guests = 200
@@ -105,8 +105,9 @@ func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 	}
 }
 
-// A pass that was given up leaves its call, and in time the connection, to libvirt. When that call
-// goes on after all, it does so beside later passes, which must not mind (run with -race).
+// TestAbandonedCallDoesNotAffectLaterPasses: a pass that was given up leaves its call, and in time
+// the connection, to libvirt. When that call goes on after all, it does so beside later passes,
+// which must not mind (run with -race).
 func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -152,8 +153,8 @@ func large(n int) testhost.Host {
 	return h
 }
 
-// What is read of the kernel follows from what there is: so many files for each CPU and device, and
-// not one more for what is of no use.
+// TestFilesOfAPass: what is read of the kernel follows from what there is: so many files for each
+// CPU and device, and not one more for what is of no use.
 func TestFilesOfAPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	small, big := large(20), large(200)

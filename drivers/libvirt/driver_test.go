@@ -217,7 +217,8 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 	})
 }
 
-// What libvirt says may be nonsense: an error that names it, never an inventory made of it.
+// TestImpossibleAnswersAreErrors: what libvirt says may be nonsense: an error that names it, never
+// an inventory made of it.
 func TestImpossibleAnswersAreErrors(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -337,8 +338,8 @@ func unthreaded(h testhost.Host) string {
 	return h.Capabilities("i686", "x86_64")
 }
 
-// Where libvirt cannot expand the CPU, or does not know it, the kernel's flags stand in for what
-// the model's name hides.
+// TestKernelFlagsReplaceUnexpandedCPUFeatures: where libvirt cannot expand the CPU, or does not
+// know it, the kernel's flags stand in for what the model's name hides.
 func TestKernelFlagsReplaceUnexpandedCPUFeatures(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	unknown := testhost.Sample()
@@ -480,7 +481,7 @@ func TestWatchReportsReconnects(t *testing.T) {
 	})
 }
 
-// For any host, what is reported is what the model has.
+// TestReportEqualsTheModel: for any host, what is reported is what the model has.
 func TestReportEqualsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -512,8 +513,8 @@ func TestReportEqualsTheModel(t *testing.T) {
 	})
 }
 
-// Where libvirt's daemon loses its events, everything is looked at again after a while all the
-// same, and the kernel's files have the truth.
+// TestLostEventsAreFollowedByAResync: where libvirt's daemon loses its events, everything is looked
+// at again after a while all the same, and the kernel's files have the truth.
 func TestLostEventsAreFollowedByAResync(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ type daemon struct {
 	hang      chan struct{} // the next call of Domains waits for it
 }
 
-// features are those that stand behind the sample's CPU model, in libvirt's words.
+// sampleFeatures are those that stand behind the sample's CPU model, in libvirt's words.
 var sampleFeatures = []string{"fpu", "sse", "sse2", "ssse3", "sse4.1", "sse4.2", "aes", "avx", "avx2", "avx512f", "vmx", "pni", "pclmuldq", "pcid"}
 
 func newDaemon(t *testing.T, h testhost.Host) *daemon {

@@ -19,7 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// Without the table there is no such ability, and no connection with write access.
+// TestRealInstancesAreManagedOnlyIfConfigured: without the table there is no such ability, and no
+// connection with write access.
 func TestRealInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": "test:///default"})

@@ -40,8 +40,9 @@ func invented(t *testing.T, h testhost.Host, domains []testhost.Domain, config m
 	return newRig(t, h, hypervisor.OpenLibvirt, all).hundredGiB()
 }
 
-// The model again, with libvirt's test driver: it knows memory and domains, and the rest comes from
-// the made-up /sys. It reads no parents of mediated devices that are no PCI devices.
+// TestRealTreeEqualsTheModelThroughLibvirtsTestDriver: the model again, with libvirt's test driver:
+// it knows memory and domains, and the rest comes from the made-up /sys. It reads no parents of
+// mediated devices that are no PCI devices.
 func TestRealTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -58,8 +59,9 @@ func TestRealTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 	})
 }
 
-// Without a /sys of its own, the test driver's host is a number of CPUs, memory and devices that
-// are in no cell: as a flat tree it is whole, and as a nested one it has one cell.
+// TestRealTestDriverWithoutChroot: without a /sys of its own, the test driver's host is a number of
+// CPUs, memory and devices that are in no cell: as a flat tree it is whole, and as a nested one it
+// has one cell.
 func TestRealTestDriverWithoutChroot(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -78,9 +80,9 @@ func TestRealTestDriverWithoutChroot(t *testing.T) {
 	}
 }
 
-// The model once more, with a real daemon on top of the made-up /sys, some hosts that were drawn
-// before and are the same each time. Kernels without NUMA are left out: of these libvirt asks the
-// kernel itself, which is this machine's.
+// TestRealTreeEqualsTheModelThroughLibvirtd: the model once more, with a real daemon on top of the
+// made-up /sys, some hosts that were drawn before and are the same each time. Kernels without NUMA
+// are left out: of these libvirt asks the kernel itself, which is this machine's.
 func TestRealTreeEqualsTheModelThroughLibvirtd(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	drawn := 0

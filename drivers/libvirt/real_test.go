@@ -82,8 +82,8 @@ func TestRealReportThroughLibvirtsDefaultHost(t *testing.T) {
 	diff(t, "MEMORY_MB", inv(3*1024, 512, 1), root.Inventories["MEMORY_MB"])
 }
 
-// The machine itself, by a real daemon: what is reported is what the kernel says, where that can be
-// said.
+// TestRealReportOfThisMachine: the machine itself, by a real daemon: what is reported is what the
+// kernel says, where that can be said.
 func TestRealReportOfThisMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t, place(t, noEmulators))
@@ -103,8 +103,8 @@ func TestRealReportOfThisMachine(t *testing.T) {
 	}
 }
 
-// With emulators: what they can run is reported, and what was learnt about them is kept for the
-// next start.
+// TestRealReportOfEmulators: with emulators: what they can run is reported, and what was learnt
+// about them is kept for the next start.
 func TestRealReportOfEmulators(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {
@@ -139,7 +139,8 @@ func TestRealReportOfEmulators(t *testing.T) {
 	t.Logf("pass after the second start: %s", time.Since(start))
 }
 
-// The daemon is stopped, goes on, is killed and comes back beneath the driver.
+// TestRealDaemonRestarts: the daemon is stopped, goes on, is killed and comes back beneath the
+// driver.
 func TestRealDaemonRestarts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	o := place(t, noEmulators)

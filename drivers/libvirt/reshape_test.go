@@ -280,9 +280,9 @@ func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
 	})
 }
 
-// An agent that was ended between making providers and moving what is allocated leaves cells with
-// nothing in them; and where another program has a provider below a cell, it stays when the host is
-// flat again.
+// TestTreeWithAnEmptyCellIsFlat: an agent that was ended between making providers and moving what
+// is allocated leaves cells with nothing in them; and where another program has a provider below a
+// cell, it stays when the host is flat again.
 func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	runChanges(t, map[string]change{"left over": {
@@ -296,7 +296,7 @@ func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	}})
 }
 
-// Whatever an operator changes at once, no guest loses anything.
+// TestReshapeMovesEverythingAtOnce: whatever an operator changes at once, no guest loses anything.
 func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	mdev := "b7c7d4b0-0c1e-4a3d-8a3e-000000000001" // the sample's, of the first GPU
@@ -324,7 +324,8 @@ func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 	})
 }
 
-// What a domain has that cannot be read is not given to an instance as if it were free.
+// TestSpawnIsRefusedWhileADomainIsUnreadable: what a domain has that cannot be read is not given to
+// an instance as if it were free.
 func TestSpawnIsRefusedWhileADomainIsUnreadable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()

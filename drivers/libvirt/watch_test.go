@@ -85,8 +85,8 @@ func emulatorCache(t *testing.T) string {
 	return filepath.Join(t.TempDir(), "cache")
 }
 
-// What happens to the machine causes an event, and the next pass has it in the tree: GPUs and
-// virtual functions that come and go, mediated devices, guests.
+// TestRealEventsTriggerAPass: what happens to the machine causes an event, and the next pass has it
+// in the tree: GPUs and virtual functions that come and go, mediated devices, guests.
 func TestRealEventsTriggerAPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -155,9 +155,10 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	}
 }
 
-// The daemon of a host with devices is restarted, hangs, dies and comes back. Whatever is asked
-// meanwhile is answered with NotReady and a reason, the tree stands, and the driver finds back by
-// itself. Its connections leave nothing behind: Shutdown would tell.
+// TestRealDaemonRestartsOnAHostWithDevices: the daemon of a host with devices is restarted, hangs,
+// dies and comes back. Whatever is asked meanwhile is answered with NotReady and a reason, the tree
+// stands, and the driver finds back by itself. Its connections leave nothing behind: Shutdown would
+// tell.
 func TestRealDaemonRestartsOnAHostWithDevices(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})

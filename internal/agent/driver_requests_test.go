@@ -28,7 +28,7 @@ const (
 	attacked, reportTo, stolenKey, orphanOf = "ATTACKED_SOCKET", "ATTACK_REPORT", "ATTACK_KEY", "ATTACK_ORPHAN"
 )
 
-// This program is also what the driver of TestDriversSendNoRequests starts.
+// init makes this program also what the driver of TestDriversSendNoRequests starts.
 func init() {
 	if socket := os.Getenv(attacked); socket != "" {
 		ancestor, _ := strconv.Atoi(os.Getenv(orphanOf))

@@ -31,7 +31,7 @@ var binaries = testproc.Of("cmd/compute-driver-fake")
 
 func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 
-// environment is an agent in this process, with a bundled Placement.
+// env is an agent in this process, with a bundled Placement.
 type env struct {
 	t      *testing.T
 	dir    string

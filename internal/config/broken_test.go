@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// Each file of testdata/broken is wrong in its own way; the message that people
+// TestBrokenFiles: each file of testdata/broken is wrong in its own way; the message that people
 // get is the golden file beside it.
 func TestBrokenFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.toml")
@@ -77,7 +77,7 @@ func TestBrokenEnvironment(t *testing.T) {
 	golden.Text(t, "testdata/environment.golden", err.Error()+"\n")
 }
 
-// Validate is for those who change a Config by hand, too.
+// TestValidate: Validate is for those who change a Config by hand, too.
 func TestValidate(t *testing.T) {
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	for name, tc := range map[string]struct {
@@ -106,8 +106,8 @@ func TestValidate(t *testing.T) {
 	testproc.NoErrorf(t, fits.Validate(), "61 bytes fit")
 }
 
-// A server without authentication is refused at load on an address where others can connect. What a
-// name resolves to is known when it starts.
+// TestNoauthIsForThisMachine: a server without authentication is refused at load on an address
+// where others can connect. What a name resolves to is known when it starts.
 func TestNoauthIsForThisMachine(t *testing.T) {
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	for listen, refused := range map[string]bool{
@@ -137,8 +137,8 @@ func TestNoauthIsForThisMachine(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, Load ends, does not panic, and either finds nothing
-// wrong or explains itself; what it accepts can be printed and compared.
+// FuzzLoad: whatever a file holds, Load ends, does not panic, and either finds nothing wrong or
+// explains itself; what it accepts can be printed and compared.
 func FuzzLoad(f *testing.F) {
 	files := testproc.Try(filepath.Glob("testdata/broken/*.toml")).Or(f)
 	for _, name := range append(files, "testdata/defaults.toml") {

@@ -71,7 +71,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The commented part about drivers must work for who removes the marks.
+// TestDefaultsDriverExample: the commented part about drivers must work for who removes the marks.
 func TestDefaultsDriverExample(t *testing.T) {
 	var out bytes.Buffer
 	testproc.Check(t, Defaults(&out))
@@ -90,8 +90,8 @@ func TestDefaultsDriverExample(t *testing.T) {
 	}
 }
 
-// Every field of Config has exactly one key: a key for each field must change
-// it, and no two keys may share one.
+// TestEveryFieldHasAKey: every field of Config has exactly one key: a key for each field must
+// change it, and no two keys may share one.
 func TestEveryFieldHasAKey(t *testing.T) {
 	var leaves func(v reflect.Value) int
 	leaves = func(v reflect.Value) int {
@@ -203,7 +203,7 @@ reserved = {memory_mb = 512, cpus = 1}
 	testproc.Same(t, cmp.Diff([]string{main, dir + "/conf.d/10-site.toml", dir + "/conf.d/20-host.toml"}, c.Files()))
 }
 
-// Every key can be given in its variable, whatever its type.
+// TestEveryKeyHasAWorkingVariable: every key can be given in its variable, whatever its type.
 func TestEveryKeyHasAWorkingVariable(t *testing.T) {
 	base := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": "[drivers.a-b]\n"})))
 	for _, e := range base.Entries() {

@@ -48,7 +48,8 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// A file that cannot be read says nothing about the configuration: its disk may not be mounted yet.
+// TestUnreadableIsNotInvalid: a file that cannot be read says nothing about the configuration: its
+// disk may not be mounted yet.
 func TestUnreadableIsNotInvalid(t *testing.T) {
 	dir := t.TempDir()
 	missing, wrong := filepath.Join(dir, "missing.toml"), filepath.Join(dir, "wrong.toml")
@@ -71,8 +72,8 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 	}
 }
 
-// A service must have the credentials of the sections that it uses. What others use, it may not
-// even be able to see.
+// TestCredentialsOfOtherServices: a service must have the credentials of the sections that it uses.
+// What others use, it may not even be able to see.
 func TestCredentialsOfOtherServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
 	testproc.Check(t, os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The provider.yaml files are beside the configuration file, as conf.d is, unless another directory
-// is named.
+// TestProviderConfigDir: the provider.yaml files are beside the configuration file, as conf.d is,
+// unless another directory is named.
 func TestProviderConfigDir(t *testing.T) {
 	bare := mustLoad(t, Options{Root: "/nonexistent", Environ: []string{}, Hostname: func() (string, error) { return "cn1", nil }, UID: func() int { return 0 }})
 	if got, want := bare.ProviderConfigDir(), "/etc/compute-agent/provider_config"; got != want {

@@ -181,7 +181,7 @@ func origin(s string) *fault {
 	return nil
 }
 
-// token is RFC 9110's, which header names are made of.
+// headerToken is RFC 9110's, which header names are made of.
 var headerToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
 
 func headerName(s string) *fault {

@@ -68,8 +68,8 @@ var digestOfPlugin = func() string {
 // withInstances configures an agent that creates guests.
 const withInstances = "[drivers.libvirt.config.instances]\n"
 
-// Every row breaks a healthy host in one way, and the one check that is about
-// it says so. An empty fix is for what is fine or skipped.
+// TestBrokenHosts: every row breaks a healthy host in one way, and the one check that is about it
+// says so. An empty fix is for what is fine or skipped.
 func TestBrokenHosts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breakIt  func(*fixture)
@@ -385,7 +385,8 @@ func answerWith(status int, body string) http.HandlerFunc {
 	}
 }
 
-// A check that hangs is reported at the deadline, and the others are not held up.
+// TestCheckThatHangs: a check that hangs is reported at the deadline, and the others are not held
+// up.
 func TestCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -409,7 +410,7 @@ func TestCheckThatHangs(t *testing.T) {
 	})
 }
 
-// Placement that never answers costs one deadline, not one per check.
+// TestSilentPlacement: Placement that never answers costs one deadline, not one per check.
 func TestSilentPlacement(t *testing.T) {
 	f := healthy(t)
 	f.placement = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -441,7 +442,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// The real machine can be examined without breaking it or the doctor; what is
+// TestThisMachine: the real machine can be examined without breaking it or the doctor; what is
 // found there is its own affair.
 func TestThisMachine(t *testing.T) {
 	f := healthy(t)

@@ -55,7 +55,7 @@ func TestStandardNames(t *testing.T) {
 	}
 }
 
-// The service and the driver have the same lists.
+// TestTheListsAreThoseOfTheService: the service and the driver have the same lists.
 func TestTheListsAreThoseOfTheService(t *testing.T) {
 	for name, ours := range map[string]string{"traits.txt": traitsText, "resource_classes.txt": classesText} {
 		theirs := testproc.Try(os.ReadFile(filepath.Join("..", "..", "placement", "ledger", "data", name))).Or(t)

@@ -68,8 +68,8 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// The first condition is what systemd shows in one line: a driver's warnings come after what does
-// not work.
+// TestWhatADriverWarnsOfComesAfterWhatDoesNotWork: the first condition is what systemd shows in one
+// line: a driver's warnings come after what does not work.
 func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	var tracker health.Tracker
 	found := []health.Finding{

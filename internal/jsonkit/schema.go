@@ -265,7 +265,7 @@ func Maximum(n float64) Condition {
 	}}
 }
 
-// number is the value as a number and how Python shows that.
+// numberOf is the value as a number and how Python shows that.
 func numberOf(value any) (f float64, shown string, is bool) {
 	switch v := value.(type) {
 	case Number:

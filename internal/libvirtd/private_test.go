@@ -88,7 +88,8 @@ func processesOf(t *testing.T, d *Daemon) []string {
 	return found
 }
 
-// A namespace's number is used again when it is gone; then its processes are unrelated.
+// TestRealUnrelatedProcessesAreNotLeftovers: a namespace's number is used again when it is gone;
+// then its processes are unrelated.
 func TestRealUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)
@@ -216,7 +217,8 @@ func TestRealPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 	testproc.ErrorHas(t, <-waited, "killed", "the process that the daemon left behind: %v")
 }
 
-// The daemon must go when its starter is killed without a chance to stop it.
+// TestRealPrivateDaemonDiesWithItsStarter: the daemon must go when its starter is killed without a
+// chance to stop it.
 func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if dir := os.Getenv("LIBVIRTD_TEST_STARTER"); dir != "" {
@@ -238,7 +240,8 @@ func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	testproc.Eventually(t, testproc.Patience, "the daemon ends", testproc.True(func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }))
 }
 
-// The same stories as another user than root, and as root that may not make namespaces.
+// TestRealPrivateDaemonOfOtherUsers: the same stories as another user than root, and as root that
+// may not make namespaces.
 func TestRealPrivateDaemonOfOtherUsers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	needDaemon(t)

@@ -140,8 +140,8 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 	testproc.Equal(t, len(candidates("/S", "")), 4, "%d candidates without a session")
 }
 
-// What sets the mode depends on the socket: one for reading and one for all that the daemon can do
-// have options of their own.
+// TestPermissionHintFitsTheSocket: what sets the mode depends on the socket: one for reading and
+// one for all that the daemon can do have options of their own.
 func TestPermissionHintFitsTheSocket(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()

@@ -165,7 +165,8 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// TestHTTP2: it works, and its requests know the state of TLS, as those of HTTP/1 over TLS do.
+// TestTLS: HTTP/2 works, and its requests know the state of TLS, as those of HTTP/1 over TLS
+// do.
 func TestTLS(t *testing.T) {
 	serverTLS, clientTLS := certificate(t)
 	var said testproc.Buffer

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// able starts the driver that has all abilities; wrong is what it is to do wrong.
+// startWithAbilities starts the driver that has all abilities; wrong is what it is to do wrong.
 func (r *rig) startWithAbilities(wrong map[string]string) *Plugin {
 	return r.mustStart(chaosSpec("able", wrong))
 }

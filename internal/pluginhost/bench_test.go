@@ -21,7 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// onTransition may be nil.
+// benchHost starts a host; onTransition may be nil.
 func benchHost(b *testing.B, onTransition func(Status)) *Host {
 	b.Helper()
 	dir := testproc.Try(os.MkdirTemp("/tmp", "rt")).Or(b)

@@ -125,8 +125,8 @@ func (s *Sandbox) confine(k Kernel, exe *os.File, own ...string) (*confinement, 
 	return c, nil
 }
 
-// A process whose argument 0 is protocol.SandboxArg is this program again, which enters a sandbox
-// and then executes a plugin. It has the descriptors
+// init enters a sandbox: a process whose argument 0 is protocol.SandboxArg is this program again,
+// which enters a sandbox and then executes a plugin. It has the descriptors
 //
 //	3  the plugin's executable, which was checked
 //	4  a pipe, which closes when the plugin is executed, or else gets the number of the error

@@ -16,5 +16,5 @@ func auditArch() uint32 {
 	return map[string]uint32{"arm64": unix.AUDIT_ARCH_AARCH64, "riscv64": unix.AUDIT_ARCH_RISCV64, "loong64": unix.AUDIT_ARCH_LOONGARCH64}[runtime.GOARCH]
 }
 
-// System calls that the generic table does not have.
+// archCalls are system calls that the generic table does not have.
 var archCalls, archModeCalls, archTruncatingCalls []callRule

@@ -201,7 +201,8 @@ func nothingOutlivesTheAgent(t *testing.T) {
 	}
 }
 
-// Variables that no plugin should see: a secret, and the way to speak to systemd for the agent.
+// hostSecrets are variables that no plugin should see: a secret, and the way to speak to systemd
+// for the agent.
 var hostSecrets = []string{"OS_PASSWORD=swordfish", "NOTIFY_SOCKET=/run/nowhere"}
 
 func secretsIn(t *testing.T, pid int) (found []string) {

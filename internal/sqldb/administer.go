@@ -156,7 +156,7 @@ const (
 	postgresOwnSession = "compute_agent.session"
 )
 
-// A trigger of MySQL is for one kind of change, and is not in a transaction.
+// mysqlChanges: a trigger of MySQL is for one kind of change, and is not in a transaction.
 var mysqlChanges = []string{"insert", "update", "delete"}
 
 func mysqlGuard(name, message string, tables []string) (out []string) {

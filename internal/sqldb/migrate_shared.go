@@ -14,11 +14,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The table of a schema in a database of servers has a row for each step. done is 1 when it was
-// run; token is whose process runs it, and beat grows while that does. needs is the lowest number
-// of steps that a program has to know to use the database once the step was begun. Row 0 is no
-// step: it is what transactions lock, with the tokens of the last ones, done is 1 when Schema.New
-// was run, and needs keeps older programs from writing.
+// stepsTable is the table of a schema in a database of servers has a row for each step. done is 1
+// when it was run; token is whose process runs it, and beat grows while that does. needs is the
+// lowest number of steps that a program has to know to use the database once the step was begun.
+// Row 0 is no step: it is what transactions lock, with the tokens of the last ones, done is 1 when
+// Schema.New was run, and needs keeps older programs from writing.
 const stepsTable = ` (
     number INTEGER NOT NULL PRIMARY KEY,
     done SMALLINT NOT NULL,

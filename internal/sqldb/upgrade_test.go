@@ -18,8 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The steps of the schema of three releases: the second one adds a column, and takes away one that
-// it does not use; the third one adds another column.
+// releases are the steps of the schema of three releases: the second one adds a column, and takes
+// away one that it does not use; the third one adds another column.
 var releases = map[string]string{
 	"processes": "CREATE TABLE processes (token VARCHAR(36) NOT NULL PRIMARY KEY, name VARCHAR(255) NOT NULL, beat BIGINT NOT NULL, alone SMALLINT NOT NULL, knows INTEGER NOT NULL)",
 

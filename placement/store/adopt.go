@@ -104,7 +104,7 @@ var theirTables = []string{
 // first, and the last one shows that something is left to remove.
 var ourTables = []string{"ledger_version", "ledger_changes", "ledger_hosts", "ledger_servers", "ledger_migrations"}
 
-// numbered are the tables whose rows PostgreSQL numbers from a sequence.
+// numberedTables are the tables whose rows PostgreSQL numbers from a sequence.
 var numberedTables = []string{
 	"resource_providers", "inventories", "allocations", "consumers", "resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types",
 }

@@ -136,7 +136,7 @@ type listedRow struct {
 	at time.Time
 }
 
-// The UPDATEs of many rows, by what follows SET and by what the rows are found.
+// listUpdates are the UPDATEs of many rows, by what follows SET and by what the rows are found.
 var listUpdates = map[reflect.Type]struct{ table, set, where string }{
 	reflect.TypeFor[ledger.BumpProvider](): {"resource_providers", "generation = v.c", "t.id = v.a AND COALESCE(t.generation, 0) = v.b"},
 	reflect.TypeFor[ledger.UpdateInventory](): {

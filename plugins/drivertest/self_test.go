@@ -21,7 +21,7 @@ const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-f
 // patient are limits of drivers that pass, on a busy machine.
 var patient = pluginhost.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
 
-// Executables made once for all tests.
+// binDir has the executables made once for all tests.
 var binDir, fakePath, brokenPath string
 
 func TestMain(m *testing.M) {

@@ -181,7 +181,7 @@ func checkLeftovers(ctx context.Context, b *bench) error {
 	return failLines("Configure, one pass, then the end of the process: once by Shutdown, once killed", wrong)
 }
 
-// familySize counts a process, those of its group and those that it started.
+// processCount counts a process, those of its group and those that it started.
 func processCount(pid int) int {
 	all, err := processes.All()
 	if err != nil {

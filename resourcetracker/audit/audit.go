@@ -86,7 +86,7 @@ type discovery struct {
 	silent []string
 }
 
-// surveyed is one node of a discovery, or a driver of which not even the nodes are known.
+// discovered is one node of a discovery, or a driver of which not even the nodes are known.
 type discovered struct {
 	driver string
 	node   plugins.Node

@@ -119,7 +119,7 @@ func (h *host) audit(r audit.Request) audit.Report {
 	return testproc.Try(h.auditor.Audit(h.t.Context(), r)).Or(h.t)
 }
 
-// orphans are the orphaned allocations of a report, with why they are kept or their outcome.
+// orphansOf are the orphaned allocations of a report, with why they are kept or their outcome.
 func orphansOf(report audit.Report) map[string]string {
 	out := map[string]string{}
 	for _, n := range report.Nodes {

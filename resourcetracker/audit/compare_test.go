@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// Providers of the node, and others.
+// root, and the others, are providers of the node and of other nodes.
 const root, gpu, far, share = "root", "gpu", "far", "share"
 
 var now = time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)

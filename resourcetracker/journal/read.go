@@ -31,7 +31,7 @@ var (
 	ErrUnknownEntry = errors.New("the journal has no such reshape")
 )
 
-// name of the file; an open entry and a finished one have different names.
+// fileName is the name of the file; an open entry and a finished one have different names.
 func fileName(id int64, root string, open bool) string {
 	if open {
 		return fmt.Sprintf("%06d-%s%s", id, root, openSuffix)

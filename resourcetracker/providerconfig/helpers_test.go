@@ -16,9 +16,9 @@ import (
 // ignorePlaces compares entries by what they say.
 var ignorePlaces = cmpopts.IgnoreFields(Entry{}, "Place", "classAt", "traitAt")
 
-// The directory testdata/broken holds files that are wrong, each in its own way. One Load names
-// everything that is wrong with all of them, and what an entry of one has in common with that of
-// another.
+// TestBrokenFiles: the directory testdata/broken holds files that are wrong, each in its own way.
+// One Load names everything that is wrong with all of them, and what an entry of one has in common
+// with that of another.
 func TestBrokenFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("testdata/broken")

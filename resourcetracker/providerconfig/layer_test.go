@@ -33,7 +33,7 @@ func host(t *testing.T) *providertree.Tree {
 	return tree
 }
 
-// Which entry is for which provider.
+// TestLayer: which entry is for which provider.
 func TestLayer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const unknown = "neither this node nor a sharing provider has a resource provider with the "
@@ -101,7 +101,7 @@ func TestLayer(t *testing.T) {
 	}
 }
 
-// The layer is a copy, and a nil Config lays nothing.
+// TestLayerIsACopy: the layer is a copy, and a nil Config lays nothing.
 func TestLayerIsACopy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, _, err := Load("testdata/nova")
@@ -119,8 +119,8 @@ func TestLayerIsACopy(t *testing.T) {
 	}
 }
 
-// An entry with an empty inventory adds nothing and still goes before $COMPUTE_NODE, as with Nova:
-// that is how one node is exempted.
+// TestExemption: an entry with an empty inventory adds nothing and still goes before $COMPUTE_NODE,
+// as with Nova: that is how one node is exempted.
 func TestExemption(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{

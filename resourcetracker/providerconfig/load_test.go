@@ -55,7 +55,8 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// What cannot be read is named, every file of it, and nothing waits for a pipe.
+// TestUnreadableFiles: what cannot be read is named, every file of it, and nothing waits for a
+// pipe.
 func TestUnreadableFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
@@ -111,8 +112,8 @@ func TestTooManyFiles(t *testing.T) {
 	}
 }
 
-// One provider has one entry, over all files; Nova compares uuids as texts, and we by what they
-// are.
+// TestTwoEntries: one provider has one entry, over all files; Nova compares uuids as texts, and we
+// by what they are.
 func TestTwoEntries(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const id = "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f"
@@ -143,7 +144,7 @@ func TestTwoEntries(t *testing.T) {
 	}
 }
 
-// What an operator is shown of a file of something else has an end.
+// TestManyProblems: what an operator is shown of a file of something else has an end.
 func TestManyProblems(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{"a.yaml": meta + "providers: [" + strings.Repeat("1, ", 50_000) + "1]\n"})

@@ -42,7 +42,7 @@ func encode(t interface{ Fatal(...any) }, entries []Entry) []byte {
 	return out
 }
 
-// What is written is read: names that look like something else included.
+// TestRoundTrip: what is written is read: names that look like something else included.
 func TestRoundTrip(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	symbol := rapid.StringMatching(`CUSTOM_[A-Z0-9_]{1,12}`)
@@ -75,7 +75,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The file that the documentation shows is one that works.
+// TestDocumentedExample: the file that the documentation shows is one that works.
 func TestDocumentedExample(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("../../docs/examples/provider_config")
@@ -93,8 +93,9 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, parse ends, does not panic, says where each problem is and what to do, and
-// accepts nothing that Placement would refuse; what it accepts it reads again from its own form.
+// FuzzParse: whatever a file holds, parse ends, does not panic, says where each problem is and what
+// to do, and accepts nothing that Placement would refuse; what it accepts it reads again from its
+// own form.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/broken/*.yaml", "testdata/nova/*.yaml"} {
 		files, err := filepath.Glob(pattern)

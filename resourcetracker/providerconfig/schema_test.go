@@ -52,8 +52,8 @@ const (
 	node = "  - identification: {uuid: $COMPUTE_NODE}\n"
 )
 
-// Each rule of Nova's schema, by its place in it, and what a file that keeps or breaks it comes to.
-// Where the rule is ours and not Nova's, its name begins with +.
+// TestSchemaRules: each rule of Nova's schema, by its place in it, and what a file that keeps or
+// breaks it comes to. Where the rule is ours and not Nova's, its name begins with +.
 func TestSchemaRules(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inventory := func(fields string) string {
@@ -175,7 +175,7 @@ func TestSchemaRules(t *testing.T) {
 	}
 }
 
-// What to write instead is as near to what is there as can be known.
+// TestHints: what to write instead is as near to what is there as can be known.
 func TestHints(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("a", 80)
@@ -214,7 +214,7 @@ func merged(n int) string {
 	return b.String()
 }
 
-// Each bound at its value and beyond it.
+// TestBounds: each bound at its value and beyond it.
 func TestBounds(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	nested := func(levels int) string { // below the mapping of the file
@@ -251,7 +251,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The line is shown, wherever it is.
+// TestTheLineIsShown: the line is shown, wherever it is.
 func TestTheLineIsShown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for file, want := range map[string]string{
@@ -263,8 +263,8 @@ func TestTheLineIsShown(t *testing.T) {
 	}
 }
 
-// The worked cases of Nova's documentation: a default for every compute node, one node by uuid and
-// one provider by name, and what each field comes to.
+// TestNovasExamples: the worked cases of Nova's documentation: a default for every compute node,
+// one node by uuid and one provider by name, and what each field comes to.
 func TestNovasExamples(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, warnings, err := Load("testdata/nova")
@@ -297,7 +297,7 @@ func TestNovasExamples(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with YAML itself.
+// TestDocuments: whatever is wrong with YAML itself.
 func TestDocuments(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	bomb := meta + "a: &a [x, x, x, x, x, x, x, x]\n"

@@ -101,7 +101,8 @@ func TestSourceNoticesChanges(t *testing.T) {
 	poll(t, s, false)
 }
 
-// A file that is being written is left alone until its writer has been silent for a while.
+// TestSourceLetsFilesSettle: a file that is being written is left alone until its writer has been
+// silent for a while.
 func TestSourceLetsFilesSettle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c, dir := watched(t)
@@ -130,7 +131,8 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	testproc.Equal(t, s.trait(), "CUSTOM_DDDD", "%v")
 }
 
-// An invalid file changes nothing, and is reported once by Poll and whenever asked by Reload.
+// TestSourceKeepsTheFormer: an invalid file changes nothing, and is reported once by Poll and
+// whenever asked by Reload.
 func TestSourceKeepsTheFormer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, _, dir := watched(t)

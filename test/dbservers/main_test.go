@@ -25,7 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// Shared servers take no goroutine of the tests.
+// TestMain: shared servers take no goroutine of the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func execute(t testing.TB, db *sql.DB, statements ...string) {

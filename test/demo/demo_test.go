@@ -85,7 +85,8 @@ func TestTranscript(t *testing.T) {
 	testproc.Samef(t, cmp.Diff(before, traces(t)), "the demonstration leaves something behind")
 }
 
-// The README shows parts of the transcript, in their order, with … where something is left out.
+// TestReadme: the README shows parts of the transcript, in their order, with … where something is
+// left out.
 func TestReadme(t *testing.T) {
 	readme := testproc.Try(os.ReadFile("../../README.md")).Or(t)
 	transcript := testproc.Try(os.ReadFile("testdata/transcript.txt")).Or(t)
@@ -134,7 +135,7 @@ func masked(text string) string {
 	return text
 }
 
-// Only that line of the driver is moved, and only from within the same log.
+// TestMaskedOrder: only that line of the driver is moved, and only from within the same log.
 func TestMaskedOrder(t *testing.T) {
 	const agent, driver = "    <time> INF The driver's reshape passed all checks. …\n", "    <time> INF Allocations move. …\n"
 	const told = "    <time> INF Set a very\n          long line. …\n"
@@ -225,7 +226,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What it says of wrong usage, and where it cannot be.
+// TestUsage: what it says of wrong usage, and where it cannot be.
 func TestUsage(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -250,7 +251,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A guest that lost something, or has it elsewhere, is noticed.
+// TestLosses: a guest that lost something, or has it elsewhere, is noticed.
 func TestLosses(t *testing.T) {
 	whole := func() holdings {
 		h := holdings{}

@@ -194,7 +194,7 @@ func (w *writer) ask(ctx context.Context, method, path string, body, into any) e
 	}
 }
 
-// answer is what a client gets from the balancer.
+// balanced is what a client gets from the balancer.
 type balanced struct {
 	header http.Header
 	status int

@@ -58,7 +58,7 @@ func (f *forest) used(provider, class string) (n int64) {
 	return n
 }
 
-// The operations of a history.
+// kind is that of an operation of a history.
 type kind string
 
 const (

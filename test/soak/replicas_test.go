@@ -62,7 +62,7 @@ type fault struct {
 	heal   steps
 }
 
-// What the faults of a database take: that, and the wires between networks.
+// wires is what the faults of a database take: that, and the wires between networks.
 const wires = "wires"
 
 var (

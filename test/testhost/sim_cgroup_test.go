@@ -147,8 +147,8 @@ func gone(pid int) bool {
 	return err != nil || strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
 }
 
-// Two simulations at once have guests of the same names and numbers, and neither knows of the
-// other's.
+// TestRealSimulationsWithEqualGuests: two simulations at once have guests of the same names and
+// numbers, and neither knows of the other's.
 func TestRealSimulationsWithEqualGuests(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")
@@ -224,7 +224,8 @@ func (s *Sim) askUntilAnswered(t *testing.T, ask ...string) {
 	})
 }
 
-// A keeper that is killed cannot clean up. Close does, or else the next simulation.
+// TestRealKilledKeeper: a keeper that is killed cannot clean up. Close does, or else the next
+// simulation.
 func TestRealKilledKeeper(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")
@@ -315,7 +316,8 @@ func killed(t *testing.T, s *Sim) {
 	}
 }
 
-// Processes in a group are ended with it, wherever they are in it, and a group with an owner stays.
+// TestClearGroups: processes in a group are ended with it, wherever they are in it, and a group
+// with an owner stays.
 func TestClearGroups(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	mounted := testproc.Try(mountedHierarchies()).Or(t)

@@ -15,8 +15,8 @@ import (
 // containerEnv has TestRealGuestsInAContainer run inside what it made.
 const containerEnv = "COMPUTE_AGENT_SIM_CONTAINER"
 
-// A container usually sees the control groups of its host read-only. Guests boot there without
-// groups of their own.
+// TestRealGuestsInAContainer: a container usually sees the control groups of its host read-only.
+// Guests boot there without groups of their own.
 func TestRealGuestsInAContainer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	need(t, "virsh", "libvirt-clients")

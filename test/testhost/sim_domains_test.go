@@ -25,9 +25,9 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// A guest runs that is pinned to CPUs and a cell which this machine does not have, with a virtual
-// GPU and a virtual function that do not exist. It outlives the daemon's restart, and not the
-// simulation.
+// TestRealGuestsWithMadeUpHardwareRun: a guest runs that is pinned to CPUs and a cell which this
+// machine does not have, with a virtual GPU and a virtual function that do not exist. It outlives
+// the daemon's restart, and not the simulation.
 func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -100,7 +100,8 @@ func TestRealWhatDomainsNeed(t *testing.T) {
 	testproc.Try(s.Virsh(t.Context(), "list")).ErrorIs(t, libvirtd.ErrNoVirsh, "%v")
 }
 
-// The emulator in front passes all arguments on, without made-up devices, and reserves no memory.
+// TestEmulatorWrapper: the emulator in front passes all arguments on, without made-up devices, and
+// reserves no memory.
 func TestEmulatorWrapper(t *testing.T) {
 	realDir, dir := t.TempDir(), filepath.Join(t.TempDir(), "front")
 	script := "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
@@ -126,7 +127,8 @@ func TestEmulatorWrapper(t *testing.T) {
 	testproc.Same(t, cmp.Diff(want, strings.Split(string(out), "\n")))
 }
 
-// This machine's /dev is not to be found in what is removed at the end.
+// TestRealMachineDevicesStayInNamespace: this machine's /dev is not to be found in what is removed
+// at the end.
 func TestRealMachineDevicesStayInNamespace(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -151,9 +153,9 @@ func TestRealMachineDevicesStayInNamespace(t *testing.T) {
 	}
 }
 
-// Of what /dev was made from nothing is left in the daemon's mount table. libvirt does not start
-// guests, nor itself, where it finds file systems of huge pages there in directories that were
-// removed; systemd mounts one at /dev/hugepages.
+// TestRealNothingIsMountedInStaging: of what /dev was made from nothing is left in the daemon's
+// mount table. libvirt does not start guests, nor itself, where it finds file systems of huge pages
+// there in directories that were removed; systemd mounts one at /dev/hugepages.
 func TestRealNothingIsMountedInStaging(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := SimForTest(t, SingleNode(), SimOptions{Passthrough: true})

@@ -55,7 +55,7 @@ func TestRealDaemonLifecycle(t *testing.T) {
 	testproc.NoError(t, s.probe(t, time.Minute))
 }
 
-// Several hosts beside each other, and none of them this machine's.
+// TestRealConcurrentSimulations: several hosts beside each other, and none of them this machine's.
 func TestRealConcurrentSimulations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	a, b := SimForTest(t, SingleNode(), SimOptions{}), SimForTest(t, Sample(), SimOptions{NoMdevctl: true})

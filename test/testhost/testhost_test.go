@@ -44,7 +44,7 @@ func TestGrid(t *testing.T) {
 	testproc.EqualList(t, h.Siblings(h.CPUs[3]), []int{3}, "siblings of CPU 3 when 11 is offline: %v")
 }
 
-// Links lead where they should: none dangles in a tree that is whole.
+// TestNoDanglingLinks: links lead where they should: none dangles in a tree that is whole.
 func TestNoDanglingLinks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {

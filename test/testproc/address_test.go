@@ -8,7 +8,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// Of so many free addresses some would be drawn twice, if they were not taken.
+// TestFreeAddressIsGivenOnce: of so many free addresses some would be drawn twice, if they were not
+// taken.
 func TestFreeAddressIsGivenOnce(t *testing.T) {
 	given := map[string]bool{}
 	for range 800 {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A process that works silently, as OpenStack's services do when they start, is waited for however
-// busy the machine is. One that only looks at the clock now and then hangs.
+// TestDeadline: a process that works silently, as OpenStack's services do when they start, is
+// waited for however busy the machine is. One that only looks at the clock now and then hangs.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used time.Duration
@@ -32,7 +32,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// The CPU time is that of the process, and its end is no time at all.
+// TestUsed: the CPU time is that of the process, and its end is no time at all.
 func TestUsed(t *testing.T) {
 	p := Start(t, "a loop", exec.Command("sh", "-c", "while :; do :; done"))
 	p.KilledBy(t)

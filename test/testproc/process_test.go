@@ -27,7 +27,7 @@ func shell(t *testing.T, script string, forget ...string) *testproc.Process {
 	return p
 }
 
-// The lines of both outputs are kept in order, and waits begin at marks.
+// TestLog: the lines of both outputs are kept in order, and waits begin at marks.
 func TestLog(t *testing.T) {
 	p := shell(t, "trap 'echo two three again; exit 0' USR1; echo one two; echo chatter; echo two three >&2; while :; do sleep 0.01; done", "chat", "ter")
 	if line := p.Await(t, 0, "three", "two"); line != "two three" {
@@ -56,7 +56,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The last lines of a process count, and then Until reports that there are no more.
+// TestUntilProcessEnds: the last lines of a process count, and then Until reports that there are no
+// more.
 func TestUntilProcessEnds(t *testing.T) {
 	p := shell(t, "echo first; echo last; exit 7")
 	seen := map[string]int{}
@@ -81,8 +82,8 @@ func TestUntilProcessEnds(t *testing.T) {
 	}
 }
 
-// Stop lets a process end, Kill does not; a stopped one can be killed, and one that is gone. It is
-// started again, and its output goes on.
+// TestStopAndKill: Stop lets a process end, Kill does not; a stopped one can be killed, and one
+// that is gone. It is started again, and its output goes on.
 func TestStopAndKill(t *testing.T) {
 	const script = `trap 'echo good night; exit 0' TERM; echo up; while :; do sleep 0.01; done`
 	p := shell(t, script)
@@ -101,8 +102,8 @@ func TestStopAndKill(t *testing.T) {
 	}
 }
 
-// A binary is built when it is run first, and is not under the influence of this process's
-// variables.
+// TestBinaries: a binary is built when it is run first, and is not under the influence of this
+// process's variables.
 func TestBinaries(t *testing.T) {
 	t.Setenv("COMPUTE_AGENT_LOG_LEVEL", "debug")
 	file := filepath.Join(binaries.Dir(), "compute-driver-fake")
@@ -121,7 +122,7 @@ func TestBinaries(t *testing.T) {
 	}
 }
 
-// A command that cannot be built fails where it is started, with what is the matter.
+// TestNoBuild: a command that cannot be built fails where it is started, with what is the matter.
 func TestNoBuild(t *testing.T) {
 	cmd := testproc.Of("cmd/compute-agent").Command("compute-agent")
 	if err := cmd.Start(); err == nil || !strings.Contains(err.Error(), "TestMain") {

@@ -160,8 +160,8 @@ func TestPluginPass(t *testing.T) {
 	golden.Text(t, "testdata/plugin-run.txt", b.String())
 }
 
-// A driver's log is for its author: the stack of a panic line by line, what was merely printed as
-// such, nothing that a terminal obeys.
+// TestPluginLog: a driver's log is for its author: the stack of a panic line by line, what was
+// merely printed as such, nothing that a terminal obeys.
 func TestPluginLog(t *testing.T) {
 	var b bytes.Buffer
 	for _, line := range []string{

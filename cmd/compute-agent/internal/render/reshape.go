@@ -105,7 +105,7 @@ func Refusal(w io.Writer, problem string, groups []resourcetracker.ViolationGrou
 	return p.err
 }
 
-// violations returns an agent's violations, or converts those of an older version.
+// groups returns an agent's violations, or converts those of an older version.
 func groups(all []resourcetracker.ViolationGroup, violations []string) []resourcetracker.ViolationGroup {
 	if len(all) > 0 {
 		return all

@@ -42,7 +42,7 @@ func TestNewModule(t *testing.T) {
 	verifyUnit(t, root, p)
 }
 
-// A name and a path of any length leave the files formatted and right.
+// TestNamesOfAllLengths: a name and a path of any length leave the files formatted and right.
 func TestNamesOfAllLengths(t *testing.T) {
 	for _, p := range []Params{
 		{Name: "a", Module: "a.b", Replace: repository},
@@ -169,7 +169,7 @@ func TestParamsAreChecked(t *testing.T) {
 	}
 }
 
-// A checkout may be anywhere.
+// TestUnusualCheckoutPath: a checkout may be anywhere.
 func TestUnusualCheckoutPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a "directory" (é)`)
 	testproc.Check(t, os.MkdirAll(dir, 0o755))
@@ -289,7 +289,8 @@ func TestWriteNamesAllThatIsInTheWay(t *testing.T) {
 	}
 }
 
-// A file that cannot be written takes those before it along, and a new directory never appears.
+// TestWriteIsAllOrNothing: a file that cannot be written takes those before it along, and a new
+// directory never appears.
 func TestWriteIsAllOrNothing(t *testing.T) {
 	broken := append(some[:len(some):len(some)], File{"b/" + strings.Repeat("x", 300), nil}) // longer than a file name may be
 	above := t.TempDir()

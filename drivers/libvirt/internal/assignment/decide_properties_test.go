@@ -92,8 +92,9 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 	return s
 }
 
-// Whatever instances come one after the other, nothing is given twice, and nothing that was not
-// granted. Between them, decisions go the whole way: into XML and out of it.
+// TestDecideNeverGivesHardwareTwice: whatever instances come one after the other, nothing is given
+// twice, and nothing that was not granted. Between them, decisions go the whole way: into XML and
+// out of it.
 func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	made := 0

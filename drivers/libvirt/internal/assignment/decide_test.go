@@ -187,8 +187,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// After an attempt that was interrupted, the device that was made for the instance is found and not
-// made again.
+// TestDecideAgain: after an attempt that was interrupted, the device that was made for the instance
+// is found and not made again.
 func TestDecideAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := nested()
@@ -212,7 +212,8 @@ func TestDecideAgain(t *testing.T) {
 	}
 }
 
-// Processors that are not dedicated are shared by default; those that are offline are neither.
+// TestDecideOnWhatIsOnline: processors that are not dedicated are shared by default; those that are
+// offline are neither.
 func TestDecideOnWhatIsOnline(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := nested()
@@ -225,7 +226,8 @@ func TestDecideOnWhatIsOnline(t *testing.T) {
 	}
 }
 
-// The kind of memory encryption is that of the provider that granted a context.
+// TestEncryptedMemory: the kind of memory encryption is that of the provider that granted a
+// context.
 func TestEncryptedMemory(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := nested()

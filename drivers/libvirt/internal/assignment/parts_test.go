@@ -114,9 +114,9 @@ func TestDeviceAffinity(t *testing.T) {
 	testproc.Try(assignment.Decide(r)).ErrorHas(t, "are not those of hw:numa_cpus and hw:numa_mem", "%v")
 }
 
-// However a flavor divides a guest, and whichever cells Placement grants it: each of its cells has
-// the processors and the memory that the flavor says, and they are of the cell of the host that was
-// granted just that.
+// TestPartsAreWhereTheyAreGranted: however a flavor divides a guest, and whichever cells Placement
+// grants it: each of its cells has the processors and the memory that the flavor says, and they are
+// of the cell of the host that was granted just that.
 func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

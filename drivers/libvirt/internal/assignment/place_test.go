@@ -223,9 +223,9 @@ func TestPlaceProperties(t *testing.T) {
 	})
 }
 
-// If guests that are bound to nothing can be divided so that all fit, none is left out. Whether
-// they can be says the theorem of maximum flows and minimum cuts: for no set of places may they
-// need more than it has, once they have all that they can elsewhere.
+// TestSplitFillsTheHost: if guests that are bound to nothing can be divided so that all fit, none
+// is left out. Whether they can be says the theorem of maximum flows and minimum cuts: for no set
+// of places may they need more than it has, once they have all that they can elsewhere.
 func TestSplitFillsTheHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	full := 0

@@ -128,9 +128,9 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 	return r
 }
 
-// For any host, layout and guests: nothing is lost and nothing invented, no place has more
-// allocations than capacity, what is not the driver's is not touched, what should move and does not
-// has a reason, and a second run has nothing to do.
+// TestReshapeProperties: for any host, layout and guests: nothing is lost and nothing invented, no
+// place has more allocations than capacity, what is not the driver's is not touched, what should
+// move and does not has a reason, and a second run has nothing to do.
 func TestReshapeProperties(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	moved, clean := 0, 0
@@ -207,7 +207,8 @@ func TestReshapeProperties(t *testing.T) {
 	}
 }
 
-// To NUMA cells and back: each guest holds what it held before, whatever it is bound to.
+// TestThereAndBack: to NUMA cells and back: each guest holds what it held before, whatever it is
+// bound to.
 func TestThereAndBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	moved := 0

@@ -106,9 +106,9 @@ func anyFlavor(t *rapid.T) plugins.Flavor {
 	return f
 }
 
-// Whatever flavors come one after the other: what the scheduler has Placement grant, the driver can
-// make, and the domain's processors and memory are bound to just the cells that they were granted
-// of, its devices to one of these.
+// TestGuestsAreWhereTheSchedulerPutsThem: whatever flavors come one after the other: what the
+// scheduler has Placement grant, the driver can make, and the domain's processors and memory are
+// bound to just the cells that they were granted of, its devices to one of these.
 func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	made := map[int]int{}

@@ -17,7 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// A real daemon tells which kinds of guests there are, and answers for each of them what is asked.
+// TestRealDaemon: a real daemon tells which kinds of guests there are, and answers for each of them
+// what is asked.
 func TestRealDaemon(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for program, debian := range map[string]string{"virsh": "libvirt-clients", "qemu-system-x86_64": "qemu-system-x86"} {

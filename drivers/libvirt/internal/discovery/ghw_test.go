@@ -22,9 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The machines that ghw was taught with: real trees, though without the files that ghw does not
-// read. asIs is what the reader misses in them; the lists of CPUs are then made from the
-// directories that are there, and the rest must do.
+// snapshots are the machines that ghw was taught with: real trees, though without the files that
+// ghw does not read. asIs is what the reader misses in them; the lists of CPUs are then made from
+// the directories that are there, and the rest must do.
 var snapshots = []struct {
 	name, asIs, cpus, cells, devices string
 	// gap is where ghw differs, and is wrong or silent.
@@ -183,8 +183,8 @@ func TestRecordedMachines(t *testing.T) {
 	}
 }
 
-// What is made up can be read by others, too; where ghw differs, the reader has the host's own
-// word.
+// TestMadeUpMachinesForGHW: what is made up can be read by others, too; where ghw differs, the
+// reader has the host's own word.
 func TestMadeUpMachinesForGHW(t *testing.T) {
 	for name, want := range map[string]string{
 		"sample":      "",

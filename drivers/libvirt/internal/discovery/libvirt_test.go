@@ -211,7 +211,8 @@ func common(h Host) (s seen) {
 	return s
 }
 
-// What a real libvirtd says of a host is what the reader says of the same tree.
+// TestRealLibvirtAndTheReaderAgree: what a real libvirtd says of a host is what the reader says of
+// the same tree.
 func TestRealLibvirtAndTheReaderAgree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, host := range presets {
@@ -260,7 +261,8 @@ func TestRealLibvirtAndTheReaderAgreeOnAnyHost(t *testing.T) {
 	}
 }
 
-// The test driver takes devices and domains from the model's file; it drops the drivers.
+// TestRealLibvirtsTestDriverReadsTheModel: the test driver takes devices and domains from the
+// model's file; it drops the drivers.
 func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()

@@ -96,8 +96,8 @@ func TestAnyMachineIsTheModel(t *testing.T) {
 	})
 }
 
-// A core's number is unique within its package, whatever the kernel does: older ones number cores
-// within dies, and some firmware gives none.
+// TestCoresWithTheSameNumber: a core's number is unique within its package, whatever the kernel
+// does: older ones number cores within dies, and some firmware gives none.
 func TestCoresWithTheSameNumber(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -121,8 +121,8 @@ func TestCoresWithTheSameNumber(t *testing.T) {
 	testproc.Same(t, cmp.Diff(want, cores))
 }
 
-// Without NUMA, memory and huge pages are the whole machine's; what is missing then is an error as
-// anywhere.
+// TestBrokenHostsWithoutNUMA: without NUMA, memory and huge pages are the whole machine's; what is
+// missing then is an error as anywhere.
 func TestBrokenHostsWithoutNUMA(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.SingleNode()
@@ -146,8 +146,8 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 	}
 }
 
-// Devices that are taken out are gone for the reader with all that hung on them, and there again
-// when they are put back.
+// TestDevicesUnpluggedAndPlugged: devices that are taken out are gone for the reader with all that
+// hung on them, and there again when they are put back.
 func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -74,7 +74,8 @@ func sysfs(t testing.TB, dir string, n machine.Namespace) {
 	}
 }
 
-// A host with a namespace of each sort: what was written is read, in the order of the numbers.
+// TestReadPMEMMatchesTheFiles: a host with a namespace of each sort: what was written is read, in
+// the order of the numbers.
 func TestReadPMEMMatchesTheFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
@@ -129,7 +130,7 @@ func usable(name, label string) machine.Namespace {
 	return machine.Namespace{Name: name, Label: label, Mode: machine.ModeDAX, Bytes: 4 << 30, Device: "/dev/dax" + strings.TrimPrefix(name, "namespace"), Driver: "device_dax"}
 }
 
-// Kernels differ.
+// TestOtherKernels: kernels differ.
 func TestOtherKernels(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	one := usable("namespace0.0", "ns0")
@@ -192,7 +193,7 @@ func TestOtherKernels(t *testing.T) {
 	}
 }
 
-// What cannot be is an error that names the file.
+// TestBrokenPMEM: what cannot be is an error that names the file.
 func TestBrokenPMEM(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	one := usable("namespace0.0", "ns0")
@@ -233,7 +234,7 @@ func TestBrokenPMEM(t *testing.T) {
 	}
 }
 
-// Nothing outside of the directory is read.
+// TestLinksOutOfTheRootAreRefused: nothing outside of the directory is read.
 func TestLinksOutOfTheRootAreRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	outside := t.TempDir()
@@ -247,7 +248,7 @@ func TestLinksOutOfTheRootAreRefused(t *testing.T) {
 	}
 }
 
-// Files can hold anything: no panic, and what is taken can be.
+// FuzzFiles: files can hold anything: no panic, and what is taken can be.
 func FuzzFiles(f *testing.F) {
 	f.Add("4294967296", "ns0", "dax", "dax0.0", "0")
 	f.Add("0", "", "raw", "", "-1")

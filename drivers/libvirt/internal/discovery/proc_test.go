@@ -114,7 +114,8 @@ func TestFilesystem(t *testing.T) {
 	testproc.Equal(t, NearestDir(filepath.Join(dir, "a", "b")), dir, "nearest to a missing directory is %s")
 }
 
-// The machines that ghw was taught with: what traits their flags stand for.
+// TestFlagsOfRealMachines: the machines that ghw was taught with: what traits their flags stand
+// for.
 func TestFlagsOfRealMachines(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()

@@ -133,8 +133,8 @@ func TestRealReadWhileDevicesComeAndGo(t *testing.T) {
 	closed(t, c)
 }
 
-// A network card is taken out with its functions, and put back: libvirt hears of each, and agrees
-// with the reader each time.
+// TestRealDevicesAreUnpluggedAndPlugged: a network card is taken out with its functions, and put
+// back: libvirt hears of each, and agrees with the reader each time.
 func TestRealDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -161,7 +161,7 @@ func TestRealDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	closed(t, c)
 }
 
-// Devices that are only defined are libvirt's knowledge, not the kernel's.
+// TestRealInactiveDevices: devices that are only defined are libvirt's knowledge, not the kernel's.
 func TestRealInactiveDevices(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -176,7 +176,8 @@ func TestRealInactiveDevices(t *testing.T) {
 	testproc.Same(t, cmp.Diff([]string{testhost.MdevName(newUUID, idleGPU)}, inactive))
 }
 
-// The daemon hangs, dies and comes back; what it says then is what it said before.
+// TestRealSimulatedDaemonRestarts: the daemon hangs, dies and comes back; what it says then is what
+// it said before.
 func TestRealSimulatedDaemonRestarts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
@@ -205,7 +206,7 @@ func TestRealSimulatedDaemonRestarts(t *testing.T) {
 	testproc.Same(t, cmp.Diff(before, viaLibvirt(t, c)))
 }
 
-// The tree is edited under the daemon: the next answer is another.
+// TestRealTheTreeChanges: the tree is edited under the daemon: the next answer is another.
 func TestRealTheTreeChanges(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
@@ -242,8 +243,8 @@ func TestRealClosedSimulationLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// With emulators, guests run on the made-up host: on the CPUs that there really are, until the
-// simulation ends.
+// TestRealGuestsRun: with emulators, guests run on the made-up host: on the CPUs that there really
+// are, until the simulation ends.
 func TestRealGuestsRun(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if _, err := os.Stat("/usr/bin/qemu-system-x86_64"); err != nil {

@@ -60,7 +60,7 @@ func TestTheReaderSeesAnyHost(t *testing.T) {
 	})
 }
 
-// Each broken host is an error that names the file.
+// TestBrokenHosts: each broken host is an error that names the file.
 func TestBrokenHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, b := range testhost.Breakages() {
@@ -87,7 +87,8 @@ func TestBrokenHosts(t *testing.T) {
 	}
 }
 
-// Nor is a host that contradicts itself about memory encryption one without it.
+// TestBrokenEncryption: a host that contradicts itself about memory encryption is not one without
+// it.
 func TestBrokenEncryption(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const parameters = "sys/module/kvm_amd/parameters"
@@ -107,8 +108,8 @@ func TestBrokenEncryption(t *testing.T) {
 	}
 }
 
-// Where a reader has no rights, the file is named, too. Root has all rights, and gives them up for
-// a thread.
+// TestAnUnreadableFile: where a reader has no rights, the file is named, too. Root has all rights,
+// and gives them up for a thread.
 func TestAnUnreadableFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := scratch(t)
@@ -127,7 +128,7 @@ func TestReadWithoutSys(t *testing.T) {
 	testproc.Try(Read(t.TempDir(), nil)).ErrorHas(t, "sys/devices/system/cpu", "%v")
 }
 
-// Only types that a caller asks for are read.
+// TestOnlyWantedTypesAreRead: only types that a caller asks for are read.
 func TestOnlyWantedTypesAreRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := render(t, testhost.Sample(), scratch(t))
@@ -152,7 +153,7 @@ func TestOnlyWantedTypesAreRead(t *testing.T) {
 	}
 }
 
-// A type's description is the vendor's, and need not be there.
+// TestDescriptions: a type's description is the vendor's, and need not be there.
 func TestDescriptions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -172,7 +173,8 @@ func TestDescriptions(t *testing.T) {
 	testproc.Try(Read(string(tree), nil)).ErrorHas(t, types+"nvidia-231/description", "endless: %v")
 }
 
-// The files read per host: the arithmetic of the package's comment holds, and does not grow unseen.
+// TestFilesRead: the files read per host: the arithmetic of the package's comment holds, and does
+// not grow unseen.
 func TestFilesRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]int{"sample": 120, "GPU host": 861, "single node": 25, "many cells": 108} {
@@ -203,7 +205,8 @@ func TestNothingStaysOpen(t *testing.T) { // not in parallel: it counts what thi
 	}
 }
 
-// This machine, whatever it is, can be read, and says what the kernel says elsewhere.
+// TestThisMachine: this machine, whatever it is, can be read, and says what the kernel says
+// elsewhere.
 func TestThisMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testproc.Try(Read("/", nil)).Or(t)

@@ -95,8 +95,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// libvirt's own schema accepts what is written. virsh validates in its own process, by the
-// library's test driver.
+// TestRealSchema: libvirt's own schema accepts what is written. virsh validates in its own process,
+// by the library's test driver.
 func TestRealSchema(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	virsh, err := exec.LookPath("virsh")
@@ -121,7 +121,7 @@ func TestRealSchema(t *testing.T) {
 	}
 }
 
-// any is text that is hard on XML.
+// anyText is text that is hard on XML.
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a ", "]]>", "<!--", "</domain>", "&amp;", "\x00", "a\r\nb", `"'`, "\u2028", "\ufffe", "<?xml?>", "&#0;", "é", strings.Repeat("x", 300),
@@ -190,7 +190,7 @@ func anySpec(t *rapid.T) domain.Spec {
 	return s
 }
 
-// What is written is read again, whatever the owner called it.
+// TestWrittenIsRead: what is written is read again, whatever the owner called it.
 func TestWrittenIsRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -218,7 +218,8 @@ func TestWrittenIsRead(t *testing.T) {
 	})
 }
 
-// No text of the owner's can add an element: the elements are the same whatever it is.
+// FuzzTextsAddNothing: no text of the owner's can add an element: the elements are the same
+// whatever it is.
 func FuzzTextsAddNothing(f *testing.F) {
 	for _, text := range []string{"a", "</agent:name></agent:instance></metadata><devices/>", "]]>", "\x00\xff", "<!--", "&lt;", "\"/>"} {
 		f.Add(text)
@@ -339,7 +340,8 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 	})
 }
 
-// Where the host says what its guests can have, that is what they get if they may have it.
+// TestHostDecides: where the host says what its guests can have, that is what they get if they may
+// have it.
 func TestHostDecides(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
@@ -362,8 +364,8 @@ func TestHostDecides(t *testing.T) {
 	}
 }
 
-// A domain whose placement an operator changed by hand is still the agent's, but its decision is
-// ignored.
+// TestChangedDecisionIsIgnored: a domain whose placement an operator changed by hand is still the
+// agent's, but its decision is ignored.
 func TestChangedDecisionIsIgnored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	text := testproc.Try(domain.Write(specs()["pinned"])).Or(t)

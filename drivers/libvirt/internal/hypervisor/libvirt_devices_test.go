@@ -38,7 +38,8 @@ func names(t *testing.T, c Conn, kinds ...DeviceKind) (list []string) {
 	return list
 }
 
-// The driver for tests knows no devices that are only defined, and has no flags to tell them.
+// TestRealDevicesOfTheTestDriver: the driver for tests knows no devices that are only defined, and
+// has no flags to tell them.
 func TestRealDevicesOfTheTestDriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
@@ -132,7 +133,7 @@ func TestRealLifeOfAMediatedDevice(t *testing.T) {
 	testproc.Samef(t, cmp.Diff(before, names(t, c, Mdevs), asSets), "in the end")
 }
 
-// Devices that another process creates and removes are reported as well.
+// TestRealEventsOfDevices: devices that another process creates and removes are reported as well.
 func TestRealEventsOfDevices(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})

@@ -22,8 +22,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// However many domains there are: one call for the list, one for their states, one for each
-// description that is wanted.
+// TestRealCallsForAListOfDomains: however many domains there are: one call for the list, one for
+// their states, one for each description that is wanted.
 func TestRealCallsForAListOfDomains(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
@@ -129,7 +129,8 @@ func await[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// A connection that only looks cannot change anything, and says so.
+// TestRealReadOnlyConnectionChangesNothing: a connection that only looks cannot change anything,
+// and says so.
 func TestRealReadOnlyConnectionChangesNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := connect(t, Request{URI: nodeFile(t, testhost.Sample(), domains(1)...)})
@@ -158,8 +159,8 @@ func TestRealReadOnlyConnectionChangesNothing(t *testing.T) {
 	}
 }
 
-// Some questions need write access too. Refused write access is distinguished from a daemon that is
-// down.
+// TestRealCallsThatNeedWriteAccess: some questions need write access too. Refused write access is
+// distinguished from a daemon that is down.
 func TestRealCallsThatNeedWriteAccess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)
@@ -190,7 +191,7 @@ func TestRealCallsThatNeedWriteAccess(t *testing.T) {
 // guestUUID is one that no other guest of this machine has: its process is looked for by it.
 var guestUUID = fmt.Sprintf("5e1f0000-0000-4000-8000-%012x", os.Getpid())
 
-// A guest of QEMU's own CPU emulation, as the driver's instances live.
+// TestRealLifeOfAGuest: a guest of QEMU's own CPU emulation, as the driver's instances live.
 func TestRealLifeOfAGuest(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})

@@ -89,8 +89,8 @@ func TestRealKilledDaemonIsReconnected(t *testing.T) {
 	}
 }
 
-// A daemon that hangs blocks no caller beyond the deadline. What was begun is accounted for, and
-// given back: closing finds no reference.
+// TestRealHangingDaemonIsGivenUp: a daemon that hangs blocks no caller beyond the deadline. What
+// was begun is accounted for, and given back: closing finds no reference.
 func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	l := link(t, 100*time.Millisecond)
@@ -119,7 +119,8 @@ func TestRealHangingDaemonIsGivenUp(t *testing.T) {
 	testproc.NoError(t, l.State())
 }
 
-// The revision of a domain rises with what happens to it, and with nothing else.
+// TestRealRevisionsFollowEvents: the revision of a domain rises with what happens to it, and with
+// nothing else.
 func TestRealRevisionsFollowEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	eventLog := NewEventLog()

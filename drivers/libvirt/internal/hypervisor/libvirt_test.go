@@ -74,7 +74,7 @@ func TestRealTestDriver(t *testing.T) {
 	}
 }
 
-// What every test's cleanup relies on.
+// TestRealLeakIsReported: what every test's cleanup relies on.
 func TestRealLeakIsReported(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, err := dial("test:///default", false, keepAliveInterval, keepAliveCount)
@@ -122,7 +122,8 @@ func TestRealEndOfTheConnectionIsReported(t *testing.T) {
 	}
 }
 
-// A daemon that is stopped holds a call until keep-alive gives it up.
+// TestRealStoppedDaemonIsGivenUp: a daemon that is stopped holds a call until keep-alive gives it
+// up.
 func TestRealStoppedDaemonIsGivenUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t)

@@ -303,7 +303,8 @@ func TestDaemonErrorsDoNotMeanUnavailable(t *testing.T) {
 	})
 }
 
-// virtqemud lives and says that its own connection to another daemon has ended.
+// TestLinkReconnectsWhenAConnectionBehindHasEnded: virtqemud lives and says that its own connection
+// to another daemon has ended.
 func TestLinkReconnectsWhenAConnectionBehindHasEnded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

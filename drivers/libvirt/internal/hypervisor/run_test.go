@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// A daemon whose keep-alive answers while a call does not come back: it is left alone with its
-// connection, and others go on over another.
+// TestHangingCallKeepsItsConnection: a daemon whose keep-alive answers while a call does not come
+// back: it is left alone with its connection, and others go on over another.
 func TestHangingCallKeepsItsConnection(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,8 @@ func TestLeakOfALateCallIsReported(t *testing.T) {
 	})
 }
 
-// What takes long by its nature has its own limit, and is no sign that the daemon hangs.
+// TestCallWithin: what takes long by its nature has its own limit, and is no sign that the daemon
+// hangs.
 func TestCallWithin(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +95,7 @@ func TestCallWithin(t *testing.T) {
 	})
 }
 
-// Who changes something must know whether it was begun.
+// TestUnavailableReportsWhetherTheCallBegan: who changes something must know whether it was begun.
 func TestUnavailableReportsWhetherTheCallBegan(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	begun := func(err error) bool {
@@ -165,8 +166,8 @@ func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
 	}
 }
 
-// Each connection makes everything uncertain, and its events go to those who watch, those of the
-// connection before last too.
+// TestLinkLogsEvents: each connection makes everything uncertain, and its events go to those who
+// watch, those of the connection before last too.
 func TestLinkLogsEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +212,7 @@ func TestDomainsCarryTheirRevisions(t *testing.T) {
 	})
 }
 
-// What a call costs beside libvirt itself.
+// BenchmarkCall: what a call costs beside libvirt itself.
 func BenchmarkCall(b *testing.B) {
 	d := &fakeDaemon{}
 	l := d.link()

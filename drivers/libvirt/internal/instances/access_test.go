@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// What libvirt says of a start that failed is for the operator: around the fault, and not in its
-// reason, which the owner reads.
+// TestTheOperatorSeesWhyAStartFailed: what libvirt says of a start that failed is for the operator:
+// around the fault, and not in its reason, which the owner reads.
 func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestTheOperatorSeesWhyAStartFailed(t *testing.T) {
 	})
 }
 
-// A directory that QEMU's user cannot enter, and an image that it cannot read, are found before
-// anything is made.
+// TestAnInstanceWhoseFilesAreClosedToQEMU: a directory that QEMU's user cannot enter, and an image
+// that it cannot read, are found before anything is made.
 func TestAnInstanceWhoseFilesAreClosedToQEMU(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const image = "image"

@@ -30,7 +30,7 @@ func layer(t *testing.T, file string, size uint64, alone bool) {
 	testproc.Check(t, errors.Join(err, f.Close()))
 }
 
-// An image is a file of its name in one directory, whatever the name is.
+// TestImages: an image is a file of its name in one directory, whatever the name is.
 func TestImages(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func contents(t *testing.T, file string) string {
 	return string(text)
 }
 
-// The directory of images is on a file system that is not mounted: that passes.
+// TestUnusableImages: the directory of images is on a file system that is not mounted: that passes.
 func TestUnusableImages(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDisks(t *testing.T) {
 	})
 }
 
-// A copy stops when its caller no longer waits for it.
+// TestCancelledCopyLeavesNoFile: a copy stops when its caller no longer waits for it.
 func TestCancelledCopyLeavesNoFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -84,8 +84,8 @@ func TestPowerOfAMissingInstance(t *testing.T) {
 	})
 }
 
-// A guest that ends by itself at the last moment is off all the same; one that libvirt does not
-// switch off is not.
+// TestSwitchingOff: a guest that ends by itself at the last moment is off all the same; one that
+// libvirt does not switch off is not.
 func TestSwitchingOff(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestSwitchingOff(t *testing.T) {
 	})
 }
 
-// After a restart of the host the mediated devices are gone. They are made again under the same
-// uuids, or, if that cannot be, the instance stays off.
+// TestPowerOnAfterTheHostWasRestarted: after a restart of the host the mediated devices are gone.
+// They are made again under the same uuids, or, if that cannot be, the instance stays off.
 func TestPowerOnAfterTheHostWasRestarted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func underscored(uuid string) string {
 	return string(out)
 }
 
-// A list asks for the XML of what changed only.
+// TestTheListOfInstances: a list asks for the XML of what changed only.
 func TestTheListOfInstances(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestTheListOfInstances(t *testing.T) {
 	})
 }
 
-// Events of our instances are passed on, once for a burst; those of others are not.
+// TestEvents: events of our instances are passed on, once for a burst; those of others are not.
 func TestEvents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The properties of an image are those in the file beside it; those that came with the request
-// count.
+// TestPropertiesOfImages: the properties of an image are those in the file beside it; those that
+// came with the request count.
 func TestPropertiesOfImages(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestPropertiesOfImages(t *testing.T) {
 	})
 }
 
-// What cannot be read is a fault, and nothing is begun.
+// TestBrokenProperties: what cannot be read is a fault, and nothing is begun.
 func TestBrokenProperties(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

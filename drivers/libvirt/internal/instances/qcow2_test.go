@@ -80,7 +80,7 @@ func TestInvalidOverlays(t *testing.T) {
 	}
 }
 
-// The largest one has a table of its own size.
+// TestLargeLayer: the largest one has a table of its own size.
 func TestLargeLayer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	text := written(t, 64<<40, "/image", "qcow2")

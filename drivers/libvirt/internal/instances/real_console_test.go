@@ -27,7 +27,8 @@ func answering() []byte {
 	return disk
 }
 
-// A guest's console is both ways, for one user at a time, until the guest is switched off.
+// TestRealConsole: a guest's console is both ways, for one user at a time, until the guest is
+// switched off.
 func TestRealConsole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})

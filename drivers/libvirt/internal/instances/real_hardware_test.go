@@ -58,7 +58,7 @@ func (r *realRig) says(uuid, word string) {
 	}))
 }
 
-// A guest with one of each device runs, and QEMU has what was asked for.
+// TestRealHardware: a guest with one of each device runs, and QEMU has what was asked for.
 func TestRealHardware(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := hardwareRig(t)
@@ -92,8 +92,8 @@ func TestRealHardware(t *testing.T) {
 	r.nothingLeft(nil)
 }
 
-// A guest with secure boot and a TPM boots its firmware, keeps variables and TPM while it is off,
-// and leaves neither behind.
+// TestRealSecureBootAndTPM: a guest with secure boot and a TPM boots its firmware, keeps variables
+// and TPM while it is off, and leaves neither behind.
 func TestRealSecureBootAndTPM(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if found, _ := filepath.Glob("/usr/share/qemu/firmware/*secure-enrolled*.json"); len(found) == 0 {

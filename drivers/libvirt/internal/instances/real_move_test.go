@@ -52,9 +52,9 @@ func (r *realRig) said(uuid, word string) {
 	})
 }
 
-// A guest moves between two daemons, there and back, with a directory that both share and without:
-// it boots from its disk on the other host, and nothing is left where it was. Then its host is
-// lost, and it is made on the other one.
+// TestRealInstanceMoves: a guest moves between two daemons, there and back, with a directory that
+// both share and without: it boots from its disk on the other host, and nothing is left where it
+// was. Then its host is lost, and it is made on the other one.
 func TestRealInstanceMoves(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for i, shared := range []bool{false, true} {

@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// A guest whose domain was destroyed and undefined with another tool boots again from its own disk,
-// after it was restored, and is removed as any other.
+// TestRealInstanceIsRestored: a guest whose domain was destroyed and undefined with another tool
+// boots again from its own disk, after it was restored, and is removed as any other.
 func TestRealInstanceIsRestored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})

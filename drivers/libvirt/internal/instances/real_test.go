@@ -193,8 +193,8 @@ func (r *realRig) power(uuid string, want plugins.PowerState) {
 	}
 }
 
-// A guest boots from its image through the layer above it, runs where it was placed, and is known
-// to the next daemon and the next agent.
+// TestRealInstance: a guest boots from its image through the layer above it, runs where it was
+// placed, and is known to the next daemon and the next agent.
 func TestRealInstance(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
@@ -283,7 +283,7 @@ func TestRealInstance(t *testing.T) {
 	}
 }
 
-// Unmanaged guests, and starts that libvirt refuses.
+// TestRealDaemonRefusals: unmanaged guests, and starts that libvirt refuses.
 func TestRealDaemonRefusals(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.Sample(), testhost.SimOptions{Emulators: true})
@@ -328,8 +328,8 @@ func (r *realRig) defineTheirs(xml string) error {
 	return err
 }
 
-// Guests with virtual GPUs, a virtual function of a network card, and processors of the cell that
-// their GPU is in.
+// TestRealInstancesWithDevices: guests with virtual GPUs, a virtual function of a network card, and
+// processors of the cell that their GPU is in.
 func TestRealInstancesWithDevices(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.Sample(), testhost.SimOptions{Passthrough: true})

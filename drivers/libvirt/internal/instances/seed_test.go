@@ -111,7 +111,7 @@ func volume(disk []byte) (label string, files map[string][]byte, err error) {
 	return label, files, nil
 }
 
-// Whatever the user data is, cloud-init finds it.
+// TestSeedDiskCanBeRead: whatever the user data is, cloud-init finds it.
 func TestSeedDiskCanBeRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -132,8 +132,8 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 	})
 }
 
-// The key pair is where cloud-init's NoCloud looks for it: each line is a key, a certificate is
-// one.
+// TestSeedDiskHasKeys: the key pair is where cloud-init's NoCloud looks for it: each line is a key,
+// a certificate is one.
 func TestSeedDiskHasKeys(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

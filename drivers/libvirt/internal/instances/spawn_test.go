@@ -35,7 +35,8 @@ func isFault(err error) bool {
 	return errors.As(err, &fault)
 }
 
-// What Placement granted becomes pins, memory, devices and disks; and all of it goes again.
+// TestAnInstanceIsMadeAndRemoved: what Placement granted becomes pins, memory, devices and disks;
+// and all of it goes again.
 func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 	})
 }
 
-// A device that was there before is used, and stays.
+// TestADeviceThatWasThereStays: a device that was there before is used, and stays.
 func TestADeviceThatWasThereStays(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -90,8 +91,8 @@ func TestADeviceThatWasThereStays(t *testing.T) {
 	})
 }
 
-// Whatever call fails, and however: either nothing is left, or the next Spawn goes on, or Destroy
-// removes all.
+// TestASpawnThatFailsAtAnyStep: whatever call fails, and however: either nothing is left, or the
+// next Spawn goes on, or Destroy removes all.
 func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const steps = 3
@@ -128,8 +129,8 @@ func TestASpawnThatFailsAtAnyStep(t *testing.T) {
 	}
 }
 
-// The hint that KVM may not work is given only for a guest that was to run on KVM and could not be
-// started.
+// TestFailedStartWithKVMHasAHint: the hint that KVM may not work is given only for a guest that was
+// to run on KVM and could not be started.
 func TestFailedStartWithKVMHasAHint(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for virt, hinted := range map[string]bool{"": true, "auto": true, "kvm": true, "qemu": false} {
@@ -151,7 +152,7 @@ func TestFailedStartWithKVMHasAHint(t *testing.T) {
 	}
 }
 
-// The caller goes away in the middle of a call.
+// TestASpawnThatIsCancelledAtAnyStep: the caller goes away in the middle of a call.
 func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for step := range 3 {
@@ -198,7 +199,8 @@ func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 	}
 }
 
-// A process ended between any two steps: what it left is made whole, or removed.
+// TestSpawnAndDestroyContinueAfterACrash: a process ended between any two steps: what it left is
+// made whole, or removed.
 func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, crash := range map[string]func(t *testing.T, r *rig){
@@ -256,8 +258,8 @@ func TestSpawnAndDestroyContinueAfterACrash(t *testing.T) {
 	}
 }
 
-// An earlier call's start is still under way: it is waited for, by libvirt. One that takes too long
-// leaves everything as it is.
+// TestSpawnWhileItStarts: an earlier call's start is still under way: it is waited for, by libvirt.
+// One that takes too long leaves everything as it is.
 func TestSpawnWhileItStarts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -287,8 +289,8 @@ func TestSpawnWhileItStarts(t *testing.T) {
 	})
 }
 
-// A disk that is complete is not made again; that of a former instance of the same uuid is not
-// given to the next.
+// TestWhatIsOnADisk: a disk that is complete is not made again; that of a former instance of the
+// same uuid is not given to the next.
 func TestWhatIsOnADisk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, gone := range []bool{false, true} {
@@ -310,7 +312,8 @@ func TestWhatIsOnADisk(t *testing.T) {
 	}
 }
 
-// Instances of a node with a former name do not belong to the present node, and stay.
+// TestInstancesOfAnotherNode: instances of a node with a former name do not belong to the present
+// node, and stay.
 func TestInstancesOfAnotherNode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -335,7 +338,8 @@ func TestInstancesOfAnotherNode(t *testing.T) {
 	})
 }
 
-// What ran and is off stays off, also for a manager that has just come up.
+// TestSpawnDoesNotRestartAnInstanceThatRan: what ran and is off stays off, also for a manager that
+// has just come up.
 func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, reason := range []int{0, offShutdown, offDestroyed, offCrashed} {
@@ -357,7 +361,8 @@ func TestSpawnDoesNotRestartAnInstanceThatRan(t *testing.T) {
 	}
 }
 
-// Domains without our mark, or with that of another node, are left alone whatever is asked.
+// TestUnmanagedGuestsAreNotTouched: domains without our mark, or with that of another node, are
+// left alone whatever is asked.
 func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -454,8 +459,8 @@ func TestInstanceThatRanIsKept(t *testing.T) {
 	})
 }
 
-// A host that has no space for the disks (here: a file where the directory should be) gives back
-// what was taken.
+// TestDiskErrors: a host that has no space for the disks (here: a file where the directory should
+// be) gives back what was taken.
 func TestDiskErrors(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -498,8 +503,8 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 	})
 }
 
-// Guests that start slowly hold up neither lists, nor decisions about others, nor the end of
-// others.
+// TestSlowStartsDoNotBlockOtherCalls: guests that start slowly hold up neither lists, nor decisions
+// about others, nor the end of others.
 func TestSlowStartsDoNotBlockOtherCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

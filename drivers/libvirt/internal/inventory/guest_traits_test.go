@@ -83,9 +83,10 @@ HW_CPU_X86 AMD_SVM SSE SSE2 SVM
 	testproc.Same(t, cmp.Diff(want, short(traitsOf(real(t)))))
 }
 
-// What nova-compute (of early 2025) had on the root of a host with KVM, firmware with secure boot
-// and an older libvirt, which it logged. COMPUTE_NODE, which is not here, is the agent's. The log
-// does not name the versions; those below are the ones that its traits fit.
+// TestTraitsAreWhatNovaReports: what nova-compute (of early 2025) had on the root of a host with
+// KVM, firmware with secure boot and an older libvirt, which it logged. COMPUTE_NODE, which is not
+// here, is the agent's. The log does not name the versions; those below are the ones that its
+// traits fit.
 func TestTraitsAreWhatNovaReports(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const nova = `COMPUTE_IMAGE_TYPE_AMI COMPUTE_GRAPHICS_MODEL_CIRRUS COMPUTE_NET_VIF_MODEL_E1000 COMPUTE_VOLUME_ATTACH_WITH_TAG COMPUTE_DEVICE_TAGGING
@@ -224,8 +225,8 @@ func TestAnArmHasNoBIOS(t *testing.T) {
 	}
 }
 
-// Where libvirt gives no domain capabilities (its test driver, a call that failed), what Nova wrote
-// about devices stays.
+// TestUnknownFactsRemoveNoTraits: where libvirt gives no domain capabilities (its test driver, a
+// call that failed), what Nova wrote about devices stays.
 func TestUnknownFactsRemoveNoTraits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := real(t)
@@ -295,8 +296,8 @@ func anyHost() *rapid.Generator[HostTraits] {
 	})
 }
 
-// Every trait that leaves here is a real one, and the driver's: else Placement would refuse it, or
-// it would never go.
+// TestEveryTraitIsRealAndOwned: every trait that leaves here is a real one, and the driver's: else
+// Placement would refuse it, or it would never go.
 func TestEveryTraitIsRealAndOwned(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -315,7 +316,7 @@ func TestEveryTraitIsRealAndOwned(t *testing.T) {
 	})
 }
 
-// What libvirt adds never takes a trait away.
+// TestMoreDomainsNeverTakeATraitAway: what libvirt adds never takes a trait away.
 func TestMoreDomainsNeverTakeATraitAway(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

@@ -99,7 +99,8 @@ func TestPlacesAreRemembered(t *testing.T) {
 	})
 }
 
-// Of processors that were never online only the cell is known, if the kernel tells it.
+// TestUnseenPlaces: of processors that were never online only the cell is known, if the kernel
+// tells it.
 func TestUnseenPlaces(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	whole := grid(2, 2, 2)

@@ -49,7 +49,7 @@ func TestParsePower(t *testing.T) {
 	}
 }
 
-// Hosts that Nova refuses to start on are refused in its words.
+// TestCheckPower: hosts that Nova refuses to start on are refused in its words.
 func TestCheckPower(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := machine.Machine{CPUs: []machine.CPU{{ID: 0, Online: true}, {ID: 1}, {ID: 2, Online: true}, {ID: 3, Online: true}, {ID: 4}}}

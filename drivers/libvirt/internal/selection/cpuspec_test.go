@@ -55,7 +55,7 @@ func TestParseSpec(t *testing.T) {
 	}
 }
 
-// The plain model: a set for what is in, a set for what is out.
+// TestParseSpecIsSetArithmetic: the plain model: a set for what is in, a set for what is out.
 func TestParseSpecIsSetArithmetic(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// The parameters of kvm_amd, as the reader of /sys gives them, are what Choose wants of the kernel.
+// TestKernelFromSysfs: the parameters of kvm_amd, as the reader of /sys gives them, are what Choose
+// wants of the kernel.
 func TestKernelFromSysfs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()

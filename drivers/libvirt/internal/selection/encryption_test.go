@@ -279,8 +279,8 @@ func named(providers []EncryptionProvider, s domain.Security) EncryptionProvider
 	return EncryptionProvider{}
 }
 
-// What a provider says is always an inventory that Placement takes, and each discrepancy has a name
-// of its own.
+// TestAnyHost: what a provider says is always an inventory that Placement takes, and each
+// discrepancy has a name of its own.
 func TestAnyHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -328,8 +328,9 @@ func provides(providers []EncryptionProvider, s domain.Security) bool {
 	return named(providers, s).Total > 0
 }
 
-// Guests come and go by what Placement lets through; after each there is a pass. The pool is never
-// overdrawn, and never lies idle: if a context is free, a guest can have it.
+// TestEncryptionContextsAreNotSharedTwice: guests come and go by what Placement lets through; after
+// each there is a pass. The pool is never overdrawn, and never lies idle: if a context is free, a
+// guest can have it.
 func TestEncryptionContextsAreNotSharedTwice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

@@ -119,8 +119,8 @@ func TestImpossiblePages(t *testing.T) {
 	}
 }
 
-// Huge pages and the rest are the cell's memory again, and what is reserved is what was asked for
-// where it is there.
+// TestPagesAndMemoryAddUp: huge pages and the rest are the cell's memory again, and what is
+// reserved is what was asked for where it is there.
 func TestPagesAndMemoryAddUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {

@@ -220,8 +220,9 @@ func drawHost(t *rapid.T) machine.Machine {
 	return m
 }
 
-// Whatever the host and the bounds: what exists is reported; bounds hold unless what exists exceeds
-// them; a parent adds all or nothing; and one that was left out would not have fitted.
+// TestBounds: whatever the host and the bounds: what exists is reported; bounds hold unless what
+// exists exceeds them; a parent adds all or nothing; and one that was left out would not have
+// fitted.
 func TestBounds(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -288,7 +289,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Making a device where the provider says that one can be made moves no other provider.
+// TestCreatingAnMdevKeepsTheTotal: making a device where the provider says that one can be made
+// moves no other provider.
 func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -326,7 +328,7 @@ func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 	})
 }
 
-// 16 GPUs with 32 functions each.
+// BenchmarkChoose: 16 GPUs with 32 functions each.
 func BenchmarkChoose(b *testing.B) {
 	var m machine.Machine
 	for gpu := range 16 {

@@ -103,7 +103,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// One address in either form is that address and no other, and is known to be one.
+// TestWholeAddresses: one address in either form is that address and no other, and is known to be
+// one.
 func TestWholeAddresses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	address := rapid.Custom(func(t *rapid.T) machine.Address {

@@ -22,7 +22,7 @@ func at(t testing.TB, text string) machine.Address {
 	return testproc.Try(machine.ParseAddress(text)).Or(t)
 }
 
-// host has a bridge, a card with two physical functions of which the first has three virtual ones,
+// aHost has a bridge, a card with two physical functions of which the first has three virtual ones,
 // two accelerators, and a display.
 func aHost(t testing.TB) machine.Machine {
 	pf := at(t, "0000:06:00.0")
@@ -200,7 +200,8 @@ func TestNoPCIProvidersWithoutReporting(t *testing.T) {
 	}
 }
 
-// The plain model: each device by itself, first spec that fits; then by physical function.
+// TestSelectIsTheModel: the plain model: each device by itself, first spec that fits; then by
+// physical function.
 func TestSelectIsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -286,7 +287,7 @@ func TestSelectIsTheModel(t *testing.T) {
 	})
 }
 
-// A large host: 1024 virtual functions of 16 cards under 8 specs.
+// BenchmarkSelect: a large host: 1024 virtual functions of 16 cards under 8 specs.
 func BenchmarkSelect(b *testing.B) {
 	var m machine.Machine
 	for card := range 16 {

@@ -98,8 +98,8 @@ func TestChoosePMEM(t *testing.T) {
 	}
 }
 
-// Whatever there is: each configured name counts once in its class, or has a discrepancy; a device
-// is given away once; nothing else counts.
+// TestEachNameIsReportedOrADiscrepancy: whatever there is: each configured name counts once in its
+// class, or has a discrepancy; a device is given away once; nothing else counts.
 func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
@@ -241,8 +241,8 @@ func TestWrongNamespaces(t *testing.T) {
 	}
 }
 
-// What is taken is a class that Placement takes, and names that the kernel takes; and it says the
-// same when it is written again.
+// FuzzParseEntry: what is taken is a class that Placement takes, and names that the kernel takes;
+// and it says the same when it is written again.
 func FuzzParseEntry(f *testing.F) {
 	for _, s := range []string{"SMALL:ns0|ns1", "128G:ns0", "A:ns:1", "", ":", "A:|", " A:b ", "A:b,c", "ß:x", "A:ns0|ns0", "A: b"} {
 		f.Add(s)
