@@ -240,7 +240,7 @@ func (c *Cell) streamSource(x *exchange) (any, error) {
 	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	source, err := c.sourceOf(x.ctx(), uuid, host)
+	source, err := c.sourceOf(x.ctx(), host, uuid)
 	if err != nil {
 		return nil, err
 	}
@@ -253,8 +253,8 @@ func (c *Cell) streamSource(x *exchange) (any, error) {
 
 // sourceOf is the host from which a server arrives at another one, by what that one has to do. The
 // answer to a host at which it does not arrive is the same whether there is such a server or not.
-func (c *Cell) sourceOf(ctx context.Context, uuid, host string) (string, error) {
-	source, err := c.arrivesFrom(ctx, uuid, host)
+func (c *Cell) sourceOf(ctx context.Context, host, uuid string) (string, error) {
+	source, err := c.arrivesFrom(ctx, host, uuid)
 	if missing := new(cellwire.Error); source == "" && err == nil || errors.As(err, &missing) && missing.Code == cellwire.CodeNotFound {
 		return "", &cellwire.Error{
 			Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
@@ -264,7 +264,7 @@ func (c *Cell) sourceOf(ctx context.Context, uuid, host string) (string, error) 
 }
 
 // arrivesFrom is sourceOf, with "" or a refusal (not found) for a server that does not arrive.
-func (c *Cell) arrivesFrom(ctx context.Context, uuid, host string) (string, error) {
+func (c *Cell) arrivesFrom(ctx context.Context, host, uuid string) (string, error) {
 	server, err := c.config.Store.Server(ctx, uuid, c.moment())
 	if err != nil {
 		return "", err
