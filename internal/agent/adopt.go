@@ -105,7 +105,7 @@ type adopter struct {
 }
 
 func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
-	if err := ad.look(ctx); err != nil {
+	if err := ad.makePlan(ctx); err != nil {
 		return ad.plan, err
 	}
 	if len(ad.plan.Steps) == 0 {
@@ -172,10 +172,10 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	return &identity.Error{Problem: problem, Hint: hint}
 }
 
-// look makes the plan. It writes nothing.
-func (ad *adopter) look(ctx context.Context) (err error) {
+// makePlan makes the plan. It writes nothing.
+func (ad *adopter) makePlan(ctx context.Context) (err error) {
 	if ad.opts.GiveBack {
-		return ad.lookGiveBack(ctx)
+		return ad.planGiveBack(ctx)
 	}
 	dir := ad.cfg.Agent.StateDir
 	ad.plan = control.Adoption{Node: ad.opts.Node, Providers: []control.AdoptedProvider{}, Steps: []string{}}
@@ -188,7 +188,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	}
 	ad.plan.Before = ad.own
 	if ad.opts.AsNew {
-		return ad.lookAsNew(ctx)
+		return ad.planAsNew(ctx)
 	}
 	ad.root = ad.opts.UUID
 	if ad.root == "" {
@@ -203,7 +203,7 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	ad.plan.UUID = ad.root
 	ad.tree, err = ad.placement.TreeOf(ctx, ad.root)
 	if errors.Is(err, reportclient.ErrNotFound) {
-		return ad.lookMissing(ctx)
+		return ad.planMissing(ctx)
 	}
 	if err != nil {
 		return err
@@ -221,9 +221,9 @@ func (ad *adopter) look(ctx context.Context) (err error) {
 	return nil
 }
 
-// lookMissing handles a provider that Placement does not have. It is valid if this host has never
+// planMissing handles a provider that Placement does not have. It is valid if this host has never
 // reported anything and only gets its identity back.
-func (ad *adopter) lookMissing(ctx context.Context) error {
+func (ad *adopter) planMissing(ctx context.Context) error {
 	other, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
 	if err != nil {
 		return err
@@ -479,8 +479,8 @@ func renameRecord(records *ownership.Store, root, from, to string) error {
 	return records.Save(record)
 }
 
-// lookAsNew finds the nodes that Placement should know and does not.
-func (ad *adopter) lookAsNew(ctx context.Context) error {
+// planAsNew finds the nodes that Placement should know and does not.
+func (ad *adopter) planAsNew(ctx context.Context) error {
 	r, ok := ad.state.Record()
 	if !ok {
 		return &identity.Error{

@@ -140,13 +140,13 @@ func checkDriver(ctx context.Context, cfg *config.Config, h *pluginhost.Host, sp
 	case err != nil:
 		check.Unchecked = err.Error()
 	default:
-		check.look(ctx, plugin)
+		check.examine(ctx, plugin)
 	}
 	return check
 }
 
-// look lets a driver list its nodes and check the machine.
-func (c *DriverCheck) look(ctx context.Context, plugin *pluginhost.Plugin) {
+// examine lets a driver list its nodes and check the machine.
+func (c *DriverCheck) examine(ctx context.Context, plugin *pluginhost.Plugin) {
 	nodes, err := plugin.AvailableNodes(ctx)
 	if err != nil {
 		c.NodesUnknown, c.Unseen = err.Error(), err.Error()

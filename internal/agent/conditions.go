@@ -49,7 +49,7 @@ func (a *Agent) now() health.Status {
 
 // facts collects the input of the health evaluation.
 func (a *Agent) facts() health.Facts {
-	f := health.Facts{Now: time.Now(), Status: a.look(), ProviderConfig: words(a.providers.Err()), Problems: a.conditions.problems.copy()}
+	f := health.Facts{Now: time.Now(), Status: a.collectStatus(), ProviderConfig: words(a.providers.Err()), Problems: a.conditions.problems.copy()}
 	cfg := a.settings.current()
 	f.Interval, f.StateDir = cfg.Tracker.UpdateResourcesInterval, writable(cfg.Agent.StateDir)
 	f.DisabledDrivers = a.drivers.disabled()

@@ -61,7 +61,7 @@ func (a *Agent) indexGuests(ctx context.Context) guestIndex {
 }
 
 // consumer describes a consumer for a node, without its resources.
-func (x guestIndex) consumer(uuid, node string) control.Consumer {
+func (x guestIndex) consumer(node, uuid string) control.Consumer {
 	out := control.Consumer{UUID: uuid, Name: x.names[uuid]}
 	_, server := x.names[uuid]
 	g, listed := x.guests[uuid]
@@ -82,7 +82,7 @@ func (x guestIndex) consumer(uuid, node string) control.Consumer {
 
 // consumersOf reads the consumers of a provider: the guests first, each in order of names. used is
 // the sum of what they hold.
-func (a *Agent) consumersOf(ctx context.Context, uuid, node string, x guestIndex) (list []control.Consumer, used providertree.Resources, err error) {
+func (a *Agent) consumersOf(ctx context.Context, node, uuid string, x guestIndex) (list []control.Consumer, used providertree.Resources, err error) {
 	held, err := a.placement.ConsumersOf(ctx, uuid)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +90,7 @@ func (a *Agent) consumersOf(ctx context.Context, uuid, node string, x guestIndex
 	used = providertree.Resources{}
 	list = []control.Consumer{}
 	for consumer, resources := range held {
-		c := x.consumer(consumer, node)
+		c := x.consumer(node, consumer)
 		c.Resources = maps.Clone(resources)
 		used.Add(resources)
 		list = append(list, c)
@@ -142,7 +142,7 @@ func (x guestIndex) withoutAllocations(node string, providers []control.Provider
 	var list []control.Consumer
 	for uuid, g := range x.guests {
 		if g.node == node && !holding[uuid] {
-			list = append(list, x.consumer(uuid, node))
+			list = append(list, x.consumer(node, uuid))
 		}
 	}
 	slices.SortFunc(list, func(a, b control.Consumer) int { return strings.Compare(a.UUID, b.UUID) })

@@ -32,11 +32,11 @@ func TestConsumersAreWhatIsKnown(t *testing.T) {
 		"else":     {UUID: "else", Kind: control.KindOther},
 	}
 	for uuid, c := range want {
-		testproc.Same(t, cmp.Diff(c, x.consumer(uuid, "cn1")))
+		testproc.Same(t, cmp.Diff(c, x.consumer("cn1", uuid)))
 	}
 	x.failed = map[string]string{"cn2": "no process"}
 	for uuid, kind := range map[string]control.ConsumerKind{"here": control.KindGuest, "there": control.KindElsewhere, "building": control.KindUnchecked, "else": control.KindUnchecked} {
-		testproc.Equal(t, x.consumer(uuid, "cn1").Kind, kind, "with a driver that is down, %s is %s", uuid)
+		testproc.Equal(t, x.consumer("cn1", uuid).Kind, kind, "with a driver that is down, %s is %s", uuid)
 	}
 	providers := []control.Provider{{Consumers: []control.Consumer{{UUID: "else"}}}, {Consumers: []control.Consumer{{UUID: "there"}}}}
 	if diff := cmp.Diff([]control.Consumer{want["here"]}, x.withoutAllocations("cn1", providers)); diff != "" {

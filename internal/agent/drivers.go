@@ -280,12 +280,11 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	timeouts, restart := cfg.Process(name)
 	s.Disabled = !cfg.Drivers[name].Enabled
 	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)}
+	if a.state.Identity != nil {
 		r, _ := a.state.Identity.Record()
 		s.HostInfo.FormerNodes = r.Former
-	if a.state.Identity != nil {
-	s.Timeouts = host.Timeouts{
-	s.Timeouts = pluginhost.Timeouts{
 	}
+	s.Timeouts = pluginhost.Timeouts{
 		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
 		Instance: timeouts.Instance,
 	}

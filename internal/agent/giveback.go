@@ -28,8 +28,8 @@ type giveBack struct {
 // maxHeldNamed bounds how many consumers a refusal names.
 const maxHeldNamed = 10
 
-// lookGiveBack works out what giving the node back takes. It writes nothing.
-func (ad *adopter) lookGiveBack(ctx context.Context) (err error) {
+// planGiveBack works out what giving the node back takes. It writes nothing.
+func (ad *adopter) planGiveBack(ctx context.Context) (err error) {
 	ad.plan = control.Adoption{Node: ad.opts.Node, Providers: []control.AdoptedProvider{}, Steps: []string{}}
 	record, err := ad.recordOfNode()
 	if err != nil || record == nil {

@@ -72,7 +72,7 @@ func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts M
 	}
 	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
 		m := migration{agent: a, opts: opts, out: &out}
-		if err := m.look(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
+		if err := m.planNodes(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
 		return m.move(ctx)
@@ -151,8 +151,8 @@ type migration struct {
 	out   *control.Migration
 }
 
-// look plans all nodes on a copy of the database.
-func (m *migration) look(ctx context.Context, file string) error {
+// planNodes plans all nodes on a copy of the database.
+func (m *migration) planNodes(ctx context.Context, file string) error {
 	history, err := journal.Read(m.agent.settings.current().Agent.StateDir)
 	if err != nil {
 		return err
@@ -164,15 +164,15 @@ func (m *migration) look(ctx context.Context, file string) error {
 					continue
 				}
 				unfinished := slices.ContainsFunc(history, func(e journal.Entry) bool { return e.Root == plan.UUID && e.Open() })
-				m.out.Nodes = append(m.out.Nodes, looked(plan, unfinished))
+				m.out.Nodes = append(m.out.Nodes, plannedOutcome(plan, unfinished))
 			}
 		}
 		return m.checkNames(ctx)
 	})
 }
 
-// looked returns the planned outcome of a node.
-func looked(plan control.NodePlan, unfinished bool) control.MigratedNode {
+// plannedOutcome returns the planned outcome of a node.
+func plannedOutcome(plan control.NodePlan, unfinished bool) control.MigratedNode {
 	n := control.MigratedNode{NodePlan: plan, Unfinished: unfinished}
 	switch {
 	case plan.Refused:

@@ -68,8 +68,8 @@ func (a *Agent) Configuration() control.Configuration {
 	return a.opts.Configuration(cfg)
 }
 
-// look collects the status without conditions.
-func (a *Agent) look() health.Status {
+// collectStatus collects the status without conditions.
+func (a *Agent) collectStatus() health.Status {
 	cfg := a.settings.current()
 	requests, writes := a.placement.Requests()
 	s := health.Status{
@@ -152,7 +152,7 @@ func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeSt
 		var consumers []control.Consumer
 		if out.Stale == "" && len(p.Inventories) > 0 {
 			if guests != nil {
-				consumers, used, err = a.consumersOf(ctx, uuid, n.Name, *guests)
+				consumers, used, err = a.consumersOf(ctx, n.Name, uuid, *guests)
 			} else {
 				used, err = a.placement.Usages(ctx, uuid)
 			}
