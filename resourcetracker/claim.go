@@ -58,7 +58,7 @@ type Contested struct {
 	Hint  string `json:"remedy"`
 }
 
-func contested(held []*ClaimedError) []Contested {
+func contestedNodes(held []*ClaimedError) []Contested {
 	var out []Contested
 	for _, e := range held {
 		out = append(out, Contested{Name: e.Node.Name, UUID: e.Node.UUID, Owner: e.Owner, Error: e.Error(), Hint: e.Hint()})

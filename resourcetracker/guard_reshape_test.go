@@ -362,8 +362,8 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// world is a random node in which everything has capacity, and what its consumers hold.
-func world(t *rapid.T) draft {
+// randomNode is a random node in which everything has capacity, and what its consumers hold.
+func randomNode(t *rapid.T) draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
@@ -440,7 +440,7 @@ func world(t *rapid.T) draft {
 func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		if violations := guardReshape(world(t)); len(violations) > 0 {
+		if violations := guardReshape(randomNode(t)); len(violations) > 0 {
 			t.Fatalf("%v", violations)
 		}
 	})
@@ -451,7 +451,7 @@ func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 func TestGuardFindsEveryFault(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		r := world(t)
+		r := randomNode(t)
 		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "victim")
 		resources := r.after[consumer].Resources
 		provider := rapid.SampledFrom(slices.Sorted(maps.Keys(resources))).Draw(t, "provider")

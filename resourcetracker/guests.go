@@ -233,12 +233,12 @@ func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {
 // remembered.
 const guestsInterval = 5 * time.Minute
 
-// lookAtGuests remembers the guests of a node after a pass that succeeded, and after a reshape
+// recordGuests remembers the guests of a node after a pass that succeeded, and after a reshape
 // compares what they hold with what the driver lists. That it cannot is no failure of the pass.
 //
 // Cost: a call of the driver every five minutes, and that of [Config.Compare] after a reshape,
 // until nothing differs.
-func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *nodeState) {
+func (t *Tracker) recordGuests(ctx context.Context, node plugins.Node, state *nodeState) {
 	lister, ok := t.config.Driver.(plugins.GuestLister)
 	if !ok || t.config.Seen == nil || !state.guests.IsZero() && time.Since(state.guests) < guestsInterval {
 		return
@@ -258,7 +258,7 @@ func (t *Tracker) lookAtGuests(ctx context.Context, node plugins.Node, state *no
 
 // compareLater has the guests of a node looked at right after the pass under way, which reshapes
 // it. It is recorded first, so that it is done after a crash.
-func (t *Tracker) compareLater(state *nodeState, node plugins.Node) {
+func (t *Tracker) compareLater(node plugins.Node, state *nodeState) {
 	state.guests = time.Time{}
 	if t.config.Seen == nil {
 		return

@@ -149,18 +149,18 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 	}
 	tree, allocations := d.base, d.before
 	for step := from; step < to; step++ {
-		next, err := t.step(ctx, d, tree, allocations, step)
+		next, err := t.step(ctx, d, tree, step, allocations)
 		if err != nil {
 			return d, err
 		}
 		tree, allocations, d.renames = next.desired, next.after, compose(d.renames, next.renames)
 	}
-	d.given, d.held = withOperators(tree, d), allocations
+	d.given, d.held = withOperators(d, tree), allocations
 	return t.askToReshape(ctx, d, tree.Clone(), allocations.Clone())
 }
 
 // step has the driver make one step, and checks it as the reshape that it once was.
-func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, allocations providertree.Allocations, from int) (draft, error) {
+func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, from int, allocations providertree.Allocations) (draft, error) {
 	out := draft{node: d.node, before: allocations}
 	given := allocations.Clone()
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
@@ -190,7 +190,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 	// The driver does not see what the operator added; guests may use it, and the guard must find
 	// it.
 	out.base = tree
-	out.known, out.desired = withOperators(tree, d), withOperators(out.answer, d)
+	out.known, out.desired = withOperators(d, tree), withOperators(d, out.answer)
 	if err := out.check(); err != nil {
 		var refused *ReshapeError
 		if errors.As(err, &refused) {
@@ -203,7 +203,7 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, al
 }
 
 // withOperators is a tree with the inventories that the operator added to it.
-func withOperators(tree *providertree.Tree, d draft) *providertree.Tree {
+func withOperators(d draft, tree *providertree.Tree) *providertree.Tree {
 	out := tree.Clone()
 	for uuid, p := range d.record.Providers {
 		for class, stock := range p.Inventories {

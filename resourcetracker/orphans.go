@@ -28,14 +28,14 @@ type orphans struct {
 	named  []string  // the uuids that the driver named then
 }
 
-// lookForOrphans finds, after the driver has named its nodes, those that it reported before and
+// findOrphans finds, after the driver has named its nodes, those that it reported before and
 // names no longer. Only one that the driver says was removed for good, that no other host reports,
 // that is entirely ours and has no allocations is deleted; any other is shown.
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the
 // records, and for each orphan, every five minutes, a call of Config.ReportedBy, one of the driver
 // and, if it says that the node is gone, what [ownership.CheckRemoval] costs.
-func (t *Tracker) lookForOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
+func (t *Tracker) findOrphans(ctx context.Context, nodes []plugins.Node, held []*ClaimedError) {
 	if t.config.Records == nil {
 		return
 	}

@@ -40,9 +40,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 		}
 		former := record
 		if record.Providers == nil && !isNew(d.known, d.node.UUID) {
-			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.node.UUID, d.known), false
+			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.known, d.node.UUID), false
 		}
-		adopted := ownership.Adopt(d.node.UUID, d.node.Name, t.config.Name, d.known, bare, denied)
+		adopted := ownership.Adopt(d.known, bare, d.node.UUID, d.node.Name, t.config.Name, denied)
 		adopted.Shape, adopted.Created = t.layoutInTree(d.known, d.node.UUID), former.Created
 		// The record is forgotten if nothing comes of the pass: the next one may find another tree.
 		if former.Providers == nil {
@@ -108,7 +108,7 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 // have. Only the agent that made the tree before, Nova mostly, can have set them; so they are the
 // driver's, to remove.
 func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.Tree) ([]string, error) {
-	undecided := ownership.Undecided(d.node.UUID, d.known, bare, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
+	undecided := ownership.Undecided(d.known, bare, d.node.UUID, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
 	if len(undecided) == 0 {
 		return nil, nil
 	}
@@ -116,7 +116,7 @@ func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.
 	if err := empty.AddRoot(d.node.UUID, d.node.Name); err != nil {
 		return nil, err
 	}
-	probe, err := ownership.Probe(d.node.UUID, empty, undecided)
+	probe, err := ownership.Probe(empty, d.node.UUID, undecided)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.
 	if err != nil {
 		return nil, err
 	}
-	return ownership.Denied(d.node.UUID, answer, undecided), nil
+	return ownership.Denied(answer, d.node.UUID, undecided), nil
 }
 
 // answerAbout is the driver's answer about a node of which Placement would have the root alone;

@@ -131,7 +131,7 @@ func (t *Tracker) announce(ctx context.Context, state *nodeState, d draft, plan 
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
-			t.compareLater(state, d.node)
+			t.compareLater(d.node, state)
 			t.config.Logger.Info().
 				Str("driver", t.config.Name).
 				Str("node", d.node.Name).

@@ -208,7 +208,7 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 func (t *Tracker) noteContested(held []*ClaimedError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.status.Contested = contested(held)
+	t.status.Contested = contestedNodes(held)
 }
 
 // noteRound keeps the outcome of a round. Nodes that the driver does not name any more leave the

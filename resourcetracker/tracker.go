@@ -411,7 +411,7 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 	if requested { // an operator may have just removed one, or told the driver that it is gone
 		t.orphans.looked = time.Time{}
 	}
-	t.lookForOrphans(ctx, nodes, held)
+	t.findOrphans(ctx, nodes, held)
 	enabling := t.takeEnabling()
 	var errs []error
 	for _, node := range nodes {
@@ -429,7 +429,7 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 			errs = append(errs, err)
 			continue
 		}
-		t.lookAtGuests(ctx, node, state)
+		t.recordGuests(ctx, node, state)
 	}
 	err = errors.Join(errs...)
 	t.noteRound(err, nodes)

@@ -136,8 +136,8 @@ func setShape(records *ownership.Store, root string, shape int) (former int, err
 	return former, records.Save(record)
 }
 
-// settleUndo brings the record of a node to what an undo without an answer has come to.
-func settleUndo(records *ownership.Store, undo journal.Entry, outcome reportclient.ReshapeOutcome) error {
+// recordUndo brings the record of a node to what an undo without an answer has come to.
+func recordUndo(records *ownership.Store, undo journal.Entry, outcome reportclient.ReshapeOutcome) error {
 	switch outcome {
 	case reportclient.ReshapeHappened:
 		return restore(records, undo)
@@ -291,7 +291,7 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 			return &passError{step: step, err: err}
 		}
 		if e.Undoes != 0 {
-			if err := settleUndo(t.config.Records, e, outcome); err != nil {
+			if err := recordUndo(t.config.Records, e, outcome); err != nil {
 				return &passError{step: step, err: err}
 			}
 			t.forgetRecord(node.UUID)

@@ -24,7 +24,7 @@ import (
 //
 // Everything else is another client's. Values are recorded as they are in Placement. A nil bare is
 // an answer without anything but the root. Cost: O(size of both trees).
-func Adopt(root, node, driver string, known, bare *providertree.Tree, denied []string) *Record {
+func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []string) *Record {
 	r := &Record{Root: root, Node: node, Driver: driver, Providers: map[string]Provider{}}
 	if known == nil || !known.Exists(root) {
 		return r
@@ -83,7 +83,7 @@ const traitProbe = "CUSTOM_COMPUTE_AGENT_PROBE"
 // Undecided are the traits of the root that the driver may deny: the standard traits that bare, the
 // driver's answer about an empty node, does not have. Apart from those in except, which are the
 // agent's.
-func Undecided(root string, known, bare *providertree.Tree, except ...string) []string {
+func Undecided(known, bare *providertree.Tree, root string, except ...string) []string {
 	p, _ := known.Provider(root)
 	return slices.DeleteFunc(slices.Clone(p.Traits), func(trait string) bool {
 		return providertree.IsCustom(trait) || bare.HasTraits(root, trait) || slices.Contains(except, trait)
@@ -92,7 +92,7 @@ func Undecided(root string, known, bare *providertree.Tree, except ...string) []
 
 // Probe returns bare, an empty node, with the traits in undecided on the root. The driver's answer
 // to it is for [Denied].
-func Probe(root string, bare *providertree.Tree, undecided []string) (*providertree.Tree, error) {
+func Probe(bare *providertree.Tree, root string, undecided []string) (*providertree.Tree, error) {
 	out := bare.Clone()
 	_, err := out.AddTraits(root, append(slices.Clip(undecided), traitProbe)...)
 	return out, err
@@ -101,7 +101,7 @@ func Probe(root string, bare *providertree.Tree, undecided []string) (*providert
 // Denied are the traits in undecided that the driver removed from the tree of [Probe]: it knows
 // them, and says that the host does not have them. A driver that replaces all traits, so that the
 // probe is gone too, denies none: it does not say which it knows.
-func Denied(root string, answer *providertree.Tree, undecided []string) []string {
+func Denied(answer *providertree.Tree, root string, undecided []string) []string {
 	if !answer.HasTraits(root, traitProbe) {
 		return nil
 	}

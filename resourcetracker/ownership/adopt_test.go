@@ -78,7 +78,7 @@ cn1 VCPU=8
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := tree(t, c.known)
-			r := Adopt(root, "cn1", "fake", known, tree(t, c.bare), nil)
+			r := Adopt(known, tree(t, c.bare), root, "cn1", "fake", nil)
 			testproc.Samef(t, cmp.Diff(trim(c.want), owners(r)), "(- want, + got)")
 			if r.Root != root || r.Node != "cn1" || r.Driver != "fake" || r.Created {
 				t.Errorf("%+v", r)
@@ -96,7 +96,7 @@ cn1 VCPU=8
 func TestAdoptOfDeniedTraits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	known := tree(t, "cn1 VCPU=8 HW_A HW_B\n  gpu0 VGPU=1 HW_A")
-	r := Adopt(root, "cn1", "fake", known, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1"), []string{"HW_A"})
+	r := Adopt(known, tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1"), root, "cn1", "fake", []string{"HW_A"})
 	if diff := cmp.Diff("cn1 driver VCPU:driver HW_A:driver\ngpu0 driver VGPU:driver", owners(r)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
@@ -105,11 +105,11 @@ func TestAdoptOfDeniedTraits(t *testing.T) {
 func TestAdoptOfNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, known := range []*providertree.Tree{nil, {}} {
-		if r := Adopt(root, "cn1", "fake", known, nil, nil); len(r.Providers) != 0 || r.Root != root {
+		if r := Adopt(known, nil, root, "cn1", "fake", nil); len(r.Providers) != 0 || r.Root != root {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := owners(Adopt(root, "cn1", "fake", tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, nil)); got != "cn1 driver VCPU:driver" {
+	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake", nil)); got != "cn1 driver VCPU:driver" {
 		t.Error(got)
 	}
 }
@@ -125,7 +125,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
   cn1_pci_0000_85_00_0#d2 VGPU=4
   cn1_0000:81:00.0#d3 CUSTOM_PCI_8086_1=1
   cn1_amd_sev#d4 MEM_ENCRYPTION_CONTEXT=15 HW_CPU_X86_AMD_SEV`)
-	record := Adopt(root, "cn1", "fake", known, bare, nil)
+	record := Adopt(known, bare, root, "cn1", "fake", nil)
 	layers := []Layer{{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "OWNER_NOVA")}}
 	in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
 	first := testproc.Try(Merge(in)).Or(t)
@@ -155,7 +155,7 @@ func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
 	answer := tree(t, `
 cn1 VCPU=8
   gpu0 VGPU=4 !`)
-	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(root, "cn1", "fake", known, answer, nil)})
+	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(known, answer, root, "cn1", "fake", nil)})
 	testproc.Check(t, err)
 	sameTree(t, tree(t, `
 cn1 VCPU=8 CUSTOM_LICENSE=1

@@ -41,7 +41,7 @@ type AdoptedItem struct {
 }
 
 // NewAdopted returns the snapshot of a tree.
-func NewAdopted(root string, known *providertree.Tree) *Adopted {
+func NewAdopted(known *providertree.Tree, root string) *Adopted {
 	out := &Adopted{Root: root}
 	for p := range known.All() {
 		p.Generation, p.Resources = providertree.NoGeneration, nil

@@ -21,8 +21,8 @@ func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ..
 	store := Open(t.TempDir())
 	bare := tree(t, "cn1")
 	answers[0](bare)
-	record := Adopt(root, "cn1", "fake", known, bare, nil)
-	adopted := NewAdopted(root, known)
+	record := Adopt(known, bare, root, "cn1", "fake", nil)
+	adopted := NewAdopted(known, root)
 	for _, answer := range answers {
 		in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
 		answer(in.Answer)
@@ -164,7 +164,7 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 // TestAdoptedFollowsARenamedHost, and what is named after it, and nothing else.
 func TestAdoptedFollowsARenamedHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	a := NewAdopted(root, tree(t, "cn1\n  cn1_gpu\n  cn10_gpu\n  x_cn1_gpu\n  gpu#cn1_\ncn2"))
+	a := NewAdopted(tree(t, "cn1\n  cn1_gpu\n  cn10_gpu\n  x_cn1_gpu\n  gpu#cn1_\ncn2"), root)
 	a.Rename("cn1", "new")
 	var got []string
 	for _, p := range a.Providers {
@@ -181,7 +181,7 @@ func TestAdoptedFileThatIsDamaged(t *testing.T) {
 	if a, err := store.LoadAdopted(root); a != nil || err != nil {
 		t.Error(a, err)
 	}
-	testproc.Check(t, store.SaveAdopted(NewAdopted(root, tree(t, novaTree))))
+	testproc.Check(t, store.SaveAdopted(NewAdopted(tree(t, novaTree), root)))
 	if records, err := store.List(); len(records) > 0 || err != nil {
 		t.Errorf("the snapshot is taken for a record: %v, %v", records, err)
 	}

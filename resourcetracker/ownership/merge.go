@@ -32,7 +32,7 @@ func Merge(in Input) (Result, error) {
 	}
 	m := newMerger(in)
 	m.takeAnswer()
-	if err := m.settle(); err != nil {
+	if err := m.placeProviders(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrMerge, err)
 	}
 	for _, layer := range in.Layers {
@@ -149,16 +149,16 @@ func (m *merger) keep(was providertree.Provider, kind Kind, symbol, change strin
 	m.kept = append(m.kept, Kept{Provider: was.UUID, Name: was.Name, Kind: kind, Symbol: symbol, Change: change})
 }
 
-// settle puts the providers into one tree.
-func (m *merger) settle() error {
-	s := newSettlement(len(m.entries), func(uuid string) (string, string, bool) {
+// placeProviders puts the providers into one tree.
+func (m *merger) placeProviders() error {
+	s := newResolver(len(m.entries), func(uuid string) (string, string, bool) {
 		p, found := m.base[uuid]
 		return p.Name, p.ParentUUID, found
 	})
 	for _, uuid := range m.order {
 		s.add(uuid, m.entries[uuid].Name, m.entries[uuid].ParentUUID)
 	}
-	s.settle()
+	s.resolve()
 	for _, uuid := range s.back {
 		m.put(m.remains(m.base[uuid]))
 	}

@@ -179,7 +179,7 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	testproc.Check(t, lost.AddRoot(root, "cn1"))
 	want = []string{"Resource provider cn1 (" + root + ") was removed, with all its descendants."}
 	testproc.Samef(t, cmp.Diff(want, record.Drift(lost)), "(- want, + got)")
-	if drift := Adopt(root, "cn1", "fake", lost, nil, nil).Drift(lost); drift != nil {
+	if drift := Adopt(lost, nil, root, "cn1", "fake", nil).Drift(lost); drift != nil {
 		t.Errorf("a new node: %q", drift)
 	}
 	var none *Record

@@ -85,7 +85,7 @@ func Drain(known, desired *providertree.Tree, usages providertree.ProviderResour
 	r := &draining{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
 		if p.Generation != providertree.NoGeneration {
-			r.look(p)
+			r.keepUsed(p)
 		}
 	}
 	if len(r.draining) == 0 {
@@ -109,8 +109,8 @@ type draining struct {
 	draining []Draining
 }
 
-// look finds what of one provider must stay.
-func (r *draining) look(p providertree.Provider) {
+// keepUsed finds what of one provider must stay.
+func (r *draining) keepUsed(p providertree.Provider) {
 	used := r.usages[p.UUID]
 	for _, class := range sortedKeys(p.Inventories) {
 		was := p.Inventories[class]
@@ -167,7 +167,7 @@ func (r *draining) tree() (*providertree.Tree, error) {
 	for p := range r.known.All() {
 		former[p.UUID] = p
 	}
-	s := newSettlement(r.desired.Len()+len(r.gone), func(uuid string) (string, string, bool) {
+	s := newResolver(r.desired.Len()+len(r.gone), func(uuid string) (string, string, bool) {
 		p, found := former[uuid]
 		return p.Name, p.ParentUUID, found
 	})
@@ -180,7 +180,7 @@ func (r *draining) tree() (*providertree.Tree, error) {
 		p := former[uuid]
 		s.add(uuid, p.Name, p.ParentUUID)
 	}
-	s.settle()
+	s.resolve()
 	for _, uuid := range s.back {
 		p := former[uuid]
 		r.draining = append(r.draining, Draining{Provider: uuid, Name: p.Name, Gone: true})
@@ -220,7 +220,7 @@ func (r *draining) raise(tree *providertree.Tree) error {
 }
 
 // noteWaiting tells of each provider that stays what cannot have its name meanwhile.
-func (r *draining) noteWaiting(s *settlement) {
+func (r *draining) noteWaiting(s *resolver) {
 	waits := map[string]string{}
 	for _, y := range slices.Concat(s.waiting, s.renamed) {
 		if y.holder != "" {

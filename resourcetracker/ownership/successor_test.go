@@ -30,7 +30,7 @@ gpu0 driver VGPU:driver CUSTOM_FAST:driver
 gpu1 driver VGPU:driver`)
 	former.Driver = "old"
 	bare := tree(t, "cn1 VCPU=8 HW_B")
-	record := Adopt(root, "cn1", "fake", known, bare, nil).Inherit(former, known, bare)
+	record := Adopt(known, bare, root, "cn1", "fake", nil).Inherit(former, known, bare)
 	if want := strings.TrimSpace(`
 bare former-driver
 cn1 driver PCPU:former-driver VCPU:driver @` + uid("mine") + `:former-driver COMPUTE_NODE:agent HW_A:former-driver HW_B:driver

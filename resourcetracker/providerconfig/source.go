@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long files must have been left alone before an unannounced change is acted on: the
-// writer must not be finished.
-const settle = 2 * time.Second
+// stableTime is how long files must have been left alone before an unannounced change is acted on:
+// their writer can still be at work.
+const stableTime = 2 * time.Second
 
 // Source keeps the provider configuration that is in force. It is safe for concurrent use.
 type Source struct {
@@ -26,8 +26,8 @@ type Source struct {
 	config   *Config
 	warnings []Warning
 	err      error     // of the last time that files were read
-	read     string    // the files' look before they were read last, valid or not
-	seen     string    // a look that differed from read and had not settled
+	read     string    // the files' fingerprint before they were read last, valid or not
+	seen     string    // a fingerprint that differed from read and was not stable
 	seenAt   time.Time // when it was first seen
 }
 
@@ -110,19 +110,19 @@ func (s *Source) Poll() (reloaded bool, err error) {
 	return !s.config.Same(former), nil
 }
 
-// load reads a directory; s.mu is held. How the files look is taken before they are read: what
+// load reads a directory; s.mu is held. The fingerprint is taken before the files are read: what
 // changes meanwhile is noticed.
 func (s *Source) load(dir string) error {
-	look, _ := look(dir)
+	current, _ := fingerprint(dir)
 	config, warnings, err := Load(dir)
 	s.err = err
 	if err != nil {
 		if dir == s.dir {
-			s.read, s.seen = look, ""
+			s.read, s.seen = current, ""
 		}
 		return err
 	}
-	s.dir, s.config, s.warnings, s.read, s.seen = dir, config, warnings, look, ""
+	s.dir, s.config, s.warnings, s.read, s.seen = dir, config, warnings, current, ""
 	return nil
 }
 
@@ -131,20 +131,20 @@ func (s *Source) load(dir string) error {
 // ago.
 func (s *Source) changed() bool {
 	now := s.now()
-	look, newest := look(s.dir)
-	if look == s.read {
+	current, newest := fingerprint(s.dir)
+	if current == s.read {
 		s.seen = ""
 		return false
 	}
-	if look != s.seen {
-		s.seen, s.seenAt = look, now
+	if current != s.seen {
+		s.seen, s.seenAt = current, now
 	}
-	return !newest.IsZero() && now.Sub(newest) >= settle || now.Sub(s.seenAt) >= settle
+	return !newest.IsZero() && now.Sub(newest) >= stableTime || now.Sub(s.seenAt) >= stableTime
 }
 
-// look is a fingerprint of the files without reading them, and the newest of their times and the
+// fingerprint identifies the files without reading them, beside the newest of their times and the
 // directory's (zero if there is no directory). It is never empty.
-func look(dir string) (string, time.Time) {
+func fingerprint(dir string) (string, time.Time) {
 	var b strings.Builder
 	var newest time.Time
 	note := func(path string) {

@@ -93,7 +93,7 @@ func TestSourceNoticesChanges(t *testing.T) {
 	c.pass(time.Hour)
 	testproc.Check(t, os.RemoveAll(dir))
 	poll(t, s, false)
-	c.pass(settle)
+	c.pass(stableTime)
 	poll(t, s, true)
 	if s.Config().Len() != 0 {
 		t.Error("something is left")
@@ -108,12 +108,12 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	s, c, dir := watched(t)
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_BB"))
 	info := testproc.Try(os.Stat(filepath.Join(dir, "a.yaml"))).Or(t)
-	c.now = info.ModTime().Add(settle / 2)
+	c.now = info.ModTime().Add(stableTime / 2)
 	poll(t, s, false)
-	_, newest := look(dir)
-	c.now = newest.Add(settle - 1)
+	_, newest := fingerprint(dir)
+	c.now = newest.Add(stableTime - 1)
 	poll(t, s, false)
-	c.now = newest.Add(settle)
+	c.now = newest.Add(stableTime)
 	poll(t, s, true)
 
 	// A clock that is wrong, or files from the future: what looks the same for as long counts as
@@ -121,12 +121,12 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_CCC"))
 	c.now = info.ModTime().Add(-time.Hour)
 	poll(t, s, false)
-	c.pass(settle / 2)
+	c.pass(stableTime / 2)
 	poll(t, s, false)
 	put(t, dir, "a.yaml", entry("{name: cn1}", "CUSTOM_DDDD"))
-	c.pass(settle / 2) // another look: the wait begins again
+	c.pass(stableTime / 2) // another look: the wait begins again
 	poll(t, s, false)
-	c.pass(settle)
+	c.pass(stableTime)
 	poll(t, s, true)
 	testproc.Equal(t, s.trait(), "CUSTOM_DDDD", "%v")
 }
@@ -196,7 +196,7 @@ func TestSourceSaysWhatIsNotInForce(t *testing.T) {
 	testproc.Check(t, s.Err())
 	put(t, dir, "a.yaml", "nonsense: [")
 	if _, err := s.Poll(); err == nil {
-		c.pass(settle)
+		c.pass(stableTime)
 		_, _ = s.Poll()
 	}
 	if err := s.Err(); err == nil || s.trait() != "CUSTOM_A" {

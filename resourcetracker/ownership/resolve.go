@@ -8,7 +8,7 @@ type place struct {
 	existed      bool // it was there before, and may go back to where it was
 }
 
-// settlement puts providers that a driver has placed and providers that stay against its will into
+// resolver puts providers that a driver has placed and providers that stay against its will into
 // one tree. Each name is unique and parents exist, so one provider must yield where they clash:
 //
 //   - a provider under the name that it had before keeps it; one that is new, or takes another
@@ -20,14 +20,14 @@ type place struct {
 //     tree, nothing is moved.
 //
 // Cost: O(providers): each yields, waits and comes back at most once.
-type settlement struct {
+type resolver struct {
 	places map[string]*place
 	order  []string // uuids; those that came back at the end
 	// former is where a provider was before.
 	former func(uuid string) (name, parent string, found bool)
 
 	// What had to be done, in order.
-	waiting, renamed, unmoved []yielded
+	waiting, renamed, unmoved []displaced
 	back                      []string // uuids of ancestors
 
 	queue    []string
@@ -35,32 +35,32 @@ type settlement struct {
 	children map[string][]string // at the beginning, made when it is needed
 }
 
-// yielded is a provider that is not where it was to be, and the one that is in its way ("" if it
+// displaced is a provider that is not where it was to be, and the one that is in its way ("" if it
 // was not one alone).
-type yielded struct{ uuid, name, holder string }
+type displaced struct{ uuid, name, holder string }
 
-func newSettlement(n int, former func(uuid string) (name, parent string, found bool)) *settlement {
-	return &settlement{places: make(map[string]*place, n), order: make([]string, 0, n), holders: make(map[string]string, n), former: former}
+func newResolver(n int, former func(uuid string) (name, parent string, found bool)) *resolver {
+	return &resolver{places: make(map[string]*place, n), order: make([]string, 0, n), holders: make(map[string]string, n), former: former}
 }
 
-func (s *settlement) add(uuid, name, parent string) {
+func (s *resolver) add(uuid, name, parent string) {
 	_, _, existed := s.former(uuid)
 	s.places[uuid] = &place{name: name, parent: parent, existed: existed}
 	s.order = append(s.order, uuid)
 	s.queue = append(s.queue, uuid)
 }
 
-// settle leads to a tree. All that waits is gone from places, though not from order.
-func (s *settlement) settle() {
+// resolve leads to a tree. All that waits is gone from places, though not from order.
+func (s *resolver) resolve() {
 	s.drain()
-	if s.astray() {
+	if s.inconsistent() {
 		for _, uuid := range s.order {
 			p := s.places[uuid]
 			if p == nil || !p.existed {
 				continue
 			}
 			if _, parent, _ := s.former(uuid); parent != p.parent {
-				s.unmoved = append(s.unmoved, yielded{uuid: uuid, name: p.name})
+				s.unmoved = append(s.unmoved, displaced{uuid: uuid, name: p.name})
 				p.parent = parent
 			}
 		}
@@ -69,7 +69,7 @@ func (s *settlement) settle() {
 	}
 }
 
-func (s *settlement) drain() {
+func (s *resolver) drain() {
 	for len(s.queue) > 0 {
 		uuid := s.queue[0]
 		s.queue = s.queue[1:]
@@ -81,7 +81,7 @@ func (s *settlement) drain() {
 
 // findParent makes sure that the parent is there, and reports whether the provider is still there
 // itself.
-func (s *settlement) findParent(uuid string) bool {
+func (s *resolver) findParent(uuid string) bool {
 	p := s.places[uuid]
 	if p.parent == "" || s.places[p.parent] != nil {
 		return true
@@ -91,7 +91,7 @@ func (s *settlement) findParent(uuid string) bool {
 			s.wait(uuid, "")
 			return false
 		}
-		s.unmoved = append(s.unmoved, yielded{uuid: uuid, name: p.name, holder: p.parent})
+		s.unmoved = append(s.unmoved, displaced{uuid: uuid, name: p.name, holder: p.parent})
 		_, p.parent, _ = s.former(uuid)
 		return s.findParent(uuid) // a former parent existed: once, at most
 	}
@@ -101,42 +101,42 @@ func (s *settlement) findParent(uuid string) bool {
 	return true
 }
 
-func (s *settlement) claimName(uuid string) {
+func (s *resolver) claimName(uuid string) {
 	p := s.places[uuid]
 	holder, taken := s.holders[p.name]
 	switch {
 	case !taken:
 		s.holders[p.name] = uuid
 	case holder == uuid:
-	case s.atHome(uuid): // then the holder is not: two had different names before
+	case s.hasFormerName(uuid): // then the holder is not: two had different names before
 		s.holders[p.name] = uuid
-		s.yield(holder, uuid)
+		s.displace(holder, uuid)
 	default:
-		s.yield(uuid, holder)
+		s.displace(uuid, holder)
 	}
 }
 
-// atHome reports whether a provider has the name that it had before.
-func (s *settlement) atHome(uuid string) bool {
+// hasFormerName reports whether a provider has the name that it had before.
+func (s *resolver) hasFormerName(uuid string) bool {
 	name, _, existed := s.former(uuid)
 	return existed && name == s.places[uuid].name
 }
 
-func (s *settlement) yield(uuid, holder string) {
+func (s *resolver) displace(uuid, holder string) {
 	p := s.places[uuid]
 	if !p.existed {
 		s.wait(uuid, holder)
 		return
 	}
-	s.renamed = append(s.renamed, yielded{uuid, p.name, holder})
+	s.renamed = append(s.renamed, displaced{uuid, p.name, holder})
 	p.name, _, _ = s.former(uuid)
 	s.queue = append(s.queue, uuid)
 }
 
 // wait takes a new provider out; what is below it is looked at again.
-func (s *settlement) wait(uuid, holder string) {
+func (s *resolver) wait(uuid, holder string) {
 	p := s.places[uuid]
-	s.waiting = append(s.waiting, yielded{uuid, p.name, holder})
+	s.waiting = append(s.waiting, displaced{uuid, p.name, holder})
 	if s.holders[p.name] == uuid {
 		delete(s.holders, p.name)
 	}
@@ -152,14 +152,14 @@ func (s *settlement) wait(uuid, holder string) {
 	s.queue = append(s.queue, s.children[uuid]...)
 }
 
-// astray reports whether some providers are each below the other, or one has come into another
-// tree: from below the node to a sharing provider, or back.
-func (s *settlement) astray() bool {
-	now, whole := s.tops(func(uuid string) string { return s.places[uuid].parent })
+// inconsistent reports whether some providers are each below the other, or one has come into
+// another tree: from below the node to a sharing provider, or back.
+func (s *resolver) inconsistent() bool {
+	now, whole := s.rootsOf(func(uuid string) string { return s.places[uuid].parent })
 	if !whole {
 		return true
 	}
-	before, _ := s.tops(func(uuid string) string {
+	before, _ := s.rootsOf(func(uuid string) string {
 		_, parent, _ := s.former(uuid)
 		return parent
 	})
@@ -171,10 +171,10 @@ func (s *settlement) astray() bool {
 	return false
 }
 
-// tops returns the root above each provider that is in places, and whether that leads to an end
+// rootsOf returns the root above each provider that is in places, and whether that leads to an end
 // everywhere. Cost: O(providers).
-func (s *settlement) tops(parentOf func(uuid string) string) (tops map[string]string, whole bool) {
-	tops = make(map[string]string, len(s.places))
+func (s *resolver) rootsOf(parentOf func(uuid string) string) (roots map[string]string, whole bool) {
+	roots = make(map[string]string, len(s.places))
 	seen := make(map[string]int, len(s.places)) // the walk on which it was seen
 	var path []string
 	for walk, uuid := range s.order {
@@ -184,7 +184,7 @@ func (s *settlement) tops(parentOf func(uuid string) string) (tops map[string]st
 		path = path[:0]
 		at, top := uuid, ""
 		for top == "" {
-			if known, found := tops[at]; found {
+			if known, found := roots[at]; found {
 				top = known
 				break
 			}
@@ -201,8 +201,8 @@ func (s *settlement) tops(parentOf func(uuid string) string) (tops map[string]st
 			}
 		}
 		for _, on := range path {
-			tops[on] = top
+			roots[on] = top
 		}
 	}
-	return tops, true
+	return roots, true
 }
