@@ -112,7 +112,7 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 	if ctx.Err() != nil {
 		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w", err)
 	}
-	return c.settle(ctx, r, err)
+	return c.resolveOutcome(ctx, r, err)
 }
 
 // ResolveReshape is [Client.CompareReshape] for a reshape of which no answer came because the agent
@@ -124,15 +124,16 @@ func (c *Client) postReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, e
 // Cost: one GET for each provider and each consumer of the reshape, and one PUT if it did not
 // happen.
 func (c *Client) ResolveReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {
-	outcome, err := c.settle(ctx, r, errors.New("the agent stopped before the answer arrived"))
+	outcome, err := c.resolveOutcome(ctx, r, errors.New("the agent stopped before the answer arrived"))
 	if errors.Is(err, ErrConflict) { // not an error of the asking
 		err = nil
 	}
 	return outcome, err
 }
 
-// settle finds out what became of a reshape without an answer: lost is how the answer got lost.
-func (c *Client) settle(ctx context.Context, r *Reshape, lost error) (ReshapeOutcome, error) {
+// resolveOutcome finds out what became of a reshape without an answer: lost is how the answer got
+// lost.
+func (c *Client) resolveOutcome(ctx context.Context, r *Reshape, lost error) (ReshapeOutcome, error) {
 	unknown := func(why error) (ReshapeOutcome, error) {
 		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w (at first: %s)", why, lost.Error())
 	}

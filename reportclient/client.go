@@ -231,11 +231,11 @@ func (c *Client) fill(ctx context.Context, n *node, rp wire.ResourceProvider) (p
 	}
 	const tries = 3
 	for range tries {
-		settled, err := c.fillOnce(ctx, &p)
+		complete, err := c.fillOnce(ctx, &p)
 		if errors.Is(err, ErrNotFound) {
 			return p, fmt.Errorf("%w: it was deleted while it was read: %w", ErrConflict, err)
 		}
-		if err != nil || settled {
+		if err != nil || complete {
 			return p, err
 		}
 	}
