@@ -83,14 +83,14 @@ func (s *Search) Run(ctx context.Context, read func(ctx context.Context, s *Sear
 			break
 		}
 	}
-	s.settle()
+	s.dropFinished()
 	slices.SortStableFunc(s.found, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), rank(&a)-rank(&b)) })
 	return s.found, nil
 }
 
-// settle removes what was intended and has a record of what became of it. The outcome of the others
-// is unknown.
-func (s *Search) settle() {
+// dropFinished removes what was intended and has a record of what became of it. The outcome of the
+// others is unknown.
+func (s *Search) dropFinished() {
 	ended := map[string]bool{}
 	for i := range s.found {
 		if r := s.found[i].Record; r != nil && r.Outcome != Intended {
