@@ -82,12 +82,12 @@ func TestRealAdoptWithBinaryLog(t *testing.T) {
 	if err := onServer(t, dsn, "DELETE FROM allocations"); err == nil || !strings.Contains(err.Error(), "adopt --hand-back") {
 		t.Errorf("triggers of an administrator: %v", err)
 	}
-	ours(t, dsn, look())
+	ours(t, dsn, readAll())
 	testproc.Check(t, handBack(admin))
 	unchanged(t, "an administrator adopted and handed back", dsn, rows)
 
 	testproc.Check(t, adopt(dsn, store.AdoptOptions{WithoutGuard: true}))
-	ours(t, dsn, look())
+	ours(t, dsn, readAll())
 	testproc.Check(t, handBack(dsn))
 	unchanged(t, "adopted without triggers", dsn, rows)
 }
@@ -182,7 +182,7 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 	expectAll(t, change(), ours(t, nodes[1], change()))
 	direct, err := placement.Direct(t.Context(), placement.Config{Database: nodes[2], Logger: zerolog.Nop()})
 	testproc.Check(t, err)
-	during := unorderedAll(ours(t, nodes[0], look()))
+	during := unorderedAll(ours(t, nodes[0], readAll()))
 	_, err = placement.HandBack(t.Context(), placement.Config{Database: nodes[0]}, store.AdoptOptions{})
 	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), "is served by") {
 		t.Errorf("handed back beside a server at another node: %v", err)
@@ -191,7 +191,7 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 	if done := handDatabaseBack(t, nodes[0]); done.After != store.StateOpenStack {
 		t.Errorf("handed back: %+v", done)
 	}
-	after := upstream(t, nodes[1], slices.Concat(look(), later()))
-	expectAll(t, later(), after[len(look()):])
-	compareReplies(t, "handed back", look(), unorderedAll(after[:len(look())]), during)
+	after := upstream(t, nodes[1], slices.Concat(readAll(), later()))
+	expectAll(t, later(), after[len(readAll()):])
+	compareReplies(t, "handed back", readAll(), unorderedAll(after[:len(readAll())]), during)
 }

@@ -65,8 +65,8 @@ func server(host string, n int, generation string) string {
 		id(host+"numa0"), n+1, id("shared"), n%2, generation)
 }
 
-// look are requests that read all that there is.
-func look() (calls []upstreamCall) {
+// readAll are requests that read all that there is.
+func readAll() (calls []upstreamCall) {
 	add := func(path string) { calls = append(calls, upstreamCall{"GET", path, "", at139}) }
 	id := placementtest.UUID
 	for _, path := range []string{
@@ -212,7 +212,7 @@ func TestRealAdoptServers(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn, cfg := fresh(t), placement.Config{Logger: zerolog.Nop()}
 		cfg.Database = dsn
-		before := upstream(t, dsn, slices.Concat(cloud(), look()))
+		before := upstream(t, dsn, slices.Concat(cloud(), readAll()))
 		expectAll(t, cloud(), before[:len(cloud())])
 		before = unorderedAll(before[len(cloud()):])
 
@@ -231,11 +231,11 @@ func TestRealAdoptServers(t *testing.T) {
 			t.Errorf("adopted again: %+v", again)
 		}
 		testproc.Samef(t, cmp.Diff(rows, dump(t, dsn)), "rows of OpenStack's Placement are altered")
-		compareReplies(t, "adopted", look(), before, unorderedAll(ours(t, dsn, look())))
+		compareReplies(t, "adopted", readAll(), before, unorderedAll(ours(t, dsn, readAll())))
 
 		changed := ours(t, dsn, change())
 		expectAll(t, change(), changed)
-		during := unorderedAll(ours(t, dsn, look()))
+		during := unorderedAll(ours(t, dsn, readAll()))
 		// OpenStack's Placement cannot write meanwhile.
 		refused := upstream(t, dsn, []upstreamCall{{"PUT", "/traits/CUSTOM_THEIRS", "", at139}, {"DELETE", "/allocations/" + guest(2), "", at139}})
 		if refused[0].Status < 500 || refused[1].Status < 500 {
@@ -247,9 +247,9 @@ func TestRealAdoptServers(t *testing.T) {
 		if again := handDatabaseBack(t, dsn); again.Before != store.StateOpenStack || again.Rows != 0 {
 			t.Errorf("handed back again: %+v", again)
 		}
-		after := upstream(t, dsn, slices.Concat(look(), later()))
-		expectAll(t, later(), after[len(look()):])
-		compareReplies(t, "handed back", look(), unorderedAll(after[:len(look())]), during)
+		after := upstream(t, dsn, slices.Concat(readAll(), later()))
+		expectAll(t, later(), after[len(readAll()):])
+		compareReplies(t, "handed back", readAll(), unorderedAll(after[:len(readAll())]), during)
 		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 || found.Alembic != "422ece571366" {
 			t.Errorf("at the end: %+v", found)
 		}

@@ -24,9 +24,9 @@ func text(t testing.TB, body any) string {
 	return string(b)
 }
 
-// site is an API with hosts that offer VCPU, each with a child that offers nothing, and guests that
-// hold one VCPU of a host each, in turn.
-type site struct {
+// populatedAPI is an API with hosts that offer VCPU, each with a child that offers nothing, and
+// guests that hold one VCPU of a host each, in turn.
+type populatedAPI struct {
 	http.Handler
 	ledger        *ledger.Ledger
 	hosts, guests int
@@ -36,9 +36,9 @@ func hostUUID(n int) string  { return fmt.Sprintf("00000000-0000-4000-8000-%012d
 func childUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-9000-%012d", n) }
 func guestUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-a000-%012d", n) }
 
-func newSite(t testing.TB, hosts, guests int) *site {
+func newPopulatedAPI(t testing.TB, hosts, guests int) *populatedAPI {
 	t.Helper()
-	s := &site{ledger: openLedger(t), hosts: hosts, guests: guests}
+	s := &populatedAPI{ledger: openLedger(t), hosts: hosts, guests: guests}
 	s.Handler = newAPI(t, func(c *api.Config) { c.Ledger = s.ledger })
 	claims := object{}
 	for n := range guests {
@@ -69,7 +69,7 @@ func claim(provider string, generation any, vcpu int) object {
 
 // downwards is the reshape that moves all VCPU from the hosts to their children, with all that is
 // allocated of it: hosts are at generation 2 and the guests at 1.
-func (s *site) downwards() (inventories, allocations object) {
+func (s *populatedAPI) downwards() (inventories, allocations object) {
 	inventories, allocations = object{}, object{}
 	for n := range s.hosts {
 		inventories[hostUUID(n)] = offering(2, object{})
@@ -82,7 +82,7 @@ func (s *site) downwards() (inventories, allocations object) {
 }
 
 // reshape posts it and expects an answer; unless that is 204, not the least may have happened.
-func (s *site) reshape(t *testing.T, inventories, allocations object, status int, code wire.ErrorCode) {
+func (s *populatedAPI) reshape(t *testing.T, inventories, allocations object, status int, code wire.ErrorCode) {
 	t.Helper()
 	before := s.ledger.Current()
 	call{method: "POST", path: "/reshaper", version: "1.39", body: text(t, object{"inventories": inventories, "allocations": allocations}), status: status, code: code}.do(t, s)
@@ -95,7 +95,7 @@ func (s *site) reshape(t *testing.T, inventories, allocations object, status int
 // it, the answer is 409 placement.concurrent_update, and nothing happens.
 func TestReshapeConflicts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s := newSite(t, 6, 12)
+	s := newPopulatedAPI(t, 6, 12)
 	inventories, allocations := s.downwards()
 	for uuid, inv := range inventories {
 		known := inv.(object)["resource_provider_generation"].(int64)
@@ -132,7 +132,7 @@ func TestReshapeConflicts(t *testing.T) {
 // nothing happens, whatever the reason is. Without it all happens.
 func TestReshapeIsWhole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s := newSite(t, 50, 200)
+	s := newPopulatedAPI(t, 50, 200)
 	inventories, allocations := s.downwards()
 	last, lastChild := guestUUID(199), childUUID(49)
 	with := func(of object, key string, value any) object {

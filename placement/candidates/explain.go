@@ -136,7 +136,7 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 			out.Incomplete = true
 			break
 		}
-		e.look(t)
+		e.evaluateTree(t)
 	}
 	out.Groups, out.Trees = e.groups(), e.treeSteps()
 	rules, err := e.combine(ctx, o)
@@ -293,17 +293,17 @@ func (e *explainer) unsuffixed() *Group {
 	return nil
 }
 
-// look evaluates a tree and its providers.
-func (e *explainer) look(t *ledger.Tree) {
+// evaluateTree evaluates a tree and its providers.
+func (e *explainer) evaluateTree(t *ledger.Tree) {
 	e.trees++
 	root := t.Root()
 	clear(e.reached)
 	clear(e.has)
 	for _, p := range t.Providers() {
-		e.lookAt(p, root, false)
+		e.evaluateProvider(p, root, false)
 	}
 	for _, p := range e.external(t) {
-		e.lookAt(p, root, true)
+		e.evaluateProvider(p, root, true)
 	}
 	for i := range e.parts {
 		e.parts[i].trees[e.reached[i]]++
@@ -344,8 +344,8 @@ func (e *explainer) look(t *ledger.Tree) {
 	e.remember(t, 0)
 }
 
-// lookAt evaluates a provider for a tree.
-func (e *explainer) lookAt(p, root *ledger.Provider, external bool) {
+// evaluateProvider evaluates a provider for a tree.
+func (e *explainer) evaluateProvider(p, root *ledger.Provider, external bool) {
 	sharing := external || len(e.sharers) != 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]

@@ -81,7 +81,7 @@ func (e *explainer) nothing(out *Explanation) string {
 	var hopeless []string
 	for i := range e.parts {
 		if e.served(i) == 0 && len(hopeless) < 3 {
-			hopeless = append(hopeless, e.whyUnserved(&e.parts[i], &out.Groups[i]))
+			hopeless = append(hopeless, e.unservedReason(&e.parts[i], &out.Groups[i]))
 		}
 	}
 	if len(hopeless) > 0 {
@@ -113,8 +113,8 @@ func (e *explainer) nothing(out *Explanation) string {
 	return fmt.Sprintf("%s a provider for each group, but none has all at once: %s.", haveTrees(out.Trees[first-1].Trees), strings.Join(why, ", "))
 }
 
-// whyUnserved names the condition that excludes the last providers of a part.
-func (e *explainer) whyUnserved(x *explained, g *GroupExplanation) string {
+// unservedReason names the condition that excludes the last providers of a part.
+func (e *explainer) unservedReason(x *explained, g *GroupExplanation) string {
 	before := 0
 	for i, s := range g.Steps {
 		if s.Providers > 0 {

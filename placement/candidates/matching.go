@@ -39,12 +39,12 @@ const comparedPerOption = 8
 // for another.
 func (m *matching) possible(s *search, level int) bool {
 	m.work = 0
-	ok := m.look(s, level)
+	ok := m.match(s, level)
 	s.pay(m.work)
 	return ok
 }
 
-func (m *matching) look(s *search, level int) bool {
+func (m *matching) match(s *search, level int) bool {
 	if !m.choose(s, level) {
 		return false
 	}

@@ -183,7 +183,7 @@ func anyRoot(s *ledger.Snapshot, r *Request) bool {
 	if q.resolveRoot(&r.Root) != nil {
 		return false
 	}
-	if !q.asksOfRoot() {
+	if !q.hasRootConditions() {
 		return true
 	}
 	for t := range s.Trees() {
@@ -440,8 +440,8 @@ func inAll(id int64, all [][]ledger.ProviderSet) bool {
 	return true
 }
 
-// asksOfRoot reports whether there are conditions on roots.
-func (q *query) asksOfRoot() bool {
+// hasRootConditions reports whether there are conditions on roots.
+func (q *query) hasRootConditions() bool {
 	return len(q.rootRequired) > 0 || len(q.rootForbidden) > 0 || len(q.rootMemberOf) > 0 || len(q.rootNotMemberOf) > 0
 }
 

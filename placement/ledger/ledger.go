@@ -57,10 +57,10 @@ type Ledger struct {
 	// alone is how many writes get commits of their own, because a commit of all
 	// of them was refused. It belongs to the writer.
 	alone int
-	// own is the version that the last commit made; 0 if it failed. wary is how many
+	// own is the version that the last commit made; 0 if it failed. verify is how many
 	// commits do not assume that it is the newest. They belong to the writer.
-	own  int64
-	wary int
+	own    int64
+	verify int
 
 	queue   chan *write
 	closing chan struct{}

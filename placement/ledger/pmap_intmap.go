@@ -13,12 +13,12 @@ type intMap[V any] struct {
 	levels uint // of nodes above the leaves
 }
 
-// intNode is an inner node (kids) or a leaf (vals), packed by the bits of present.
+// intNode is an inner node (children) or a leaf (vals), packed by the bits of present.
 type intNode[V any] struct {
-	owner   *nodeOwner
-	present uint32
-	kids    []*intNode[V]
-	vals    []V
+	owner    *nodeOwner
+	present  uint32
+	children []*intNode[V]
+	vals     []V
 }
 
 // Len returns the number of keys.
@@ -43,7 +43,7 @@ func (m intMap[V]) Get(key int64) (v V, ok bool) {
 		if shift == 0 {
 			return n.vals[triePlace(n.present, bit)], true
 		}
-		n = n.kids[triePlace(n.present, bit)]
+		n = n.children[triePlace(n.present, bit)]
 	}
 }
 
@@ -59,7 +59,7 @@ func (m intMap[V]) Set(owner *nodeOwner, key int64, val V) intMap[V] {
 		}
 	}
 	for !m.fits(key) {
-		m.root = &intNode[V]{owner: owner, present: 1, kids: []*intNode[V]{m.root}}
+		m.root = &intNode[V]{owner: owner, present: 1, children: []*intNode[V]{m.root}}
 		m.levels++
 	}
 	root, added := m.root.set(owner, uint64(key), val, m.levels*trieBits)
@@ -78,8 +78,8 @@ func (n *intNode[V]) editable(owner *nodeOwner) *intNode[V] {
 		return n
 	}
 	c := &intNode[V]{owner: owner, present: n.present}
-	if n.kids != nil {
-		c.kids = sliceCopied(n.kids)
+	if n.children != nil {
+		c.children = sliceCopied(n.children)
 	} else {
 		c.vals = sliceCopied(n.vals)
 	}
@@ -102,13 +102,13 @@ func (n *intNode[V]) set(owner *nodeOwner, key uint64, val V, shift uint) (*intN
 	}
 	var kid *intNode[V]
 	if there {
-		kid = c.kids[at]
+		kid = c.children[at]
 	}
 	kid, added := kid.set(owner, key, val, shift-trieBits)
 	if there {
-		c.kids[at] = kid
+		c.children[at] = kid
 	} else {
-		c.kids = sliceInserted(c.kids, at, kid, true)
+		c.children = sliceInserted(c.children, at, kid, true)
 	}
 	return c, added
 }
@@ -130,10 +130,10 @@ func (n *intNode[V]) delete(owner *nodeOwner, key uint64, shift uint) *intNode[V
 	if shift == 0 {
 		c.vals = sliceRemoved(c.vals, at, true)
 		c.present &^= bit
-	} else if kid := c.kids[at].delete(owner, key, shift-trieBits); kid != nil {
-		c.kids[at] = kid
+	} else if kid := c.children[at].delete(owner, key, shift-trieBits); kid != nil {
+		c.children[at] = kid
 	} else {
-		c.kids = sliceRemoved(c.kids, at, true)
+		c.children = sliceRemoved(c.children, at, true)
 		c.present &^= bit
 	}
 	if c.present == 0 {
@@ -161,7 +161,7 @@ func (n *intNode[V]) each(prefix uint64, shift uint, yield func(int64, V) bool) 
 			if !yield(int64(key), n.vals[at]) {
 				return false
 			}
-		} else if !n.kids[at].each(key, shift-trieBits, yield) {
+		} else if !n.children[at].each(key, shift-trieBits, yield) {
 			return false
 		}
 		at++

@@ -29,7 +29,7 @@ type mapNode[V any] struct {
 	dataBits uint32
 	kidBits  uint32
 	entries  []mapEntry[V]
-	kids     []*mapNode[V]
+	children []*mapNode[V]
 }
 
 type mapEntry[V any] struct {
@@ -67,7 +67,7 @@ func (m stringMap[V]) get(key string, hash uint64) (v V, ok bool) {
 		if n.kidBits&bit == 0 {
 			return v, false
 		}
-		n = n.kids[triePlace(n.kidBits, bit)]
+		n = n.children[triePlace(n.kidBits, bit)]
 	}
 	return v, false
 }
@@ -96,7 +96,7 @@ func (n *mapNode[V]) editable(owner *nodeOwner) *mapNode[V] {
 	c := *n
 	c.owner = owner
 	c.entries = sliceCopied(n.entries)
-	c.kids = append(make([]*mapNode[V], 0, len(n.kids)), n.kids...)
+	c.children = append(make([]*mapNode[V], 0, len(n.children)), n.children...)
 	return &c
 }
 
@@ -116,8 +116,8 @@ func (n *mapNode[V]) set(owner *nodeOwner, key string, hash uint64, val V, shift
 	switch {
 	case c.kidBits&bit != 0:
 		at := triePlace(c.kidBits, bit)
-		kid, added := c.kids[at].set(owner, key, hash, val, shift+5)
-		c.kids[at] = kid
+		kid, added := c.children[at].set(owner, key, hash, val, shift+5)
+		c.children[at] = kid
 		return c, added
 	case c.dataBits&bit == 0:
 		c.entries = sliceInserted(c.entries, triePlace(c.dataBits, bit), mapEntry[V]{key, val}, true)
@@ -135,7 +135,7 @@ func (n *mapNode[V]) set(owner *nodeOwner, key string, hash uint64, val V, shift
 	kid, _ = kid.set(owner, key, hash, val, shift+5)
 	c.entries = sliceRemoved(c.entries, at, true)
 	c.dataBits &^= bit
-	c.kids = sliceInserted(c.kids, triePlace(c.kidBits, bit), kid, true)
+	c.children = sliceInserted(c.children, triePlace(c.kidBits, bit), kid, true)
 	c.kidBits |= bit
 	return c, true
 }
@@ -165,18 +165,18 @@ func (n *mapNode[V]) delete(owner *nodeOwner, key string, hash uint64, shift uin
 		c.dataBits &^= bit
 	} else {
 		at := triePlace(c.kidBits, bit)
-		kid := c.kids[at].delete(owner, key, hash, shift+5)
-		if len(kid.kids) == 0 && len(kid.entries) == 1 {
+		kid := c.children[at].delete(owner, key, hash, shift+5)
+		if len(kid.children) == 0 && len(kid.entries) == 1 {
 			// A single entry moves up, so that the trie stays as low as possible.
-			c.kids = sliceRemoved(c.kids, at, true)
+			c.children = sliceRemoved(c.children, at, true)
 			c.kidBits &^= bit
 			c.entries = sliceInserted(c.entries, triePlace(c.dataBits, bit), kid.entries[0], true)
 			c.dataBits |= bit
 		} else {
-			c.kids[at] = kid
+			c.children[at] = kid
 		}
 	}
-	if len(c.entries) == 0 && len(c.kids) == 0 {
+	if len(c.entries) == 0 && len(c.children) == 0 {
 		return nil
 	}
 	return c
@@ -196,7 +196,7 @@ func (n *mapNode[V]) each(yield func(string, V) bool) bool {
 			return false
 		}
 	}
-	for _, kid := range n.kids {
+	for _, kid := range n.children {
 		if !kid.each(yield) {
 			return false
 		}

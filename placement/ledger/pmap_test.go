@@ -77,7 +77,7 @@ func TestMapCollisions(t *testing.T) {
 		root, _ = root.set(nil, fmt.Sprint(i), hash, i, trieMaxShift)
 	}
 	for shift := trieMaxShift - trieBits; shift >= 0; shift -= trieBits {
-		root = &mapNode[int]{kidBits: 1 << (hash >> shift & trieMask), kids: []*mapNode[int]{root}}
+		root = &mapNode[int]{kidBits: 1 << (hash >> shift & trieMask), children: []*mapNode[int]{root}}
 	}
 	root, added := root.set(nil, "3", hash, 30, 0)
 	if added {

@@ -20,9 +20,9 @@ const (
 	bigWrite = 1000
 	// maxTries bounds how often a batch is run because others committed first.
 	maxTries = 10
-	// waryFor is how many commits begin with a look at the version, after one that
+	// verifyAfterConflict is how many commits begin with a look at the version, after one that
 	// assumed it and was late.
-	waryFor = 16
+	verifyAfterConflict = 16
 	// firstPause is the mean pause before the second try; it doubles.
 	firstPause = 2 * time.Millisecond
 )
@@ -144,7 +144,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused, Changes: len(changes), Duration: l.now().Sub(began)})
 		}
 		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
-			run.settle(err)
+			run.reportOutcome(err)
 		} else {
 			run.abandon()
 		}
@@ -165,7 +165,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			return batch[run.n:]
 		case errors.Is(err, ErrVersionConflict):
 			if lastErr = err; assumed {
-				l.wary = waryFor
+				l.verify = verifyAfterConflict
 				try-- // as if the version had been read
 			}
 		case errors.Is(err, ErrReload):
@@ -198,8 +198,8 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 // newest one that is known is this ledger's own. If it is not the newest, the commit
 // is refused.
 func (l *Ledger) assume() bool {
-	if l.wary > 0 {
-		l.wary--
+	if l.verify > 0 {
+		l.verify--
 		return false
 	}
 	return l.own != 0 && l.own == l.current.Load().version && l.alone == 0 && !l.store.Exclusive() && !l.stale.Load()
@@ -230,8 +230,8 @@ func (l *Ledger) pause(try int) {
 	}
 }
 
-// ran is the result of the first n writes of a batch.
-type ran struct {
+// batchResult is the result of the first n writes of a batch.
+type batchResult struct {
 	batch   []*write // the n writes
 	errs    []error  // of each
 	n       int
@@ -243,8 +243,8 @@ type ran struct {
 }
 
 // runBatch runs the writes, each in a draft on top of the one before.
-func (l *Ledger) runBatch(base *Snapshot, batch []*write) ran {
-	r := ran{top: base}
+func (l *Ledger) runBatch(base *Snapshot, batch []*write) batchResult {
+	r := batchResult{top: base}
 	now := l.now().Truncate(l.resolution) // the same in all rows of a commit, which can then share statements
 	for _, w := range batch {
 		tx := newTx(r.top, now)
@@ -289,7 +289,7 @@ func call(fn func(*Tx) error, tx *Tx) (err error) {
 }
 
 // refused counts the writes whose fn returned an error.
-func (r ran) refused() int {
+func (r batchResult) refused() int {
 	n := 0
 	for _, err := range r.errs {
 		if err != nil {
@@ -301,7 +301,7 @@ func (r ran) refused() int {
 
 // announce announces the writes, and returns when they may be committed. With an error none may:
 // each is on top of those before it.
-func (r *ran) announce(ctx context.Context) error {
+func (r *batchResult) announce(ctx context.Context) error {
 	for _, fn := range r.intents {
 		r.begun = append(r.begun, fn())
 	}
@@ -315,21 +315,21 @@ func (r *ran) announce(ctx context.Context) error {
 }
 
 // abandon tells the intents that nothing was committed.
-func (r *ran) abandon() {
+func (r *batchResult) abandon() {
 	for _, i := range r.begun {
 		i.Abandon()
 	}
 }
 
-// settle calls what the writes registered for the outcome of their commit.
-func (r ran) settle(err error) {
+// reportOutcome calls what the writes registered for the outcome of their commit.
+func (r batchResult) reportOutcome(err error) {
 	for _, fn := range r.outcome {
 		fn(err)
 	}
 }
 
 // answer sends each write its own error or the snapshot.
-func (r ran) answer(s *Snapshot) {
+func (r batchResult) answer(s *Snapshot) {
 	for i, w := range r.batch {
 		if r.errs[i] != nil {
 			w.answer <- answer{err: r.errs[i]}
@@ -343,7 +343,7 @@ func (r ran) answer(s *Snapshot) {
 // the first of them: these may have been refused because of a change that was
 // not committed. Writes that were refused on the committed state get their own
 // error.
-func (r ran) fail(err error) {
+func (r batchResult) fail(err error) {
 	onCommitted := true
 	for i, w := range r.batch {
 		onCommitted = onCommitted && r.errs[i] != nil

@@ -100,7 +100,7 @@ func (c *Client) send(ctx context.Context, call *Call, payload any) (http.Header
 	}
 	observed(result.Status, result)
 	if result.Status == http.StatusNotAcceptable {
-		c.spoken.Store(nil)
+		c.checked.Store(nil)
 	}
 	return req.Header, result
 }

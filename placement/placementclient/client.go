@@ -65,10 +65,10 @@ type Config struct {
 
 // Client sends requests to one Placement. Its methods may be called from several goroutines.
 type Client struct {
-	config Config
-	http   *retryablehttp.Client
-	base   atomic.Pointer[url.URL] // the last endpoint; never nil without Config.Endpoint
-	spoken atomic.Pointer[string]  // the endpoint whose microversions were found good
+	config  Config
+	http    *retryablehttp.Client
+	base    atomic.Pointer[url.URL] // the last endpoint; never nil without Config.Endpoint
+	checked atomic.Pointer[string]  // the endpoint whose microversions were found good
 
 	requests, writes atomic.Int64
 }

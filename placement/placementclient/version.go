@@ -35,7 +35,7 @@ func (c *Client) CheckVersion(ctx context.Context) error {
 		return err
 	}
 	checked := base.String()
-	c.spoken.Store(&checked)
+	c.checked.Store(&checked)
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (c *Client) CheckVersion(ctx context.Context) error {
 // of now was found good.
 func (c *Client) VersionChecked(ctx context.Context) bool {
 	base, err := c.endpoint(ctx)
-	checked := c.spoken.Load()
+	checked := c.checked.Load()
 	return err == nil && checked != nil && *checked == base.String()
 }
 

@@ -155,7 +155,7 @@ func adoptFile(ctx context.Context, path string, done *Adopted) error {
 
 func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted) error {
 	const op = "adopting"
-	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 		found, err := check(ctx, d, db)
 		if err != nil {
 			return err
@@ -204,7 +204,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 		asked.Adopt = func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (int, error) {
 			return adoptTables(ctx, d, q, true)
 		}
-		db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: &asked, Means: means})
+		db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: &asked, Means: ledgerError})
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 			return err
 		}
 	}
-	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
+	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
 		if done.Before != StateAdopted {
 			if done.Tables, done.Rows, err = ourRows(ctx, d, db); err != nil {
 				return err
@@ -266,7 +266,7 @@ func HandBack(ctx context.Context, name string, o AdoptOptions) (done Adopted, e
 	if !a.Shared() {
 		err = handBackFile(ctx, a.Path, &done)
 	} else {
-		err = sqldb.Administer(ctx, name, "handing back", sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		err = sqldb.Administer(ctx, name, "handing back", sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 			return handBackShared(ctx, d, db, o, &done)
 		})
 	}
@@ -347,7 +347,7 @@ func handBackFile(ctx context.Context, path string, done *Adopted) error {
 	if found.State != StateAdopted {
 		return nil
 	}
-	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema, Means: means}) // no server has the file
+	db, err := sqldb.Open(ctx, path, sqldb.Options{Schema: schema, Means: ledgerError}) // no server has the file
 	if err != nil {
 		return err
 	}

@@ -21,12 +21,12 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 		return Adoption{}, err
 	}
 	if a.Shared() {
-		err = sqldb.Administer(ctx, name, "checking", sqldb.Options{Means: means}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		err = sqldb.Administer(ctx, name, "checking", sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 			found, err = check(ctx, d, db)
 			return err
 		})
 	} else {
-		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 			var state *ledger.State
 			found, state, err = readTheirs(ctx, d, q)
 			found.judge(state)
@@ -106,7 +106,7 @@ func readTheirs(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found A
 	}
 	found.Release = placementHeads[found.Alembic]
 	if hint := headHint(found.Alembic); hint != "" {
-		if err := novas(ctx, d, q); err != nil {
+		if err := refuseNova(ctx, d, q); err != nil {
 			return found, nil, err
 		}
 		found.add(Finding{ID: "unknown-version", Verdict: MustRepair, Count: 1, Meaning: "the tables are not of a version that this program knows", Fix: hint})

@@ -34,7 +34,7 @@ var schema = &sqldb.Schema{
 
 // DatabaseOptions are those with which sqldb opens a database, to copy or to
 // check it.
-func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema, Means: means} }
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema, Means: ledgerError} }
 
 // Verify checks that a ledger can be made of what is in a database.
 func Verify(ctx context.Context, db *sqldb.DB) error {
@@ -74,7 +74,7 @@ func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 // another program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
 func ReadSchema(ctx context.Context, name string) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
-	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: means}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
+	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
 		return readSchema(ctx, d, q, &found)
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptSh
 		return 0, err
 	}
 	if hint := headHint(head); hint != "" {
-		if err := novas(ctx, d, q); err != nil {
+		if err := refuseNova(ctx, d, q); err != nil {
 			return 0, err
 		}
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema, Hint: hint}
@@ -172,16 +172,16 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
 		return err
 	}
-	if err := novas(ctx, d, q); err != nil {
+	if err := refuseNova(ctx, d, q); err != nil {
 		return err
 	}
 	return &sqldb.Error{Kind: sqldb.ErrSchema,
 		Hint: fmt.Sprintf("it has the table %q and none of Placement's: it belongs to another program; choose another path, nothing was changed", table)}
 }
 
-// novas is the error for a database of Nova. These have tables with the names of Placement's, which
-// was a part of Nova once and whose rows Nova does not use any more.
-func novas(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+// refuseNova is the error for a database of Nova. These have tables with the names of Placement's,
+// which was a part of Nova once and whose rows Nova does not use any more.
+func refuseNova(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 	for _, other := range []struct{ table, what string }{
 		{"flavor_extra_specs", "Nova's API database (nova_api)"}, {"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
 	} {

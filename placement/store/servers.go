@@ -19,9 +19,9 @@ func handedBack() error {
 		Hint: "it was handed back to OpenStack Placement while this server ran; stop this server"}
 }
 
-// madeAgain is the error of a store whose tables are others than those that it opened. What it
+// tablesReplaced is the error of a store whose tables are others than those that it opened. What it
 // knows is of the former ones, however the versions compare.
-func madeAgain() error {
+func tablesReplaced() error {
 	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrReplaced,
 		Hint: "its tables were made again while this server ran: a backup was restored, or it was handed back and adopted again; restart this server"}
 }

@@ -81,7 +81,7 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover, Means: means, Logger: o.Logger, Progress: o.Progress}
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover, Means: ledgerError, Logger: o.Logger, Progress: o.Progress}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()
 	}
@@ -130,9 +130,9 @@ func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	return s, nil
 }
 
-// means maps a failure to the ledger's error: one that can pass by itself, or
+// ledgerError maps a failure to the ledger's error: one that can pass by itself, or
 // with an operator's help, is ledger.ErrUnavailable.
-func means(kind error) error {
+func ledgerError(kind error) error {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind {
 	case sqldb.ErrFull:
@@ -208,7 +208,7 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 	var made string
 	err = s.version.QueryRowContext(ctx, shard).Scan(&version, &readOnly, &made)
 	if err == nil && s.made != "" && made != s.made {
-		return 0, madeAgain()
+		return 0, tablesReplaced()
 	}
 	if err == nil && readOnly {
 		err = &sqldb.Error{Kind: sqldb.ErrReadOnly, Hint: "the database server became read-only: it may be a replica now"}
