@@ -94,7 +94,7 @@ func (m *machine) makeRun(t *testing.T) {
 	var made struct{ Server struct{ ID string } }
 	testproc.Check(t, json.Unmarshal([]byte(m.sh(t, curl[1])), &made))
 	m.guest.server = made.Server.ID
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, `"output"`) {
 		t.Errorf("its console log: %s", out)
 	}

@@ -59,7 +59,7 @@ func testGuest(t *testing.T, m *machine) {
 
 	m.run(t, "systemctl", "restart", agentUnit)
 	m.healthy(t, services...)
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	if after := m.domain(t); after != before {
 		t.Errorf("the guest is another process after a restart of the agent: domain %s, then %s", before, after)
 	}
@@ -100,7 +100,7 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
 		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`)), &made))
 	m.guest.server = made.Server.ID
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	m.guest.allocations = m.allocations(t)
 	testproc.Contains(t, m.guest.allocations, "VCPU", "Placement has no allocations of the server: %s")
 }
@@ -128,7 +128,7 @@ func (m *machine) reboot(t *testing.T) {
 	m.halt(t, "reboot")
 	m.boot(t)
 	m.healthy(t, services...)
-	m.becomes(t, "SHUTOFF")
+	m.awaitStatus(t, "SHUTOFF")
 	if after := m.allocations(t); after != m.guest.allocations {
 		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", m.guest.allocations, after)
 	}
@@ -158,8 +158,8 @@ func (m *machine) api(t *testing.T, method, path, body string) string {
 	return out
 }
 
-// becomes waits for a status of the server.
-func (m *machine) becomes(t *testing.T, status string) {
+// awaitStatus waits for a status of the server.
+func (m *machine) awaitStatus(t *testing.T, status string) {
 	t.Helper()
 	eventually(t, "the server to be "+status, func() error {
 		out := m.api(t, "GET", "/servers/"+m.guest.server, "")

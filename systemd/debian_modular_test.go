@@ -157,6 +157,6 @@ func testModularRestarts(t *testing.T, m *machine) {
 		}
 		return nil
 	})
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	testproc.Equal(t, m.property(t, agentUnit, "MainPID"), pid, "the agent was process %s, and is %s", pid)
 }

@@ -182,7 +182,7 @@ func (m *machine) upgraded(t *testing.T) {
 	m.healthy(t, services...)
 	m.ownership(t, "after the upgrade")
 	m.states(t, "after the upgrade")
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	testproc.Contains(t, m.sh(t, manage+"list"), "cell1", "the API has no cell1 after the upgrade:\n%s")
 }
 
@@ -200,7 +200,7 @@ func testPackagesRollBack(t *testing.T, m *machine) {
 	}
 	m.run(t, "systemctl", "start", socketUnit, placementUnit, cell0Unit, cell1Unit, apiUnit)
 	m.healthy(t, services...)
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	testproc.Equal(t, m.domain(t), domain, "after going back, the guest's domain is %s")
 	testproc.Equal(t, m.allocations(t), m.guest.allocations, "after going back, the allocations are\n%s")
 }
@@ -215,7 +215,7 @@ func testPackagesReboot(t *testing.T, m *machine) {
 	m.reboot(t)
 	m.figures(t)
 	m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-start": null}`)
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 }
 
 // figures logs how long each service took to be ready after a boot, and the memory that it and its
@@ -260,7 +260,7 @@ func testPackagesInstallAgain(t *testing.T, m *machine) {
 	m.idle(t, "after the installation over what was removed")
 	m.run(t, "systemctl", "enable", "--now", socketUnit, cell0Unit, cell1Unit, apiUnit, agentUnit)
 	m.healthy(t, services...)
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 }
 
 func testPackagesPurge(t *testing.T, m *machine) {

@@ -30,7 +30,7 @@ func testUpgradeFromOneUser(t *testing.T, m *machine) {
 	if after := m.sh(t, manage+"list --output json"); after != cells {
 		t.Errorf("the API has other cells after the upgrade:\n%s\n%s", cells, after)
 	}
-	m.becomes(t, "ACTIVE")
+	m.awaitStatus(t, "ACTIVE")
 	if after := m.allocations(t); after != m.guest.allocations {
 		t.Errorf("the allocations changed with the upgrade:\n%s\n%s", m.guest.allocations, after)
 	}
