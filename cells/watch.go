@@ -53,11 +53,12 @@ func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
 }
 
 // ServeAdmin answers what ServeMetrics does, GET /database with a backup, and the commands of
-// others at sqldb.CommandPath. No client is authenticated: the listener must be one that only
-// administrators reach.
-func (a *API) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
+// others at sqldb.CommandPath. Backups and commands need the key of the socket.
+func (a *API) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands http.Handler) error {
 	a.store.AnswersAt(l.Addr().String())
-	return a.serveMetrics(ctx, l, map[string]http.Handler{"POST " + sqldb.CommandPath: commands, "GET " + sqldb.BackupPath: http.HandlerFunc(a.store.ServeBackup)})
+	return a.serveMetrics(ctx, l, map[string]http.Handler{
+		"POST " + sqldb.CommandPath: l.WithKey(commands), "GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(a.store.ServeBackup)),
+	})
 }
 
 func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
@@ -110,11 +111,11 @@ func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return c.serveMetrics(ctx, l, nil)
 }
 
-// ServeAdmin answers what ServeMetrics does, and GET /database with a backup. No client is
-// authenticated: the listener must be one that only administrators reach.
-func (c *Cell) ServeAdmin(ctx context.Context, l net.Listener) error {
+// ServeAdmin answers what ServeMetrics does, and GET /database with a backup to who has the key of
+// the socket.
+func (c *Cell) ServeAdmin(ctx context.Context, l *osapi.KeySocket) error {
 	c.db.AnswersAt(l.Addr().String())
-	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: http.HandlerFunc(c.db.ServeBackup)})
+	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(c.db.ServeBackup))})
 }
 
 func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {

@@ -58,25 +58,25 @@ func (s *Server) Status() Status {
 }
 
 // ServeAdmin answers /status, /database (a backup), /metrics, /healthz, /readyz and /debug/pprof on
-// the listener until the context ends, and the commands of others at sqldb.CommandPath. No client
-// is authenticated: the listener must be one that only administrators reach, such as a socket of
-// mode 0600.
-func (s *Server) ServeAdmin(ctx context.Context, l net.Listener, commands http.Handler) error {
+// the socket until the context ends, and the commands of others at sqldb.CommandPath. Commands,
+// backups and profiles need its key.
+func (s *Server) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands http.Handler) error {
 	s.store.AnswersAt(l.Addr().String())
 	mux := s.metricsMux()
-	mux.Handle("POST "+sqldb.CommandPath, commands)
-	mux.HandleFunc("GET "+sqldb.BackupPath, s.store.ServeBackup)
+	mux.Handle("POST "+sqldb.CommandPath, l.WithKey(commands))
+	mux.Handle("GET "+sqldb.BackupPath, l.WithKey(http.HandlerFunc(s.store.ServeBackup)))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(s.Status()) // a client that went away is no concern of the service's
 	})
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for pattern, profile := range map[string]http.HandlerFunc{
+		"/debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol": pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,
+	} {
+		mux.Handle(pattern, l.WithKey(profile))
+	}
 	return s.serveAside(ctx, l, mux)
 }
 

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -39,14 +41,24 @@ func through(l net.Addr) *http.Client {
 	}}}
 }
 
+// withKey returns the status of a GET with the key of a socket.
+func withKey(t *testing.T, l net.Addr, socket, url string) (status int) {
+	t.Helper()
+	r := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)).Or(t)
+	testproc.NoError(t, files.SetKey(r.Header, socket))
+	resp := testproc.Try(through(l).Do(r)).Or(t)
+	testproc.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
 // TestWhatIsAnsweredWhere: profiles and status are on the admin socket only, metrics there and
 // where they are asked for, and nothing of it beside the API.
 func TestWhatIsAnsweredWhere(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := config(t)
 	server := testproc.Try(placement.New(t.Context(), cfg)).Or(t)
-	var socket net.ListenConfig
-	admin := testproc.Try(socket.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "admin.sock"))).Or(t)
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	admin := testproc.Try(osapi.ListenWithKey(t.Context(), socket)).Or(t)
 	main, _ := listen(t)
 	scraped, _ := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -60,7 +72,7 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars"}
 	for where, want := range map[net.Addr]string{
 		main.Addr():    "200 200 404 404 404 404 404 404 404 404",
-		admin.Addr():   "200 200 200 200 200 200 200 200 200 404",
+		admin.Addr():   "200 200 200 200 403 403 403 403 403 404",
 		scraped.Addr(): "200 200 200 404 404 404 404 404 404 404",
 	} {
 		var got []string
@@ -69,6 +81,12 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 			got = append(got, fmt.Sprint(status))
 		}
 		testproc.Equal(t, strings.Join(got, " "), want, "%s: %v answers %s", where, paths)
+	}
+
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/database"} {
+		if status := withKey(t, admin.Addr(), socket, url+path); status != 200 {
+			t.Errorf("%s with the key of the socket: %d", path, status)
+		}
 	}
 
 	_, body := get(t, through(admin.Addr()), url+"/status")

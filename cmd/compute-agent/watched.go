@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
@@ -33,7 +32,7 @@ type watched struct {
 	what string // for messages: "Placement", "Cell cell1"
 	// socket is the path of the admin socket, where admin serves; asked describes what it serves.
 	socket, asked string
-	admin         func(context.Context, net.Listener) error
+	admin         func(context.Context, *osapi.KeySocket) error
 	// listen is an additional address for metrics, "" for none; key is its configuration key.
 	listen, key string
 	metrics     func(context.Context, net.Listener) error
@@ -43,7 +42,7 @@ type watched struct {
 func watchPlacement(cfg *config.Config, server *placement.Server) watched {
 	return watched{
 		what: "Placement", socket: filepath.Join(cfg.Agent.RuntimeDir, placementAdminSocket), asked: "status, metrics and profiles",
-		admin: func(ctx context.Context, l net.Listener) error {
+		admin: func(ctx context.Context, l *osapi.KeySocket) error {
 			return server.ServeAdmin(ctx, l, serving{cfg: cfg, placement: server}.commands("placement", "db"))
 		},
 		listen: cfg.PlacementMetrics.Listen, key: "placement_metrics.listen", metrics: server.ServeMetrics,
@@ -53,7 +52,7 @@ func watchPlacement(cfg *config.Config, server *placement.Server) watched {
 func watchComputeAPI(cfg *config.Config, api *cells.API) watched {
 	return watched{
 		what: "The compute API", socket: filepath.Join(cfg.Agent.RuntimeDir, computeAdminSocket), asked: "metrics",
-		admin: func(ctx context.Context, l net.Listener) error {
+		admin: func(ctx context.Context, l *osapi.KeySocket) error {
 			return api.ServeAdmin(ctx, l, serving{cfg: cfg, api: api}.commands("cells", "manage"))
 		},
 		listen: cfg.ComputeAPI.MetricsListen, key: "compute_api.metrics_listen", metrics: api.ServeMetrics,
@@ -74,10 +73,10 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	stop = func() { cancel(); group.Wait() }
-	serve := func(what string, l net.Listener, on func(context.Context, net.Listener) error) {
+	serve := func(what string, l net.Listener, on func() error) {
 		log.Info().Str("address", l.Addr().String()).Msg(w.what + ": serving the " + what + ".")
 		group.Go(func() {
-			if err := on(ctx, l); err != nil {
+			if err := on(); err != nil {
 				log.Error().Err(err).Msg(w.what + ": the " + what + " has failed. Requests are still served; restart the service to restore it.")
 			}
 		})
@@ -88,7 +87,7 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 			stop()
 			return nil, fmt.Errorf("%s: %w; choose another address, or none", w.key, err)
 		}
-		serve("metrics page", l, w.metrics)
+		serve("metrics page", l, func() error { return w.metrics(ctx, l) })
 	}
 	l, err := adminListener(ctx, w.socket)
 	if err != nil {
@@ -98,7 +97,7 @@ func serveWatched(ctx context.Context, w watched, log zerolog.Logger) (stop func
 			Msg(w.what + " has no admin socket: its " + w.asked + " are not available there, and commands on its database require that it is stopped. Give each service its own writable runtime directory (--runtime-dir).")
 		return stop, nil
 	}
-	serve("admin socket", l, w.admin)
+	serve("admin socket", l, func() error { return w.admin(ctx, l) })
 	return stop, nil
 }
 
@@ -110,9 +109,9 @@ func onLoopback(address string) string {
 	return address
 }
 
-func adminListener(ctx context.Context, path string) (net.Listener, error) {
+func adminListener(ctx context.Context, path string) (*osapi.KeySocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	return control.Listen(ctx, path)
+	return osapi.ListenWithKey(ctx, path)
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -49,7 +50,7 @@ func init() {
 func attack(socket, key string) string {
 	var report strings.Builder
 	if key == "" {
-		content, err := os.ReadFile(control.KeyPath(socket))
+		content, err := os.ReadFile(files.KeyPath(socket))
 		fmt.Fprintf(&report, "read the key: %v\n", err)
 		key = string(bytes.TrimSpace(content))
 	}
@@ -109,7 +110,7 @@ exec %[8]s "$@"
 	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("write_paths = [%q]", reports)))
 	h.start()
 	<-h.ready
-	key := testproc.Try(os.ReadFile(control.KeyPath(socket))).Or(t)
+	key := testproc.Try(os.ReadFile(files.KeyPath(socket))).Or(t)
 	check(t, os.WriteFile(fifo, key, 0))
 	for name, why := range map[string]string{"starting": "", "orphan": "the request has no key", "child": "belongs to the driver fake"} {
 		var report string
@@ -118,7 +119,7 @@ exec %[8]s "$@"
 			report = string(content)
 			return err
 		})
-		if name != "child" && !strings.Contains(report, "read the key: open "+control.KeyPath(socket)+": permission denied\n") {
+		if name != "child" && !strings.Contains(report, "read the key: open "+files.KeyPath(socket)+": permission denied\n") {
 			t.Errorf("%s can read the key:\n%s", name, report)
 		}
 		if strings.Count(report, ": 403 ") != 7 || strings.Count(report, why) < 7 {

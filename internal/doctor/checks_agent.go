@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/textutil"
 )
@@ -71,7 +72,7 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 		return broken, status, err
 	}
 	var resp *http.Response
-	if err = control.Authorize(req, e.path(socket)); err == nil {
+	if err = files.SetKey(req.Header, e.path(socket)); err == nil {
 		resp, err = client.Do(req)
 	}
 	switch {

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // Backup writes a consistent copy of the database to a new file (mode 0600), while the database is
@@ -164,6 +166,9 @@ func FetchBackup(ctx context.Context, socket, file string) (err error) {
 	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "http", Host: "process", Path: BackupPath}).String(), http.NoBody)
 	if err != nil {
+		return err
+	}
+	if err := files.SetKey(req.Header, socket); err != nil {
 		return err
 	}
 	resp, err := Client(socket).Do(req)

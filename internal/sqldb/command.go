@@ -14,6 +14,8 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // CommandPath is where the admin socket of a process runs commands on its database.
@@ -27,7 +29,7 @@ const maxCommand = 1 << 20
 type Command struct {
 	Words []string `json:"words,omitempty"`
 	// User is the user of the operating system who runs the command, as the command says: only root
-	// and the user of the process can connect to it.
+	// and the user of the process can read the key of the socket.
 	User string `json:"user,omitempty"`
 	Out  string `json:"out,omitempty"`
 	Err  string `json:"err,omitempty"`
@@ -60,6 +62,9 @@ func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, (&url.URL{Scheme: "http", Host: "process", Path: CommandPath}).String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, err
+	}
+	if err := files.SetKey(req.Header, socket); err != nil {
+		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
 	}
 	resp, err := Client(socket).Do(req)
 	if err != nil {

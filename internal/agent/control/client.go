@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/health"
 )
 
@@ -77,7 +78,7 @@ func (c *Client) send(ctx context.Context, method, what string, body []byte) (js
 	if err != nil {
 		return nil, err
 	}
-	if err := Authorize(req, c.path); err != nil {
+	if err := files.SetKey(req.Header, c.path); err != nil {
 		return nil, c.explain(err)
 	}
 	resp, err := c.http.Do(req)

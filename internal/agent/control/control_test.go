@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -102,7 +103,7 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	files := []string{path, control.KeyPath(path)}
+	files := []string{path, files.KeyPath(path)}
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", file, info, err)

@@ -4,74 +4,31 @@ package control
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/http"
-	"os"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// bearer precedes the key in the header Authorization.
-const bearer = "Bearer "
-
-// KeyPath is the path of the key that requests on a control socket come with. It is made with the
-// socket, and for the same users. The sandbox of drivers, which may connect to sockets, closes it
-// with the rest of the runtime directory.
-func KeyPath(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".key" }
-
-// Authorize adds the key of a control socket to a request. Without a key no agent runs there, or
-// one of a version that needs none.
-//
-// Errors: [fs.ErrPermission] for other users than the agent's and root.
-func Authorize(r *http.Request, socket string) error {
-	key, err := os.ReadFile(KeyPath(socket))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("the key of the agent's socket: %w", err)
-	}
-	r.Header.Set("Authorization", bearer+strings.TrimSpace(string(key)))
-	return nil
-}
-
 // Socket is the control socket of an agent, with its key.
-type Socket struct {
-	net.Listener
-	path, key string
-	close     func() error
-}
+type Socket struct{ *osapi.KeySocket }
 
-// Open creates the socket as [Listen] does, and its key.
+// Open creates the socket and its key. It replaces the socket of a dead agent, but not one that
+// another process serves.
 func Open(ctx context.Context, path string) (*Socket, error) {
-	l, err := Listen(ctx, path)
-	if err != nil {
-		return nil, err
+	l, err := osapi.ListenWithKey(ctx, path)
+	switch {
+	case errors.Is(err, osapi.ErrInUse):
+		return nil, fmt.Errorf("control socket %s: another agent answers there; stop it first, or give this one its own agent.runtime_dir and agent.state_dir", path)
+	case err != nil:
+		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	s := &Socket{Listener: l, path: path, key: rand.Text()}
-	s.close = sync.OnceValue(func() error {
-		_ = os.Remove(KeyPath(path)) // without the socket it opens nothing
-		return l.Close()
-	})
-	if err := files.Replace(KeyPath(path), []byte(s.key+"\n")); err != nil {
-		return nil, fmt.Errorf("the key of the control socket: %w", errors.Join(err, l.Close()))
-	}
-	return s, nil
+	return &Socket{l}, nil
 }
-
-// Close removes the socket and its key.
-func (s *Socket) Close() error { return s.close() }
 
 // Serve serves requests until ctx ends, and then closes the socket.
 func (s *Socket) Serve(ctx context.Context, agent Agent, log zerolog.Logger) error {
@@ -132,15 +89,5 @@ func (g *guard) check(r *http.Request) (pid int, driver string, err error) {
 	if driver != "" {
 		return pid, driver, fmt.Errorf("process %d belongs to the driver %s: drivers send no requests on the control socket", pid, driver)
 	}
-	key, found := strings.CutPrefix(r.Header.Get("Authorization"), bearer)
-	switch {
-	case !found:
-		return pid, "", fmt.Errorf("the request has no key: send the content of %s, as the header Authorization: Bearer KEY", KeyPath(g.socket.path))
-	case subtle.ConstantTimeCompare([]byte(key), []byte(g.socket.key)) != 1:
-		return pid, "", fmt.Errorf(
-			"the key of the request is not the one in %s: the agent was started again meanwhile, or another agent uses its runtime directory; repeat the command",
-			KeyPath(g.socket.path),
-		)
-	}
-	return pid, "", nil
+	return pid, "", g.socket.CheckKey(r)
 }

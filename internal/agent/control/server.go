@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 
@@ -43,19 +41,6 @@ type MetricsSource interface {
 type DriverSource interface {
 	// DriverOf returns the driver whose process, or a descendant of it, a process is; "" for none.
 	DriverOf(pid int) string
-}
-
-// Listen creates the socket, accessible only for its owner. It replaces the socket of a dead agent,
-// but not one that another process serves.
-func Listen(ctx context.Context, path string) (net.Listener, error) {
-	l, err := osapi.Listen(ctx, "unix://"+path)
-	switch {
-	case errors.Is(err, osapi.ErrInUse):
-		return nil, fmt.Errorf("control socket %s: another agent answers there; stop it first, or give this one its own agent.runtime_dir and agent.state_dir", path)
-	case err != nil:
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	return l, nil
 }
 
 func handler(agent Agent) http.Handler {
