@@ -111,8 +111,8 @@ func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return c.serveMetrics(ctx, l, nil)
 }
 
-// ServeAdmin answers what ServeMetrics does, and GET /database with a backup to who has the key of
-// the socket.
+// ServeAdmin answers what ServeMetrics does, and GET /database with a backup, which needs the key
+// of the socket.
 func (c *Cell) ServeAdmin(ctx context.Context, l *osapi.KeySocket) error {
 	c.db.AnswersAt(l.Addr().String())
 	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(c.db.ServeBackup))})

@@ -186,8 +186,9 @@ func (m *machine) upgraded(t *testing.T) {
 	testproc.Contains(t, m.sh(t, manage+"list"), "cell1", "the API has no cell1 after the upgrade:\n%s")
 }
 
-// testPackagesRollBack: an older release refuses the databases in files that the newer one has upgraded: their services
-// stop before, and their copies take their place. The agent waits for Placement meanwhile.
+// testPackagesRollBack: an older release refuses the databases in files that the newer one has
+// upgraded. Their services stop before, and their copies take their place. The agent waits for
+// Placement meanwhile.
 func testPackagesRollBack(t *testing.T, m *machine) {
 	domain := m.domain(t)
 	m.run(t, "systemctl", "stop", apiUnit, cell0Unit, cell1Unit, socketUnit, placementUnit)

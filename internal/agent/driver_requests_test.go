@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"

@@ -261,5 +261,5 @@ func (r reader) query(query string, args []any, each func(*sql.Rows) error) erro
 	return rows.Err()
 }
 
-// marks returns n question marks.
+// placeholders returns n question marks.
 func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }

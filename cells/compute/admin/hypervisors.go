@@ -70,7 +70,7 @@ type hypervisor struct {
 	servers  api.List
 }
 
-// id is what the microversion knows it by: before 2.53 the number of its service.
+// hypervisorID is what the microversion knows it by: before 2.53 the number of its service.
 func hypervisorID(x *api.Exchange, h *hypervisor) string {
 	if x.Since(vServiceUUID) {
 		return h.UUID

@@ -136,8 +136,8 @@ func TestNoAgentListens(t *testing.T) {
 	for _, path := range []string{filepath.Join(dir, "none.sock"), stale} {
 		testproc.Try(control.NewClient(path).Status(t.Context())).ErrorIs(t, control.ErrNotRunning, "%s: %v", path)
 	}
-	again, err := control.Listen(t.Context(), stale)
+	again, err := control.Open(t.Context(), stale)
 	testproc.Checkf(t, err, "the socket of a dead agent is in the way")
 	defer func() { _ = again.Close() }()
-	testproc.Try(control.Listen(t.Context(), stale)).ErrorHas(t, "another agent", "two agents on one socket: %v")
+	testproc.Try(control.Open(t.Context(), stale)).ErrorHas(t, "another agent", "two agents on one socket: %v")
 }
