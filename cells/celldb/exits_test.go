@@ -246,6 +246,11 @@ var exitRows = []struct {
 		e.moves(cellwire.MigrationFinished)
 		e.step(cellwire.MigrationStep{Revert: true})
 	}, "h2", "resized resize_reverting h2", func(e *exits) { e.abort(); e.settled("h1") }, "active  h1", true},
+	{"`resize_reverting`", "the old host, which has not said yet that its guest is there", "abort it: the server stays in `VERIFY_RESIZE`", func(e *exits) {
+		e.moves(cellwire.MigrationFinished)
+		e.says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+		e.step(cellwire.MigrationStep{Revert: true})
+	}, "h1", "resized resize_reverting h2", func(e *exits) { e.step(cellwire.MigrationStep{Abort: sid(700)}) }, "resized  h2", false},
 	{"`resize_reverting`", "the old host", "`evacuate`, as soon as it is there again", func(e *exits) {
 		e.moves(cellwire.MigrationFinished)
 		e.step(cellwire.MigrationStep{Revert: true})

@@ -87,8 +87,12 @@ func (r *Record) wantAtHome() cellwire.Want {
 		return cellwire.WantCleared
 	case cellwire.TaskRebuildSpawning:
 		return cellwire.WantRebuilt
-	case cellwire.TaskResizeReverting: // it is back
-		if m := r.moving(); m != nil && m.OldVMState != cellwire.VMActive {
+	case cellwire.TaskResizeReverting: // it is back, or waits for the source on the destination
+		m := r.moving()
+		switch {
+		case m != nil && s.Host == m.DestHost:
+			return cellwire.WantPresent
+		case m != nil && m.OldVMState != cellwire.VMActive:
 			return cellwire.WantShutdown
 		}
 		return cellwire.WantRunning

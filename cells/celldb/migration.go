@@ -115,6 +115,9 @@ func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
 		}
 		return cellwire.WantLeft, true
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationDone:
+		if r.lost() { // what is here may be the only copy
+			return cellwire.WantDeparting, true
+		}
 		return cellwire.WantLeft, true
 	case m.Status == cellwire.MigrationAccepted: // a guest that is to be evacuated is left as it is
 		return "", m.Type != cellwire.MigrationCold
@@ -133,7 +136,7 @@ func (r *Record) wantOnDestination(m *Move) (want cellwire.Want, decided bool) {
 		return "", true
 	case m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationPre:
 		return cellwire.WantArriving, true
-	case m.Status == cellwire.MigrationRevert:
+	case m.Status == cellwire.MigrationRevert && m.SourceGuest != cellwire.SourceGuestAsked:
 		return cellwire.WantLeaving, true
 	}
 	return "", false
@@ -198,7 +201,7 @@ func (r *Record) Step(
 	case step.GivenBack:
 		return r.givenBack(m)
 	case step.Confirm, step.Revert:
-		return r.decided(m, step.Confirm)
+		return r.decided(m, step.Confirm, up, now)
 	case step.Abort != "":
 		return r.abort(m, step.Abort, up, now)
 	}
@@ -324,31 +327,8 @@ func (r *Record) givenBack(m *Move) (bool, error) {
 		return true, nil
 	}
 	s.TaskState = cellwire.TaskResizeReverting
+	s.PowerState = plugins.PowerNoState // until the source says that its guest is there
 	m.becomes(m.Status, false)
-	return true, nil
-}
-
-// decided is what the owner of a server that was migrated wants: to stay or to go back.
-func (r *Record) decided(m *Move, stays bool) (bool, error) {
-	s := &r.Server
-	name, status := "revertResize", cellwire.MigrationRevert
-	if stays {
-		name, status = "confirmResize", cellwire.MigrationConfirm
-	}
-	switch {
-	case r.leaving() || s.VMState != cellwire.VMResized:
-		return false, conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
-	case s.TaskState != "":
-		return false, conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
-	case m.Status == status:
-		return false, nil
-	case m.Status != cellwire.MigrationFinished:
-		return false, conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
-	}
-	if !stays {
-		s.TaskState = cellwire.TaskResizeReverting
-	}
-	m.becomes(status, false)
 	return true, nil
 }
 
@@ -358,9 +338,9 @@ func (m *Move) back(s *cellwire.Server) bool {
 }
 
 // abort has an administrator end a migration that waits for a host that is down: the server goes
-// back, or stays where it is confirmed to be. The host removes what it has when it comes back: for
-// a destination there is an evacuation from it that is done, with the uuid, and a source is asked
-// by the migration itself.
+// back, or stays where it is confirmed to be, or where it waits for the source's word. The host
+// removes what it has when it comes back: for a destination there is an evacuation from it that is
+// done, with the uuid, and a source is asked by the migration itself.
 func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost
@@ -377,6 +357,8 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 			m.SourceHost,
 		)
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
+		host = m.SourceHost
+	case m.Status == cellwire.MigrationRevert && m.SourceGuest == cellwire.SourceGuestAsked && up(m.DestHost):
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
 	default:
@@ -396,6 +378,8 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 		return false, nil // a repetition
 	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
 		s.VMState, m.changed = stateOf(s.PowerState), true
+	case m.Status == cellwire.MigrationRevert && host == m.SourceHost:
+		r.staysResized(m, fault, now)
 	case host == m.SourceHost:
 		r.rollBack(m, fault, now)
 	case m.Status == cellwire.MigrationRevert:
@@ -484,6 +468,8 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		return false, fmt.Sprintf("this host has nothing to do in migration %s now", m.UUID)
 	}
 	switch {
+	case report.Kind == cellwire.ReportDeparted && want == cellwire.WantDeparting && m.keepsBoth():
+		return r.sourceSays(m, report, now), ""
 	case report.Kind == cellwire.ReportDeparted && want == cellwire.WantDeparting:
 		if m.Status != cellwire.MigrationPre || m.Type != cellwire.MigrationCold || m.GiveBack {
 			return false, "" // a repetition

@@ -430,7 +430,7 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	}
 	hosts(t, s, "h1", "h2", "h3")
 	testproc.Try(s.Step(ctx, sid(502), to(3), moment)).Or(t)
-	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
 	if _, err := s.DeleteService(ctx, services[1].UUID, later); !cellclient.IsInUse(err) {
 		t.Errorf("the source of a migration is forgotten: %v", err)
 	}

@@ -25,7 +25,7 @@ import (
 var (
 	moveReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node", "source_node_uuid", "source_zone",
 		"dest_host", "dest_node", "dest_node_uuid", "dest_zone", "old_vm_state", "offer", "user_id", "project_id", "created_at", "updated_at", "revision",
-		"is_open", "give_back"}
+		"is_open", "give_back", "source_guest"}
 	moveColumns = append(slices.Clone(moveReadColumns), "due")
 
 	selectMoves = "SELECT m.id, m." + strings.Join(moveReadColumns, ", m.") + " FROM migrations m "
@@ -37,7 +37,7 @@ func moveValues(m *Move) []any {
 	due := m.Open && (m.GiveBack || m.Status == cellwire.MigrationAccepted)
 	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode, m.SourceNodeUUID, m.SourceZone,
 		m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone, m.OldVMState, m.Offer, m.UserID, m.ProjectID, m.CreatedAt.UnixMicro(), micros(m.UpdatedAt), m.Revision,
-		m.Open, m.GiveBack, due}
+		m.Open, m.GiveBack, string(m.SourceGuest), due}
 }
 
 func scanMove(row sqldb.Row) (*Move, error) {
@@ -47,7 +47,7 @@ func scanMove(row sqldb.Row) (*Move, error) {
 	)
 	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.SourceNodeUUID, &m.SourceZone,
 		&m.DestHost, &m.DestNode, &m.DestNodeUUID, &m.DestZone, &m.OldVMState, &m.Offer, &m.UserID, &m.ProjectID, &created, &updated, &m.Revision,
-		&m.Open, &m.GiveBack)
+		&m.Open, &m.GiveBack, &m.SourceGuest)
 	m.CreatedAt, m.UpdatedAt = fromMicros(created), optional(updated)
 	return &m, err
 }

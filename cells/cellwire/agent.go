@@ -107,7 +107,7 @@ const (
 	// [plugins.AbilityMigrate].
 
 	// WantDeparting, on the source: the guest is shut down and kept, is never started, whatever
-	// else is there, and offers its disks to the destination. Reported by ReportDeparted once; the
+	// else is there, and offers its disks to the destination. Reported by ReportDeparted; the
 	// want stays until the migration ends, in WantLeft or in WantRunning or WantShutdown. Also of
 	// a host that comes back while its server is being evacuated.
 	WantDeparting Want = "departing"
@@ -172,7 +172,10 @@ const (
 	// removed, and the server is what it was before; cells of older versions put it in error.
 	ReportSettled ReportKind = "settled"
 	// ReportDeparted: WantDeparting holds, with the Offer. With a fault it cannot hold, the guest
-	// is as PowerState says, and the migration ends.
+	// is as PowerState says, and the migration ends. Of a cold migration that is finished, it says
+	// whether the guest that is kept is there, [plugins.PowerNoState] if not: then, when that
+	// changes, and when the migration is to be confirmed or reverted. Older cells do not look at
+	// it.
 	ReportDeparted ReportKind = "departed"
 	// ReportArrived: WantArriving holds. With a fault it cannot hold, and nothing of the guest is
 	// left here but what is on shared storage; all allocations are as they were. The server is then

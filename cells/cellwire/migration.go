@@ -45,6 +45,9 @@ type Migration struct {
 	// reported [ReportDeparted]: a text of at most [MaxOffer] bytes that only hosts understand. "":
 	// there is none, as in an evacuation.
 	Offer string `json:"offer,omitempty"`
+	// SourceGuest is what is known of the guest that a cold migration keeps on the source, since
+	// it is finished.
+	SourceGuest SourceGuest `json:"source_guest,omitempty"`
 	// GiveBack says that it failed or is reverted, and that the compute API has to give the
 	// allocations on the source back to the server, or, if that is deleted, to remove them.
 	GiveBack bool `json:"give_back,omitempty"`
@@ -101,6 +104,18 @@ const (
 	MigrationDone      MigrationStatus = "done"      // of an evacuation: the guest is on the destination
 	MigrationCompleted MigrationStatus = "completed" // the source has come back as well, and left
 	MigrationFailed    MigrationStatus = "failed"    // of an evacuation
+)
+
+// SourceGuest is what the source last said of the guest that it keeps in a migration.
+type SourceGuest string
+
+// What there is. "": the source has said nothing of it since it departed.
+const (
+	SourceGuestThere   SourceGuest = "there"
+	SourceGuestMissing SourceGuest = "missing"
+	// SourceGuestAsked: the migration is to be reverted when the source has said that its guest is
+	// there. Until then the destination keeps its own.
+	SourceGuestAsked SourceGuest = "asked"
 )
 
 // MigrateRequest asks a cell to begin a migration of a server. Repeating it changes nothing.

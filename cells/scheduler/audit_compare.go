@@ -131,12 +131,22 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 		return nil // it was never on a host, or is made there now
 	}
 	up := a.up[hostKey{s.cell.UUID, s.Host}]
-	if settled := s.TaskState == "" && (s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped); settled && up && s.PowerState == plugins.PowerNoState {
+	if s.VMState == cellwire.VMResized {
+		if err := a.auditSource(ctx, s); err != nil {
+			return err
+		}
+	}
+	settled := s.TaskState == "" && (s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped || s.VMState == cellwire.VMResized)
+	if settled && up && s.PowerState == plugins.PowerNoState {
 		now, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
 		if err != nil && !cellclient.IsNotFound(err) {
 			return err
 		}
 		if err == nil && now.Host == s.Host && now.TaskState == "" && now.PowerState == plugins.PowerNoState && !now.Deleted {
+			hint := "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost."
+			if now.VMState == cellwire.VMResized {
+				hint = "Find out what removed the guest. `openstack server migrate revert UUID` takes the server back to the host that keeps its former guest."
+			}
 			a.found(Finding{
 				Kind:     FindingGuestMissing,
 				Server:   s.UUID,
@@ -144,7 +154,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 				Host:     s.Host,
 				Provider: s.NodeUUID,
 				Text:     fmt.Sprintf("Host %s has no guest of server %s, which is %s.", s.Host, s.UUID, s.VMState),
-				Hint:     "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost.",
+				Hint:     hint,
 			})
 		}
 	}
@@ -153,6 +163,31 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 		return nil
 	}
 	return a.auditHeld(ctx, s)
+}
+
+// auditSource says that the host from which a server was migrated has no guest of it any more.
+func (a *audit) auditSource(ctx context.Context, s auditServer) error {
+	moves, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		return c.MigrationsOf(ctx, s.UUID)
+	})
+	if err != nil {
+		return err
+	}
+	hint := "Find out what removed the guest. The server cannot go back: `openstack server migrate confirm UUID` keeps it where it is."
+	if s.PowerState == plugins.PowerNoState {
+		hint = "Find out what removed both guests. `openstack server migrate revert UUID` takes the server back, where `openstack server reboot --hard UUID` makes its guest again over its disks, " +
+			"if they are still there and its driver can."
+	}
+	for i := range moves {
+		if m := &moves[i]; m.SourceGuest == cellwire.SourceGuestMissing && m.DestHost == s.Host && a.up[hostKey{s.cell.UUID, m.SourceHost}] {
+			a.found(Finding{
+				Kind: FindingGuestMissing, Server: s.UUID, Cell: s.cell.Name, Host: m.SourceHost, Provider: m.SourceNodeUUID,
+				Text: fmt.Sprintf("Host %s has no guest of server %s, which was migrated to host %s and is not confirmed.", m.SourceHost, s.UUID, s.Host),
+				Hint: hint,
+			})
+		}
+	}
+	return nil
 }
 
 // auditHeld says what is wrong with the allocations of a server, as they are now. One that moves

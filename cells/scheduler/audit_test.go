@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -324,5 +325,54 @@ func TestRepairLooksOnceMore(t *testing.T) {
 	site.link.set(up)
 	if got := w.audit(true); !got.Clean() || len(got.Findings) != 1 {
 		t.Errorf("when the cell is back: %+v", got.Findings)
+	}
+}
+
+// TestAuditOfAMigratedServer: of one that is not confirmed yet, the guest is missed on either host,
+// with what helps there.
+func TestAuditOfAMigratedServer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 2)
+	server, from := w.placed()
+	w.must(w.migrate(server, cellwire.MigrationCold, ""))
+	w.moves()
+	from.work()
+	to := w.host(server)
+	to.work()
+	w.is(server, cellwire.VMResized, "", to)
+	w.sound("it is resized")
+	missing := func(on *agent, kind cellwire.ReportKind) {
+		t.Helper()
+		report := cellwire.Report{UUID: server, Kind: kind, PowerState: plugins.PowerNoState}
+		if kind == cellwire.ReportDeparted {
+			report.Migration = w.open(server)[0].UUID
+		}
+		answer := testproc.Try(on.cell.Reports(ctx, on.host, []cellwire.Report{report})).Or(t)
+		testproc.Same(t, gocmp.Diff([]string{""}, answer.Refused))
+	}
+	hints := func() map[string]string {
+		out := map[string]string{}
+		for _, f := range w.audit(false).Findings {
+			if f.Kind != scheduler.FindingGuestMissing {
+				t.Errorf("found is %+v", f)
+			}
+			out[f.Host] = f.Hint
+		}
+		return out
+	}
+	missing(from, cellwire.ReportDeparted)
+	if got := hints(); len(got) != 1 || !strings.Contains(got[from.host], "migrate confirm") {
+		t.Errorf("without a guest on the source: %v", got)
+	}
+	m := testproc.Try(w.store.Mapping(ctx, server)).Or(t)
+	if err := w.scheduler.Decide(ctx, m, false); !cellclient.IsConflict(err) {
+		t.Errorf("a revert that leaves no guest: %v", err)
+	}
+	missing(to, cellwire.ReportPower)
+	if got := hints(); len(got) != 2 || !strings.Contains(got[to.host], "migrate revert") {
+		t.Errorf("without a guest on either: %v", got)
+	}
+	if err := w.scheduler.Decide(ctx, m, true); !cellclient.IsConflict(err) {
+		t.Errorf("a confirmation that leaves no guest: %v", err)
 	}
 }

@@ -82,7 +82,7 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 			return struct{}{}, err
 		}
 		for _, one := range all {
-			if one.Status == cellwire.MigrationFinished {
+			if one.Status == cellwire.MigrationFinished || !stays && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
 				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: stays, Revert: !stays})
 				return struct{}{}, err
 			}

@@ -238,7 +238,9 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	for uuid, changes := range before {
 		s := w.servers[uuid]
 		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered && !s.task && n.is(w.place(s.item)) {
-			if g, there := listed[uuid]; there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed { // started outside the cell
+			g, there := listed[uuid]
+			started := there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed // outside the cell
+			if started || keeps(s.item) && there == s.missing {
 				s.answered = false
 				w.start(ctx, s)
 			}
@@ -250,8 +252,12 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		power := listed[uuid].Power // PowerNoState if it is not there
 		_, there := listed[uuid]
 		if !there && !s.missing {
+			advice := "a hard reboot of the server makes it again over its disks"
+			if s.item.Server.VMState == cellwire.VMResized {
+				advice = "a revert of its migration takes the server back to the host that keeps its guest"
+			}
 			w.log.Error().Str("instance", uuid).Str("node", n.Name).
-				Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; a hard reboot of the server makes it again over its disks.")
+				Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; " + advice + ".")
 		}
 		s.observed, s.missing = &power, !there
 		if s.reported != power {

@@ -23,6 +23,14 @@ func of(item cellwire.WorkItem) cellwire.Migration {
 // same reports whether two items want the same, on behalf of the same migration.
 func same(a, b cellwire.WorkItem) bool { return a.Want == b.Want && of(a).UUID == of(b).UUID }
 
+// keeps says that a host keeps the guest of a server that is on another host and may come back: it
+// reports to the cell whether it is there.
+func keeps(item cellwire.WorkItem) bool {
+	m := of(item)
+	return item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
+		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm || m.Status == cellwire.MigrationRevert)
+}
+
 // place is the node of this host that an item is about: of a migration, the server's may be
 // another host's.
 func (w *Worker) place(item cellwire.WorkItem) (uuid, name string) {
@@ -87,6 +95,11 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		w.settle(s, item)
 		return nil
 	case missing:
+		if keeps(item) {
+			w.logOf(ctx).Error().Str("instance", s.uuid).Str("node", node.Name).Str("host", item.Server.Host).
+				Msg("The guest that is kept of a server that was migrated does not exist. The server cannot go back: confirm its migration.")
+			w.setMissing(s)
+		}
 		w.report(s, item, cellwire.Report{
 			Kind: cellwire.ReportDeparted, PowerState: plugins.PowerNoState, Fault: moveFault(item, "its guest does not exist", err.Error()),
 		})
@@ -101,6 +114,10 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return nil
 	case err != nil:
 		return fmt.Errorf("shutting down a guest that is to be moved: %w", err)
+	}
+	if keeps(item) {
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+		return nil
 	}
 	if of(item).Status != cellwire.MigrationPre { // it was reported
 		w.settle(s, item)

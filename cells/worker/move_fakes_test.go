@@ -147,6 +147,7 @@ type moveCell struct {
 	lose      int
 	placement *fakePlacement
 	reported  []string
+	kept      []string // what sources say of the guests that they keep
 
 	opened  int
 	offers  map[string][]cellwire.StreamOffer // by host
@@ -304,9 +305,10 @@ func (c *moveCell) Reports(_ context.Context, host string, reports []cellwire.Re
 	}
 	var answer cellwire.ReportsAnswer
 	for _, r := range reports {
+		said := len(c.kept)
 		refused := c.apply(host, r)
 		answer.Refused = append(answer.Refused, refused)
-		if refused == "" {
+		if refused == "" && len(c.kept) == said {
 			c.reported = append(c.reported, fmt.Sprintf("%s %s", host, r.Kind))
 		}
 	}
@@ -383,6 +385,9 @@ func (c *moveCell) apply(host string, r cellwire.Report) (refused string) {
 		c.migration.Status, c.migration.Offer = cellwire.MigrationPost, r.Offer
 		c.want(host, cellwire.WantDeparting, s)
 		c.want(m.DestHost, cellwire.WantArriving, s)
+	case r.Kind == cellwire.ReportDeparted && moving && item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
+		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationRevert):
+		c.kept = append(c.kept, fmt.Sprintf("%s has it: %t", host, r.PowerState != plugins.PowerNoState))
 	case r.Kind == cellwire.ReportArrived && moving && item.Want == cellwire.WantArriving:
 		if r.Fault != nil {
 			c.back(cellwire.MigrationError)

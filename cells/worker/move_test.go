@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -315,6 +316,49 @@ func TestAMissingGuestCannotBeMoved(t *testing.T) {
 		testproc.Equal(t, s.status(), cellwire.MigrationError, "the migration is %s")
 		if s.drivers["cn2"].power(1) != gone {
 			t.Error("it was created again")
+		}
+	})
+}
+
+// TestTheSourceSaysWhetherItKeepsAGuest: when the server has arrived elsewhere, whenever that
+// changes, and when the cell asks because the migration is reverted.
+func TestTheSourceSaysWhetherItKeepsAGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	moving(t, func(s *moveScene) {
+		guests, uuid := s.drivers["cn1"].guests, serverUUID(1)
+		s.cell.move(cellwire.MigrationCold)
+		s.expect(cellwire.MigrationFinished, plugins.PowerShutdown, plugins.PowerRunning)
+		for _, stage := range []struct {
+			name    string
+			do      func()
+			says    []string
+			missing []worker.Missing
+		}{
+			{"it is there", func() {}, []string{"cn1 has it: true"}, nil},
+			{"removed", func() { s.drivers["cn1"].set(func() { delete(guests, uuid) }) }, []string{"cn1 has it: false"},
+				[]worker.Missing{{UUID: uuid, Name: "web", Node: "cn1", NowOn: "cn2"}}},
+			{"still gone", func() {}, nil, []worker.Missing{{UUID: uuid, Name: "web", Node: "cn1", NowOn: "cn2"}}},
+			{"there again", func() { s.drivers["cn1"].set(func() { guests[uuid] = plugins.PowerShutdown }) }, []string{"cn1 has it: true"}, nil},
+			{"asked", func() {
+				s.cell.mu.Lock()
+				defer s.cell.mu.Unlock()
+				_, server := s.cell.server()
+				s.cell.migration.Status = cellwire.MigrationRevert
+				s.cell.want("cn1", cellwire.WantDeparting, server)
+			}, []string{"cn1 has it: true"}, nil},
+		} {
+			stage.do()
+			s.workers["cn1"].Changed("cn1", uuid)
+			s.pass(5 * time.Minute)
+			s.cell.mu.Lock()
+			said := s.cell.kept
+			s.cell.kept = nil
+			s.cell.mu.Unlock()
+			testproc.Samef(t, cmp.Diff(stage.says, said), "%s: it says", stage.name)
+			testproc.Samef(t, cmp.Diff(stage.missing, s.workers["cn1"].Status().Missing), "%s: missing are", stage.name)
+		}
+		if running := s.drivers["cn2"].power(1); running != plugins.PowerRunning {
+			t.Errorf("the guest on the destination is %d", running)
 		}
 	})
 }

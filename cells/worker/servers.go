@@ -89,6 +89,8 @@ func (s *server) wants(item cellwire.WorkItem) {
 		if s.task {
 			signal(s.wake)
 		}
+	} else if keeps(item) && of(s.item).Status != of(item).Status { // the cell asks whether the guest is there
+		s.answered = false
 	}
 	s.item, s.known = item, true
 }

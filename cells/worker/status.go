@@ -91,6 +91,11 @@ type Missing struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
 	Node string `json:"node"`
+	// Resized: it was migrated here, and another host keeps a guest for its way back.
+	Resized bool `json:"resized,omitempty"`
+	// NowOn is the host to which the server was migrated, if this one is to keep the guest for its
+	// way back.
+	NowOn string `json:"now_on,omitempty"`
 }
 
 // Stuck is a server that is not as the cell wants it, and why.
@@ -199,8 +204,12 @@ func (w *Worker) Status() Status {
 		if s.problem != "" && s.known && s.task {
 			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.problem})
 		}
-		if s.missing && s.hasGuest() {
-			out.Missing = append(out.Missing, Missing{UUID: uuid, Name: s.item.Server.Name, Node: s.item.Server.Node})
+		if kept := s.known && keeps(s.item); s.missing && (kept || s.hasGuest()) {
+			one := Missing{UUID: uuid, Name: s.item.Server.Name, Resized: !kept && s.item.Server.VMState == cellwire.VMResized}
+			if _, one.Node = w.place(s.item); kept {
+				one.NowOn = s.item.Server.Host
+			}
+			out.Missing = append(out.Missing, one)
 		}
 	}
 	for _, n := range w.nodes {

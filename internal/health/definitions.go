@@ -191,7 +191,7 @@ var definitions = []Definition{
 		Severity: Warning,
 		Title:    "guests of servers do not exist",
 		Meaning:  "They were removed behind the agent's back, or the host was installed again. The servers are not usable; their allocations stay.",
-		Hint:     "`openstack server reboot --hard UUID` makes a guest again over its disks, if they are still there and its driver can; otherwise delete the server, or rebuild it, which makes its disks from the image again: what was on them is lost",
+		Hint:     "where the line says so, revert or confirm the migration of the server; `openstack server reboot --hard UUID` makes the guest of another one again over its disks, if they are still there and its driver can; otherwise delete the server, or rebuild it, which makes its disks from the image again: what was on them is lost",
 	},
 	{
 		Code:     CertificateExpires,

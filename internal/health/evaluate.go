@@ -176,7 +176,14 @@ func (b *findingList) cell(now time.Time, c Cell) {
 		idle = append(idle, fmt.Sprintf("%s (%s) on %s: a server of project %s in state %s", g.UUID, g.Name, g.Node, g.ProjectID, state))
 	}
 	for _, s := range c.Missing {
-		missing = append(missing, fmt.Sprintf("%s (%s) on %s", s.UUID, s.Name, s.Node))
+		text := fmt.Sprintf("%s (%s) on %s", s.UUID, s.Name, s.Node)
+		switch {
+		case s.NowOn != "":
+			text += fmt.Sprintf(": it was migrated to host %s and cannot go back; `openstack server migrate confirm` keeps it there", s.NowOn)
+		case s.Resized:
+			text += ": it was migrated here; `openstack server migrate revert` takes it back to the host that keeps its guest"
+		}
+		missing = append(missing, text)
 	}
 	for _, found := range []struct {
 		code    Code
@@ -313,7 +320,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	default:
 		b.failure(subject, n.Cause, PassFails, n.Error, n.Hint, n.Violations...)
 	}
-	last := n.LastSuccess
+	last, text := n.LastSuccess, "last at "
 	if last.IsZero() {
 		last = f.Status.Started
 	}

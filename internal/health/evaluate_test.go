@@ -75,12 +75,16 @@ func TestFindings(t *testing.T) {
 					{UUID: "u5", Name: "db", Node: "cn1", ProjectID: "p1", VMState: "error"},
 					{UUID: "u6", Name: "app", Node: "cn1", ProjectID: "p2", VMState: "active", TaskState: "rebuilding"},
 				},
-				Missing: []worker.Missing{{UUID: "u7", Name: "mail", Node: "cn1"}},
-				Stuck:   []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+				Missing: []worker.Missing{
+					{UUID: "u7", Name: "mail", Node: "cn1"}, {UUID: "u8", Name: "in", Node: "cn1", Resized: true},
+					{UUID: "u9", Name: "out", Node: "cn1", NowOn: "h2"},
+				},
+				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}}
 		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1",
 			"agent guest-of-idle-server:  u5 (db) on cn1: a server of project p1 in state error, u6 (app) on cn1: a server of project p2 in state active, rebuilding",
-			"agent guest-missing:  u7 (mail) on cn1",
+			"agent guest-missing:  u7 (mail) on cn1, u8 (in) on cn1: it was migrated here; `openstack server migrate revert` takes it back to the host that keeps its guest, " +
+				"u9 (out) on cn1: it was migrated to host h2 and cannot go back; `openstack server migrate confirm` keeps it there",
 		}},
 		"its certificate is not renewed": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Identity = &Identity{Since: noon.Add(-13 * time.Hour), Expires: noon.Add(11 * time.Hour), Renews: true, RefusedNodes: []string{"u1"}}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+)
+
+// A server that was migrated and is not confirmed has two guests. Which one goes is its owner's to
+// decide, and none goes while the other one may be missing.
+
+// decided is what the owner of a server that was migrated wants: to stay or to go back. It is
+// refused (conflict) if the guest that would stay does not exist, since the other one, which would
+// be removed, may be the only one. To go back, the source is first asked whether its guest exists;
+// of one that is up, and whose agent is of an older version, it is known that it has departed.
+func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now time.Time) (bool, error) {
+	s := &r.Server
+	name, status := "revertResize", cellwire.MigrationRevert
+	if stays {
+		name, status = "confirmResize", cellwire.MigrationConfirm
+	}
+	switch {
+	case r.leaving() || s.VMState != cellwire.VMResized:
+		return false, conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
+	case s.TaskState != "":
+		return false, conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
+	case m.Status == status:
+		return false, nil
+	case m.Status == cellwire.MigrationConfirm && r.lost(): // the source has not been asked to leave, or not since
+	case m.Status != cellwire.MigrationFinished:
+		return false, conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
+	}
+	missing := m.SourceGuest == cellwire.SourceGuestMissing
+	switch {
+	case stays && r.lost() && missing:
+		return false, conflict("Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host %s nor host %s has one.",
+			name, s.UUID, s.Host, m.SourceHost)
+	case stays && r.lost():
+		return false, conflict("Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, and the one on the old host %s would be removed.",
+			name, s.UUID, s.Host, m.SourceHost)
+	case stays:
+	case missing && !r.lost():
+		return false, conflict("Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and the one on the new host %s would be removed.",
+			name, s.UUID, m.SourceHost, s.Host)
+	case missing: // nothing is removed on the destination before there is a guest on the source
+		m.GiveBack = true
+		r.abandon(m, uuid.NewSHA1(uuid.NameSpaceOID, []byte(m.UUID+" reverted")).String(), now)
+	case m.SourceGuest != "" || m.Status == cellwire.MigrationConfirm || !up(m.SourceHost):
+		m.SourceGuest = cellwire.SourceGuestAsked
+	}
+	if !stays {
+		s.TaskState = cellwire.TaskResizeReverting
+	}
+	m.becomes(status, false)
+	return true, nil
+}
+
+// sourceSays notes whether the source of a migration that is finished still has its guest. A revert
+// that waits for that goes on, or ends: then the server stays where it is.
+func (r *Record) sourceSays(m *Move, report cellwire.Report, now time.Time) (changed bool) {
+	s := &r.Server
+	guest := cellwire.SourceGuestThere
+	if report.PowerState == plugins.PowerNoState {
+		guest = cellwire.SourceGuestMissing
+	}
+	reverting := m.Status == cellwire.MigrationRevert
+	switch {
+	case m.SourceGuest == guest, reverting && m.SourceGuest != cellwire.SourceGuestAsked: // a repetition, or the destination leaves
+		return false
+	case reverting && guest == cellwire.SourceGuestMissing:
+		fault := cellwire.Fault{Code: 500, Message: fmt.Sprintf("Revert of the migration of instance %s failed: host %s has no guest of it any more", s.UUID, m.SourceHost)}
+		if report.Fault != nil {
+			fault.Details = report.Fault.Details
+		}
+		r.staysResized(m, &fault, now)
+	}
+	m.SourceGuest, m.changed = guest, true
+	return true
+}
+
+// staysResized ends a revert before the destination was asked for anything.
+func (r *Record) staysResized(m *Move, fault *cellwire.Fault, now time.Time) {
+	r.Server.TaskState, r.Server.Fault = "", keptFault(fault, now)
+	m.SourceGuest = ""
+	m.becomes(cellwire.MigrationFinished, false)
+}
+
+// keepsBoth says that the guest is on the destination, and that the source keeps its own.
+func (m *Move) keepsBoth() bool {
+	return m.Type == cellwire.MigrationCold && !m.GiveBack &&
+		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm || m.Status == cellwire.MigrationRevert)
+}
+
+// lost says that the server is not to be deleted, and has no guest on its host, as that said last.
+// No other host is then asked to remove what it has.
+func (r *Record) lost() bool { return !r.leaving() && r.Server.PowerState == plugins.PowerNoState }

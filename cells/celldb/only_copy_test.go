@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// resized begins a cell with a server that was migrated from h1 to h2.
+func resized(t *testing.T) *exits {
+	t.Helper()
+	e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
+	e.beat()
+	active(t, e.s, building(1))
+	e.moves(cellwire.MigrationFinished)
+	return e
+}
+
+// keeps has the source say whether it has its guest.
+func (e *exits) keeps(there bool) {
+	e.t.Helper()
+	report := cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown}
+	if !there {
+		report.PowerState, report.Fault = plugins.PowerNoState, &cellwire.Fault{Code: 500, Message: "its guest does not exist"}
+	}
+	e.says("h1", report)
+}
+
+// has has the destination say whether it has its guest.
+func (e *exits) has(there bool) {
+	e.t.Helper()
+	e.says("h2", cellwire.Report{Kind: cellwire.ReportPower, PowerState: map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerNoState}[there]})
+}
+
+// asked compares what the hosts are asked for, and the state of the server.
+func (e *exits) asked(when, h1, h2, server string) {
+	e.t.Helper()
+	for host, want := range map[string]string{"h1": h1, "h2": h2} {
+		var all []string
+		if want != "" {
+			all = []string{"01: " + want}
+		}
+		testproc.Samef(e.t, gocmp.Diff(all, wants(e.t, e.s, host, 0)), "%s: %s is asked for", when, host)
+	}
+	s := testproc.Try(e.s.Server(ctx, sid(1), e.now)).Or(e.t)
+	if got := s.VMState + " " + s.TaskState + " " + s.Host; got != server {
+		e.t.Errorf("%s: the server is %q, not %q", when, got, server)
+	}
+}
+
+// refuses fails unless a step is refused with a text.
+func (e *exits) refuses(step cellwire.MigrationStep, says string) {
+	e.t.Helper()
+	if _, err := e.s.Step(ctx, e.moving, step, e.now); !cellclient.IsConflict(err) || !strings.Contains(err.Error(), says) {
+		e.t.Errorf("%+v: %v, want a conflict with %q", step, err, says)
+	}
+}
+
+var (
+	confirm = cellwire.MigrationStep{Confirm: true}
+	revert  = cellwire.MigrationStep{Revert: true}
+)
+
+// TestConfirmKeepsTheOnlyGuest: without a guest on the destination, the one on the source is not
+// removed, whether that is known before the migration is confirmed or after.
+func TestConfirmKeepsTheOnlyGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	t.Run("missing before", func(t *testing.T) {
+		e := resized(t)
+		e.has(false)
+		e.refuses(confirm, "use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the old host h1 would be removed.")
+		e.asked("refused", "departing (finished)", "present", "resized  h2")
+		e.has(true)
+		e.step(confirm)
+		e.asked("there again", "left (confirming)", "present", "resized  h2")
+	})
+	t.Run("missing after", func(t *testing.T) {
+		e := resized(t)
+		e.step(confirm)
+		e.has(false)
+		e.asked("missing", "departing (confirming)", "present", "resized  h2")
+		e.step(revert)
+		e.asked("reverted", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.keeps(true)
+		e.asked("proven", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+	})
+}
+
+// TestRevertKeepsTheOnlyGuest: the destination removes its guest when the source has said that its
+// own is there, and not before.
+func TestRevertKeepsTheOnlyGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	t.Run("missing before", func(t *testing.T) {
+		e := resized(t)
+		e.keeps(false)
+		e.refuses(revert, "use 'confirmResize', which keeps it. Its old host h1 has no guest of it, and the one on the new host h2 would be removed.")
+		e.asked("refused", "departing (finished)", "present", "resized  h2")
+		e.keeps(true)
+		e.step(revert)
+		e.asked("there again", "departing (reverting)", "present", "resized resize_reverting h2")
+	})
+	t.Run("missing after", func(t *testing.T) {
+		e := resized(t)
+		e.keeps(true)
+		e.step(revert)
+		e.asked("reverted", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.keeps(false)
+		e.asked("missing", "departing (finished)", "present", "resized  h2")
+		answer := testproc.Try(e.s.Actions(ctx, sid(1))).Or(t)
+		if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed || !strings.Contains(last.Details, "host h1 has no guest of it any more") {
+			t.Errorf("the last action is %+v", last)
+		}
+		e.refuses(revert, "host h1 has no guest")
+		e.step(confirm)
+		e.asked("confirmed", "left (confirming)", "present", "resized  h2")
+	})
+	t.Run("there", func(t *testing.T) {
+		e := resized(t)
+		e.keeps(true)
+		e.step(revert)
+		e.keeps(true)
+		e.asked("proven", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+		e.says("h2", cellwire.Report{Kind: cellwire.ReportLeft})
+		e.giveBack()
+		e.settled("h1")
+		e.asked("back", "present", "", "active  h1")
+	})
+	t.Run("an agent that does not say", func(t *testing.T) {
+		e := resized(t)
+		e.step(revert)
+		e.asked("its host is up", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+	})
+	t.Run("a host that is down", func(t *testing.T) {
+		e := resized(t)
+		e.dies("h1")
+		e.step(revert)
+		e.asked("silent", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.dead["h1"] = false
+		e.beat()
+		e.refuses(cellwire.MigrationStep{Abort: sid(700)}, "host h1, which is up, ends it")
+		e.keeps(true)
+		e.asked("back", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+	})
+}
+
+// TestNeitherHostHasAGuest: the server goes back, and the destination removes what is left of it
+// when a hard reboot has made the guest on the source again.
+func TestNeitherHostHasAGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	e := resized(t)
+	e.keeps(false)
+	e.has(false)
+	e.refuses(confirm, "use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host h2 nor host h1 has one.")
+	e.step(revert)
+	e.giveBack()
+	e.asked("reverted", "running", "departing (done)", "resized resize_reverting h1")
+	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState, Fault: &cellwire.Fault{Code: 500, Message: "no guest"}})
+	e.asked("back", "present", "departing (done)", "stopped  h1")
+	e.power(cellwire.PowerRebootHard)
+	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
+	e.settled("h1")
+	e.asked("made again", "present", "left (done)", "active  h1")
+}
+
+// TestAnEvacuatedHostKeepsTheOnlyGuest: so does the former host of a server that was evacuated, and
+// whose guest on the new one is missing.
+func TestAnEvacuatedHostKeepsTheOnlyGuest(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
+	e.beat()
+	active(t, e.s, building(1))
+	e.dies("h1")
+	e.migrate(cellwire.MigrationEvacuation)
+	e.to("h2")
+	e.arrives("h2", nil)
+	for _, there := range []bool{false, true} {
+		e.has(there)
+		e.asked("", map[bool]string{false: "departing (done)", true: "left (done)"}[there], "present", "active  h2")
+	}
+	e.has(false)
+	e.delete(cellwire.DeleteNormal)
+	e.asked("deleted", "left (done)", "gone", "active deleting h2")
+}
+
+// TestSourceGuestsAreKept: what sources say survives, and a repetition changes nothing.
+func TestSourceGuestsAreKept(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, func(t *testing.T, s *celldb.DB) {
+		t.Helper()
+		e := &exits{t: t, s: s, now: moment, dead: map[string]bool{}}
+		e.beat()
+		active(t, s, building(1))
+		e.moves(cellwire.MigrationFinished)
+		for _, there := range []bool{true, false} {
+			e.keeps(there)
+			before := testproc.Try(s.Info(ctx)).Or(t)
+			e.keeps(there)
+			if after := testproc.Try(s.Info(ctx)).Or(t); after != before {
+				t.Errorf("a repetition makes %+v of %+v", after, before)
+			}
+			all := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t)
+			is := map[bool]cellwire.SourceGuest{true: cellwire.SourceGuestThere, false: cellwire.SourceGuestMissing}[there]
+			if len(all) != 1 || !slices.ContainsFunc(all, func(m cellwire.Migration) bool { return m.SourceGuest == is }) {
+				t.Errorf("the migrations are %+v", all)
+			}
+		}
+	})
+}
