@@ -139,6 +139,9 @@ func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest
 		return readMoves(ctx, tx, map[string]*stored{uuid: r})
 	}, func(r *stored) (bool, error) {
 		changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
+		if refused := (*cellwire.Error)(nil); errors.As(err, &refused) && refused.Code == cellwire.CodeInUse {
+			err = unreported(ctx, tx, &r.Server, refused)
+		}
 		if err == nil && changed {
 			err = able(ctx, tx, &r.Server, plugins.AbilityMigrate)
 		}
@@ -148,6 +151,21 @@ func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest
 		return cellwire.Migration{}, err
 	}
 	return r.move(q.UUID).Migration, nil
+}
+
+// unreported adds to the refusal of an evacuation that the host, which is up, does not report the
+// node of the server: so it does nothing about it.
+func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refused *cellwire.Error) error {
+	_, present, err := sqldb.One(ctx, db, sqldb.Value[int64], "SELECT 1 FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) AND present = 1", s.Host, s.NodeUUID, s.Node)
+	if err != nil {
+		return err
+	}
+	if !present {
+		told := *refused
+		told.Message += " It does not report the node of the server: `compute-agent status` there says why. If none of its guests runs any more, force it down."
+		refused = &told
+	}
+	return refused
 }
 
 // Step does what the compute API says about a migration.

@@ -216,3 +216,34 @@ func TestSourceGuestsAreKept(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostThatDoesNotReportANode is up, so that an evacuation is refused, with what to do. Its
+// service forced down, the server is evacuated, and the host removes what it has when it can.
+func TestAHostThatDoesNotReportANode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
+	e.beat()
+	active(t, e.s, building(1))
+	evacuation := cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}
+	refuses := func(reported bool) {
+		t.Helper()
+		_, err := e.s.Migrate(ctx, sid(1), evacuation, e.now)
+		if !cellclient.IsInUse(err) || strings.Contains(err.Error(), "If none of its guests runs any more, force it down.") == reported {
+			t.Errorf("%v; reported: %t", err, reported)
+		}
+	}
+	refuses(true)
+	_, _, err := e.s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}, e.now)
+	testproc.Check(t, err)
+	refuses(false)
+	e.power(cellwire.PowerStop)
+	for _, service := range testproc.Try(e.s.Services(ctx, e.now)).Or(t) {
+		if service.Host == "h1" {
+			testproc.Try(e.s.PatchService(ctx, service.UUID, cellwire.ServicePatch{ForcedDown: new(true)}, e.now)).Or(t)
+		}
+	}
+	e.evacuate()
+	if got := wants(t, e.s, "h1", 0); !slices.Equal(got, []string{"01: left (done)"}) {
+		t.Errorf("the host is asked for %v", got)
+	}
+}

@@ -115,7 +115,7 @@ func (a *API) migrate(x *api.Exchange, m apidb.Mapping, server *cellwire.Server,
 			return osapi.BadRequest("Compute host %s could not be found.", q.Host)
 		}
 	}
-	if err == nil {
+	if err == nil || cellclient.IsInUse(err) && m.CellUUID != "" { // the cell says more about a host that is up
 		err = a.scheduler.Migrate(x.Context(), m, q.Type, q.Host)
 	}
 	var refusal *cellwire.Error

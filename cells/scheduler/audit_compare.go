@@ -376,13 +376,18 @@ func (a *audit) auditNodes(_ context.Context) error {
 	for _, uuid := range slices.Sorted(maps.Keys(a.mapped)) {
 		n := a.mapped[uuid]
 		if _, reported := a.reported[uuid]; !reported && a.checked[n.CellUUID] {
+			hint := "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
+			if a.up[hostKey{n.CellUUID, n.Host}] {
+				hint = "The agent of the host reports to the cell: `compute-agent status` there says whether the node is held, or why else it is not reported. " +
+					"A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
+			}
 			a.found(Finding{
 				Kind:     FindingNodeMissing,
 				Cell:     names[n.CellUUID],
 				Host:     n.Host,
 				Provider: uuid,
 				Text:     fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
-				Hint:     "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after.",
+				Hint:     hint,
 			})
 		}
 	}

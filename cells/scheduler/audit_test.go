@@ -376,3 +376,16 @@ func TestAuditOfAMigratedServer(t *testing.T) {
 		t.Errorf("a confirmation that leaves no guest: %v", err)
 	}
 }
+
+// TestAuditOfANodeThatIsNotReported: a host is not to be deleted if its agent reports to the cell.
+func TestAuditOfANodeThatIsNotReported(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 1)
+	on := w.sites[1].agents[0]
+	testproc.Try(on.cell.Report(ctx, on.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})).Or(t)
+	report := testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client})).Or(t)
+	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNodeMissing || strings.Contains(report.Findings[0].Hint, "delete-host") ||
+		!strings.Contains(report.Findings[0].Hint, "`compute-agent status`") {
+		t.Errorf("found are %+v", report.Findings)
+	}
+}

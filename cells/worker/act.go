@@ -73,6 +73,11 @@ func (w *Worker) nodeOf(uuid, name string) (Node, error) {
 			return n.Node, nil
 		}
 	}
+	for _, n := range w.held {
+		if n.is(uuid, name) || n.Name == name {
+			return Node{}, fmt.Errorf("%w: node %s is held: %s", errNodeAway, n.Name, n.Held)
+		}
+	}
 	return Node{}, fmt.Errorf("%w: %s (%s)", errNodeAway, name, uuid)
 }
 

@@ -524,7 +524,8 @@ type scene struct {
 	buildTimeout time.Duration
 
 	mu        sync.Mutex
-	away      bool // the node is
+	away      bool   // the node is
+	held      string // the node is, for that reason
 	abilities []string
 	process   pki.AgentProcess
 	// hypervisor is what the driver says of its node, address what is configured.
@@ -540,6 +541,9 @@ func (s *scene) Nodes(context.Context) []worker.Node {
 	defer s.mu.Unlock()
 	if s.away {
 		return nil
+	}
+	if s.held != "" {
+		return []worker.Node{{UUID: nodeUUID, Name: host, Held: s.held}}
 	}
 	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor, Tree: func() *providertree.Tree { return s.tree }}}
 }

@@ -74,7 +74,12 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	named := make(map[string]bool, len(now))
+	w.held = nil
 	for _, node := range now {
+		if node.Held != "" {
+			w.held = append(w.held, node)
+			continue
+		}
 		named[node.UUID] = true
 		if known := w.nodes[node.UUID]; known != nil {
 			if !slices.Equal(known.Abilities, node.Abilities) || !sameHypervisor(known.Hypervisor, node.Hypervisor) { // another version

@@ -4,11 +4,13 @@ package worker_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -51,6 +53,33 @@ func TestAgentWaitsAsLongAsItIsAsked(t *testing.T) {
 		s.pass(2 * time.Minute)
 		if st := s.w.Status(); !st.Up {
 			s.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestAHeldNode is not reported to the cell, and its servers wait, and say for what. When the node
+// is released, they get what they wait for.
+func TestAHeldNode(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	inScene(t, func(s *scene) {
+		s.placement.grantOf(1, nodeUUID)
+		s.cell.boot(1)
+		s.held = "its identity is refused"
+		s.start()
+		s.pass(5 * time.Minute)
+		st := s.w.Status()
+		if !st.Up || len(st.Nodes) != 0 || !slices.Equal(st.Held, []string{host}) {
+			s.Errorf("%+v", st)
+		}
+		if len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "node "+host+" is held: its identity is refused") || time.Since(st.Stuck[0].Since) < 4*time.Minute {
+			s.Errorf("stuck are %+v", st.Stuck)
+		}
+		s.mu.Lock()
+		s.held = ""
+		s.mu.Unlock()
+		s.pass(5 * time.Minute)
+		if st := s.w.Status(); len(st.Held) != 0 || len(st.Stuck) != 0 || s.driver.power(1) != plugins.PowerRunning {
+			s.Errorf("after it was released: %+v", st)
 		}
 	})
 }

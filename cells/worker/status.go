@@ -29,6 +29,9 @@ type Status struct {
 	// it rejects because they belong to another host.
 	Nodes   []string `json:"nodes,omitempty"`
 	Refused []string `json:"refused,omitempty"`
+	// Held are the names of nodes that are not reported to the cell because they are held: nothing
+	// is done about their servers.
+	Held []string `json:"held_nodes,omitempty"`
 	// Problems are why nodes get no new servers on this host; cells of older versions do not say.
 	Problems []cellwire.NodeProblem `json:"node_problems,omitempty"`
 	// Servers are those that the cell has on this host, Busy those that are being made, removed,
@@ -194,6 +197,10 @@ func (w *Worker) Status() Status {
 	for _, n := range nodes {
 		out.Nodes = append(out.Nodes, n.Name)
 	}
+	for _, n := range w.held {
+		out.Held = append(out.Held, n.Name)
+	}
+	slices.Sort(out.Held)
 	for uuid, s := range w.servers {
 		if s.known {
 			out.Servers++

@@ -38,6 +38,9 @@ type Node struct {
 	Hypervisor *plugins.Hypervisor
 	// Tree returns what is known of its provider tree; nil: nothing yet.
 	Tree func() *providertree.Tree
+	// Held is why nothing is done on the node, as it may be another host's: it is not reported to
+	// the cell, and no driver is asked about its guests. "": it is used.
+	Held string
 }
 
 // Guests is where guests are made.
@@ -135,6 +138,7 @@ type Worker struct {
 	listing  map[string]bool // those that were named since the cell began to tell all; nil: it does not
 	servers  map[string]*server
 	nodes    map[string]*nodeState // by uuid
+	held     []Node                // those with Held, which are not in nodes
 	streams  map[string]bool       // by id: those that the cell offers, and whether they are served now
 	contact  contact
 	counts   Counts

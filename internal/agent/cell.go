@@ -192,7 +192,11 @@ func (g guests) Nodes(context.Context) []worker.Node {
 	for _, d := range g.agent.drivers.active() {
 		for _, n := range d.tracker.Status().Nodes {
 			reported := !n.LastSuccess.IsZero()
-			if n.State == resourcetracker.Orphaned || n.UUID == "" || n.Cause == resourcetracker.CauseIdentity && !reported { // it may be another host's
+			if n.State == resourcetracker.Orphaned || n.UUID == "" {
+				continue
+			}
+			if n.Cause == resourcetracker.CauseIdentity && !reported { // it may be another host's
+				out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Held: "its identity is refused (" + n.Error + ")"})
 				continue
 			}
 			node := worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {

@@ -170,7 +170,7 @@ var definitions = []Definition{
 	{
 		Code: ServerStuck, Severity: Warning, Title: "servers are not in their desired state",
 		Meaning: "Each server is retried. Nothing else waits for it.", TimeToVisible: time.Minute,
-		Hint: "the text names the cause: the driver, Placement, or a guest that needs an operator",
+		Hint: "the text names the cause: the driver, Placement, a node that is held, or a guest that needs an operator",
 	},
 	{
 		Code:     GuestUnknown,
@@ -332,7 +332,7 @@ var definitions = []Definition{
 	},
 	{
 		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",
-		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running, and other nodes are reported.",
+		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running, and other nodes are reported. If the node has been refused since the agent started, its servers are neither started, stopped, moved nor deleted: that waits.",
 		Hint:    "see docs/operators.md, \"Identity\"",
 	},
 	{

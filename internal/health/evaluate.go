@@ -322,10 +322,10 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	}
 	last, text := n.LastSuccess, "last at "
 	if last.IsZero() {
-		last = f.Status.Started
+		last, text = f.Status.Started, "none since the agent started, at "
 	}
 	if n.State != resourcetracker.Orphaned && f.Now.Sub(last) >= f.oldAfter() {
-		b.add(SyncOld, subject, "last at "+last.UTC().Format(time.RFC3339))
+		b.add(SyncOld, subject, text+last.UTC().Format(time.RFC3339))
 	}
 	if n.DisabledReason != "" && !onlyGone(f.Status.Disabled, n.Name) {
 		b.add(NodeDisabled, subject, n.DisabledReason)

@@ -174,7 +174,7 @@ func TestFindings(t *testing.T) {
 			n.State, n.LastSuccess, n.Orphaned, n.NotNamed = resourcetracker.Orphaned, time.Time{}, "other nodes", true
 		}, []string{"node cn1 node-reported-elsewhere: other nodes"}},
 		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
-			[]string{"node cn1 sync-old: last at 2030-01-01T12:00:00Z"}},
+			[]string{"node cn1 sync-old: none since the agent started, at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.DisabledReason, n.Orphaned, n.Conflicts, n.Draining = "new memory", "not named", []string{"c"}, []string{"r"}
 			n.Drift, n.Kept, n.Flapping, n.Differing, n.Overwritten = []string{"d"}, []string{"k"}, []string{"f"}, []string{"a"}, []string{"o"}

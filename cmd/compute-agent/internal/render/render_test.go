@@ -219,7 +219,9 @@ func TestStatus(t *testing.T) {
 	}
 	cellAway := good
 	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
-	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
+	cellHeld := good
+	cellHeld.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Up: true, Since: now.Add(-3 * time.Minute), Held: []string{"cn1"}, Servers: 2}}
+	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-held.txt": cellHeld, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		testproc.Check(t, render.Status(&b, s, now))
 		golden.Text(t, "testdata/"+name, b.String())

@@ -66,7 +66,11 @@ func (p *printer) cell(c *health.Cell, now time.Time) {
 	}
 	p.line("              %d of %s created a guest, %d of %s removed one", c.Spawns.Succeeded, textutil.Count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
 		c.Destroys.Succeeded, textutil.Count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
-	if c.Up && len(c.Nodes) == 0 {
+	switch {
+	case !c.Up:
+	case len(c.Held) > 0:
+		p.line("              held: %s; nothing is done about servers there, and no others are scheduled there", strings.Join(c.Held, ", "))
+	case len(c.Nodes) == 0:
 		p.line("              no nodes: no driver of this host manages instances, so no servers are scheduled here")
 	}
 }
