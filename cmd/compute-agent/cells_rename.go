@@ -114,7 +114,7 @@ func renameHost(ctx context.Context, store apidb.Store, cfg *config.Config, from
 		return renamedView{}, err
 	}
 	if !done {
-		if r.placement, err = agent.NewPlacementClient(cfg, nil, nil, zerolog.Nop()); err != nil {
+		if r.placement, err = agent.NewPlacementClient(cfg, nil, nil, nil, zerolog.Nop()); err != nil {
 			return renamedView{}, err
 		}
 		defer r.placement.CloseIdle()
@@ -293,7 +293,7 @@ func (r *hostRename) begin(ctx context.Context) error {
 func (r *hostRename) inPlacement(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	client, closeIdle, err := askingPlacement(r.cfg.PlacementClient)
+	client, closeIdle, err := askingPlacement(r.cfg.PlacementClient, wire.Version(wire.ErrorCodes).String())
 	if err != nil {
 		return err
 	}

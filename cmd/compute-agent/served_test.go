@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -41,7 +42,7 @@ func TestServedPlainText(t *testing.T) {
 		done := errors.New("served")
 		s := served{
 			what: "it", plain: c.plain, tls: "its_cert_file", serve: func(context.Context, net.Listener) error { return done },
-			watched: watched{what: "It", socket: filepath.Join(t.TempDir(), "x.sock"), admin: func(ctx context.Context, l net.Listener) error { <-ctx.Done(); return l.Close() }},
+			watched: watched{what: "It", socket: filepath.Join(t.TempDir(), "x.sock"), admin: func(ctx context.Context, l *osapi.KeySocket) error { <-ctx.Done(); return l.Close() }},
 		}
 		if err := s.run(t.Context(), &at{address: c.address}, nil, zerolog.New(&log)); !errors.Is(err, done) {
 			t.Errorf("%s: %v", c.address, err)
