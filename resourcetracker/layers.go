@@ -191,8 +191,8 @@ func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, 
 }
 
 // leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a
-// consumer has is posted again with what of it moves, and Placement before 2025.1 refuses that
-// where the inventory is closed.
+// consumer has is posted again with what of it moves, and Placement before 14.0.0 (2025.2) refuses
+// that where the inventory is closed.
 func leaveOpen(known, desired *providertree.Tree, draining []ownership.Draining) (*providertree.Tree, error) {
 	out := desired.Clone()
 	for _, r := range draining {

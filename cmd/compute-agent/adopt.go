@@ -62,7 +62,7 @@ func newAdopt() *cobra.Command {
 		Use:   "adopt [--uuid UUID] [--rename] | --as-new | --give-back",
 		Short: "Take over a resource provider that exists under another uuid or name, or give one back",
 		Args:  cobra.NoArgs,
-		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent has refused to start.\n\n" +
+		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent has refused to report the node.\n\n" +
 			"  --uuid UUID   this host's resource provider is UUID. The identity file compute_id changes to it; the old file is kept beside it.\n" +
 			"  --rename      the host was renamed: rename its resource provider, and the providers below it that are named after it.\n" +
 			"  --as-new      this Placement does not have a node that was reported before, or that has guests: create it again.\n" +

@@ -165,13 +165,16 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 		return w.refuse(HostTree, "%q is no name of a host", shortened(w.id.Name))
 	}
 	noted, known := w.before.Host(key)
-	if !g.some || known && !noted.Since.IsZero() && !grows {
+	if !g.some || known && !noted.Since.IsZero() && !w.x.api.ahead(noted) && !grows {
 		return nil
 	}
 	host := ledger.Host{Name: key, Classes: map[string]int64{}}
 	if known {
 		host = *noted
 		host.Classes = maps.Clone(noted.Classes)
+	}
+	if w.x.api.ahead(&host) {
+		host.Since = reportedBefore
 	}
 	if host.Since.IsZero() { // all that is known, if anything, is what an operator has stated
 		had := w.reported(w.before)

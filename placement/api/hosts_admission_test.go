@@ -298,6 +298,30 @@ func TestWindowAdmitsAllThatIsThere(t *testing.T) {
 	w.inventories(root3, 403, "VCPU", 41, 4.0)
 }
 
+// TestWindowOfAClockThatWasAhead: a window that a wrong clock opened is shut when the clock is right
+// again, and does not open when its time comes.
+func TestWindowOfAClockThatWasAhead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, reports := range map[string]bool{"the host reports meanwhile": true, "the host is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			const year = 365 * 24 * time.Hour
+			w := newArrived(t)
+			right := *w.now
+			*w.now = right.Add(year)
+			w.state(`{"window":true}`)
+			*w.now = right.Add(time.Minute)
+			if reports {
+				w.inventories(root3, 403, "VCPU", 10, 4.0, "VGPU", 1, 1.0)
+				w.inventories(root3, 200, "VCPU", 10, 4.0)
+				*w.now = right.Add(year + time.Minute)
+				w.inventories(root3, 403, "VCPU", 10, 4.0, "VGPU", 1, 1.0)
+			}
+			*w.now = right.Add(year - time.Hour/2)
+			w.inventories(root3, 403, "VCPU", 10, 4.0, "VGPU", 1, 1.0)
+		})
+	}
+}
+
 // TestStatedBeforeItComes: what an administrator states before a host comes is all that it reports.
 func TestStatedBeforeItComes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

@@ -18,11 +18,19 @@ import (
 // reportedBefore is Host.Since of a host that had reported before anyone noted when.
 var reportedBefore = time.Unix(1, 0).UTC()
 
+// clockSkew is how far the clocks of servers may differ. A time that is further ahead comes from a
+// clock that was wrong.
+const clockSkew = 10 * time.Minute
+
+// ahead reports whether what is noted of a host comes from a clock that was wrong. Such a time
+// never begins: what the host has had is all that is known.
+func (a *API) ahead(h *ledger.Host) bool { return h.Since.Sub(a.service.Now()) > clockSkew }
+
 // openUntil is when the time ends in which all that a host reports is admitted; the zero time if
-// there is none. The clocks of servers differ, so that it can be before and after its beginning.
+// there is none.
 func (a *API) openUntil(h *ledger.Host) time.Time {
-	window, now := a.options.HostAdmissionWindow, a.service.Now()
-	if h.Since.IsZero() || now.Sub(h.Since).Abs() >= window {
+	window := a.options.HostAdmissionWindow
+	if h.Since.IsZero() || a.ahead(h) || a.service.Now().Sub(h.Since) >= window {
 		return time.Time{}
 	}
 	return h.Since.Add(window)
