@@ -39,11 +39,21 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 	missing := m.SourceGuest == cellwire.SourceGuestMissing
 	switch {
 	case stays && r.lost() && missing:
-		return false, conflict("Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host %s nor host %s has one.",
-			name, s.UUID, s.Host, m.SourceHost)
+		return false, conflict(
+			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host %s nor host %s has one.",
+			name,
+			s.UUID,
+			s.Host,
+			m.SourceHost,
+		)
 	case stays && r.lost():
-		return false, conflict("Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, and the one on the old host %s would be removed.",
-			name, s.UUID, s.Host, m.SourceHost)
+		return false, conflict(
+			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, and the one on the old host %s would be removed.",
+			name,
+			s.UUID,
+			s.Host,
+			m.SourceHost,
+		)
 	case stays:
 	case missing && !r.lost():
 		return false, conflict("Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and the one on the new host %s would be removed.",

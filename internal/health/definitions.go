@@ -331,9 +331,11 @@ var definitions = []Definition{
 		Hint:     "if the machine has it, run `compute-agent cells manage admit-host` on the machine of the compute API, as Placement's message says; see docs/identity.md",
 	},
 	{
-		Code: IdentityRefused, Severity: Critical, Title: "the resource provider in Placement does not match this node",
-		Meaning: "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running, and other nodes are reported. If the node has been refused since the agent started, its servers are neither started, stopped, moved nor deleted: that waits.",
-		Hint:    "see docs/operators.md, \"Identity\"",
+		Code:     IdentityRefused,
+		Severity: Critical,
+		Title:    "the resource provider in Placement does not match this node",
+		Meaning:  "Nothing is written for the node, so that the providers of another node are not overwritten. Guests keep running, and other nodes are reported. If the node has been refused since the agent started, its servers are neither started, stopped, moved nor deleted: that waits.",
+		Hint:     "see docs/operators.md, \"Identity\"",
 	},
 	{
 		Code: ReshapeRefused, Severity: Critical, Title: "the reshape that the driver requires is refused",
