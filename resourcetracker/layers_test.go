@@ -318,8 +318,8 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 }
 
 // TestAReshapeClosesNothing that is in use: while it posts all that a consumer has, Placement
-// before 14.0.0 (2025.2) takes a closed inventory for one that is too small. What left provider.yaml
-// is closed by the next pass.
+// before 14.0.0 (2025.2) takes a closed inventory for one that is too small. What left
+// provider.yaml is closed by the next pass.
 func TestAReshapeClosesNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {

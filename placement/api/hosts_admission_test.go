@@ -298,8 +298,8 @@ func TestWindowAdmitsAllThatIsThere(t *testing.T) {
 	w.inventories(root3, 403, "VCPU", 41, 4.0)
 }
 
-// TestWindowOfAClockThatWasAhead: a window that a wrong clock opened is shut when the clock is right
-// again, and does not open when its time comes.
+// TestWindowOfAClockThatWasAhead: a window that a wrong clock opened is shut when the clock is
+// right again, and does not open when its time comes.
 func TestWindowOfAClockThatWasAhead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, reports := range map[string]bool{"the host reports meanwhile": true, "the host is silent": false} {
