@@ -121,9 +121,9 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	policy := compute.DefaultPolicy()
+	policy := compute.DefaultPolicy() //nolint:contextcheck // each request has its own
 	if cfg.PolicyFile != "" {
-		if policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger); err != nil {
+		if policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger); err != nil { //nolint:contextcheck // each request has its own
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
@@ -175,7 +175,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
 	}
 	cfg.Options.MemberPrefixes = cfg.Aggregates.MemberPrefixes()
-	a.handler = compute.New(compute.Config{
+	a.handler = compute.New(compute.Config{ //nolint:contextcheck // each request has its own
 		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
 		Audit: audit, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})

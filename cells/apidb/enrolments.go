@@ -299,14 +299,40 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 			return err
 		}
 	}
-	_, err := sqldb.Exec(ctx, tx, `INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
+	_, err := sqldb.Exec(
+		ctx,
+		tx,
+		`INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
 		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason,
 		renewed_from, conflict_at, conflict_from, conflict_key, agents) VALUES (`+marks(24)+")"+
-		d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
-			"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason",
-			"renewed_from", "conflict_at", "conflict_from", "conflict_key", "agents"),
-		e.Host, e.CellUUID, string(e.State), e.CreatedBy, times[0], times[1], e.Token.ID, e.Token.Salt, e.Token.Digest, e.KeyDigest,
-		e.NextKeyDigest, times[2], e.EnrolledFrom, e.Serial, times[3], times[4], times[5], times[6], e.Reason, e.RenewedFrom, conflictAt, conflict.From, conflict.Key, string(agents))
+			d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
+				"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason",
+				"renewed_from", "conflict_at", "conflict_from", "conflict_key", "agents"),
+		e.Host,
+		e.CellUUID,
+		string(e.State),
+		e.CreatedBy,
+		times[0],
+		times[1],
+		e.Token.ID,
+		e.Token.Salt,
+		e.Token.Digest,
+		e.KeyDigest,
+		e.NextKeyDigest,
+		times[2],
+		e.EnrolledFrom,
+		e.Serial,
+		times[3],
+		times[4],
+		times[5],
+		times[6],
+		e.Reason,
+		e.RenewedFrom,
+		conflictAt,
+		conflict.From,
+		conflict.Key,
+		string(agents),
+	)
 	return err
 }
 

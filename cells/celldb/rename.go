@@ -102,7 +102,11 @@ func (s *DB) mayRename(ctx context.Context, tx *writing, service cellwire.Servic
 	}
 	busy, err := s.busyOn(ctx, tx, r.From)
 	if err == nil && len(busy) > 0 {
-		err = &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s", r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy))}
+		err = &cellwire.Error{
+			Status:  409,
+			Code:    cellwire.CodeInUse,
+			Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s", r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy)),
+		}
 	}
 	return err
 }

@@ -103,7 +103,6 @@ type hostRename struct {
 	keeps     string // the name of a node that keeps it
 	providers []agent.Rename
 	placement *reportclient.Client
-	servers   int
 }
 
 // renameHost does what is left of a rename.

@@ -87,8 +87,14 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 		m.manager.Use(nil)
 	} else {
 		m.manager.Use(&instances.Setup{
-			Settings: cfg.instances, Node: d.nodeName, Former: cfg.former, Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
-			Look: d.look, Power: d.powerSetup(cfg, read), Read: read, Write: links,
+			Settings:  cfg.instances,
+			Node:      d.nodeName,
+			Former:    cfg.former,
+			Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
+			Look:      d.look,
+			Power:     d.powerSetup(cfg, read),
+			Read:      read,
+			Write:     links,
 		})
 	}
 	limited, cancel := context.WithTimeout(ctx, closeTime)

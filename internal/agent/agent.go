@@ -127,8 +127,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	defer spans.Close(ctx)
 	a.telemetry.Trace(spans) // before anything is traced
-	a.host, err = pluginhost.New(pluginhost.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
-		Observe: a.telemetry.DriverCall})
+	a.host, err = pluginhost.New(
+		pluginhost.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
+			Observe: a.telemetry.DriverCall},
+	)
 	if err != nil {
 		return err
 	}

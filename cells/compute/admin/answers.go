@@ -70,10 +70,16 @@ func hypervisorDetail(v api.Version) js.Schema {
 		cpus = api.AnswerEmpty
 	}
 	all := slices.Concat(hypervisorBrief(v), capacityMembers, apidoc.Members(
-		"hypervisor_type", apidoc.Described(apidoc.OrNull("string"), "As the virt driver reports it: `QEMU`, `fake`. Null if it, or the agent, does not."),
-		"hypervisor_version", apidoc.Described(api.AnswerInt, "As the virt driver reports it: 7.2.1 is 7002001. 0 if it, or the agent, does not."),
-		"host_ip", apidoc.Described(apidoc.OrNull("string"), "The address of `[agent] my_ip`, or that from which the agent talks to its cell. Null if the agent does not report it."),
-		"service", apidoc.Whole(apidoc.Members("id", numberOrUUID(v), "host", api.SchemaText, "disabled_reason", apidoc.OrNull("string"))), "cpu_info", cpus,
+		"hypervisor_type",
+		apidoc.Described(apidoc.OrNull("string"), "As the virt driver reports it: `QEMU`, `fake`. Null if it, or the agent, does not."),
+		"hypervisor_version",
+		apidoc.Described(api.AnswerInt, "As the virt driver reports it: 7.2.1 is 7002001. 0 if it, or the agent, does not."),
+		"host_ip",
+		apidoc.Described(apidoc.OrNull("string"), "The address of `[agent] my_ip`, or that from which the agent talks to its cell. Null if the agent does not report it."),
+		"service",
+		apidoc.Whole(apidoc.Members("id", numberOrUUID(v), "host", api.SchemaText, "disabled_reason", apidoc.OrNull("string"))),
+		"cpu_info",
+		cpus,
 	))
 	if v < vServiceUUID {
 		return apidoc.Whole(all)

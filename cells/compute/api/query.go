@@ -237,9 +237,8 @@ func ReadBool(s string) (value, known bool) {
 	return false, false
 }
 
-const (
-	TextLimit = "At most this many, and no more than the server gives ([compute_api] max_limit)."
-)
+// TextLimit is what the reference says of the parameter limit.
+const TextLimit = "At most this many, and no more than the server gives ([compute_api] max_limit)."
 
 // ReadLimit is how many records a page has at most.
 func ReadLimit(params Query, most int) int {

@@ -74,8 +74,19 @@ var (
 
 // pluginStates are all states of a plugin.
 var pluginStates = []pluginhost.State{
-	pluginhost.Discovered, pluginhost.Verified, pluginhost.Starting, pluginhost.Configured, pluginhost.Healthy, pluginhost.Degraded, pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled,
-	pluginhost.Incompatible, pluginhost.Refused, pluginhost.Disabled, pluginhost.Stopped,
+	pluginhost.Discovered,
+	pluginhost.Verified,
+	pluginhost.Starting,
+	pluginhost.Configured,
+	pluginhost.Healthy,
+	pluginhost.Degraded,
+	pluginhost.Backoff,
+	pluginhost.Quarantined,
+	pluginhost.NotInstalled,
+	pluginhost.Incompatible,
+	pluginhost.Refused,
+	pluginhost.Disabled,
+	pluginhost.Stopped,
 }
 
 // Describe implements [prometheus.Collector].
