@@ -204,10 +204,12 @@ func (o *outputs) statusHas(text string) func() bool {
 	}
 }
 
-// pluginIs is whether the agent is degraded while its driver's process is in a state.
-func pluginIs(state string) func(health.Status) bool {
+// pluginIs is whether the agent is degraded while its driver's process is in a state, and whether
+// the last round failed for a reason.
+func pluginIs(state, reason string) func(health.Status) bool {
 	return func(view health.Status) bool {
-		return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == state
+		return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == state &&
+			strings.Contains(view.Drivers[0].Report.Error, reason)
 	}
 }
 
@@ -289,10 +291,10 @@ func TestTroubleDriverMissing(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.edit("[drivers.fake.config]", "[drivers.acme.config]")
-	o.degraded("not installed", pluginIs("not-installed"), "driver acme:", "problem   ")
+	o.degraded("not installed", pluginIs("not-installed", "is not installed"), "driver acme:", "problem   ")
 	o.edit("[drivers.acme.config]", "[drivers.acme.restart]\nbackoff_min = \"50m\"\nbackoff_max = \"1h\"\n[drivers.acme.config]")
 	check(t, testproc.WriteExecutable(filepath.Join(o.dir, "compute-driver-acme"), []byte("#!/bin/sh\necho hello\n")))
-	o.degraded("not a plugin", pluginIs("backoff"), "driver acme:", "problem   ")
+	o.degraded("not a plugin", pluginIs("backoff", "(backoff)"), "driver acme:", "problem   ")
 	o.configure("flat", "")
 	o.healthy("not installed, fixed")
 }
@@ -300,7 +302,7 @@ func TestTroubleDriverMissing(t *testing.T) {
 func TestTroubleDriverCrashes(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]", `backoff_min = "10ms"`, "crash_limit = 2")
-	o.degraded("quarantined", pluginIs("quarantined"), "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
+	o.degraded("quarantined", pluginIs("quarantined", ""), "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
 	o.configure("flat", "")
 	o.healthy("quarantined, fixed")
 }
