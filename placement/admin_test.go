@@ -69,11 +69,11 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 
 	const url = "http://placement"
 	send(t, through(main.Addr()), "POST", url+"/resource_providers", `{"name":"node"}`, 200)
-	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars"}
+	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars", "/database"}
 	for where, want := range map[net.Addr]string{
-		main.Addr():    "200 200 404 404 404 404 404 404 404 404",
-		admin.Addr():   "200 200 200 200 403 403 403 403 403 404",
-		scraped.Addr(): "200 200 200 404 404 404 404 404 404 404",
+		main.Addr():    "200 200 404 404 404 404 404 404 404 404 404",
+		admin.Addr():   "200 200 200 200 403 403 403 403 403 404 403",
+		scraped.Addr(): "200 200 200 404 404 404 404 404 404 404 404",
 	} {
 		var got []string
 		for _, path := range paths {
@@ -83,6 +83,7 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 		testproc.Equal(t, strings.Join(got, " "), want, "%s: %v answers %s", where, paths)
 	}
 
+	send(t, through(admin.Addr()), "POST", url+"/command", `{"words":["placement","db","version"]}`, 403)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/database"} {
 		if status := withKey(t, admin.Addr(), socket, url+path); status != 200 {
 			t.Errorf("%s with the key of the socket: %d", path, status)
@@ -98,7 +99,7 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 	_, text := get(t, through(scraped.Addr()), url+"/metrics")
 	for _, line := range []string{
 		`placement_http_requests_total{method="POST",route="/resource_providers",status="200"} 1`,
-		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 8`,
+		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 9`,
 		`placement_commits_total{outcome="durable"} 2`,
 		"placement_snapshot_version 2", "placement_resource_providers 1", "placement_http_requests_in_flight 0", "placement_consumers_missing 0",
 		"placement_build_info{", "go_goroutines ", "process_open_fds ",

@@ -292,10 +292,11 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 	if e.Conflict != nil {
 		conflict, conflictAt = *e.Conflict, timeIn(e.Conflict.At)
 	}
-	agents := []byte{}
+	var agents strings.Builder
 	if e.Agents.Turn != 0 {
-		var err error
-		if agents, err = json.Marshal(e.Agents); err != nil {
+		encoder := json.NewEncoder(&agents)
+		encoder.SetEscapeHTML(false) // the column is for what the host chose, not for six times as much
+		if err := encoder.Encode(e.Agents); err != nil {
 			return err
 		}
 	}
@@ -331,7 +332,7 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 		conflictAt,
 		conflict.From,
 		conflict.Key,
-		string(agents),
+		agents.String(),
 	)
 	return err
 }

@@ -32,12 +32,20 @@ type HostRename struct {
 const (
 	renamingFrom = "host %s is being renamed to it"
 	renamedTo    = "renamed to "
+	// formerName is that of From once it is freed, while its certificates stay refused.
+	formerName = "the former name of a renamed host"
 )
 
 // RenamedTo is the name that a host has now whose enrolment says that it was renamed.
 func (e Enrolment) RenamedTo() (host string, renamed bool) {
 	host, renamed = strings.CutPrefix(e.Reason, renamedTo)
 	return host, renamed && e.State == Evicted
+}
+
+// Renaming reports whether the enrolment keeps the new name of a host whose rename is begun.
+func (e Enrolment) Renaming() bool {
+	before, after, _ := strings.Cut(renamingFrom, "%s")
+	return e.State == Evicted && strings.HasPrefix(e.Reason, before) && strings.HasSuffix(e.Reason, after)
 }
 
 // Renames says whether the enrolment is that of the new name of a host whose rename is begun.
@@ -80,6 +88,15 @@ func (s *DB) BeginRename(ctx context.Context, r HostRename) error {
 		if err != nil || to.Renames(r.From) {
 			return err
 		}
+		from, err := enrolmentOf(ctx, tx, r.From)
+		switch {
+		case err != nil:
+			return err
+		case from.State == Evicted:
+			return fmt.Errorf("host %s is evicted; if it may come back, invite it first (cells manage add-host %s --again): %w", r.From, r.From, ErrInUse)
+		case from.State == "" && !to.InvitedUntil.IsZero():
+			return fmt.Errorf("a host %s had certificates, which stay refused, and host %s has none; choose another name: %w", r.To, r.From, ErrInUse)
+		}
 		if err := s.freeName(ctx, tx, r, to); err != nil {
 			return err
 		}
@@ -106,7 +123,9 @@ func (s *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolmen
 	if err != nil {
 		return err
 	}
-	if _, former := to.RenamedTo(); cell != "" || to.State != "" && !former {
+	now, former := to.RenamedTo()
+	former = former && now == r.From || to.State == Evicted && to.Reason == formerName
+	if cell != "" || to.State != "" && !former {
 		return fmt.Errorf("a host %s: %w", r.To, ErrExists)
 	}
 	aggregate, in, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT a.name FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ?", r.To)
@@ -146,6 +165,9 @@ func (s *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err 
 		}
 		if !to.Renames(r.From) {
 			return notFound("the rename of host %s to %s", r.From, r.To)
+		}
+		if from.State == Evicted {
+			return fmt.Errorf("host %s was evicted meanwhile; if it may come back, invite it first (cells manage add-host %s --again): %w", r.From, r.From, ErrInUse)
 		}
 		if err := s.renameEnrolment(ctx, tx, r, from, to); err != nil {
 			return err
@@ -228,11 +250,15 @@ func renameMappings(ctx context.Context, tx *sql.Tx, r HostRename) error {
 	return nil
 }
 
-// freeFormerName ends that the name of a host which has another one now is evicted.
+// freeFormerName frees the name of a host which has another one now. If it had certificates, it
+// stays evicted, so that they stay refused, until a host of that name is invited.
 func freeFormerName(ctx context.Context, tx *sql.Tx, host string) (freed int64, err error) {
 	e, err := enrolmentOf(ctx, tx, host)
 	if _, renamed := e.RenamedTo(); err != nil || !renamed {
 		return 0, err
+	}
+	if !e.InvitedUntil.IsZero() {
+		return sqldb.Exec(ctx, tx, "UPDATE enrolments SET reason = ? WHERE host = ?", formerName, host)
 	}
 	return sqldb.Exec(ctx, tx, "DELETE FROM enrolments WHERE host = ?", host)
 }

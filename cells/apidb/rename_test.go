@@ -97,6 +97,39 @@ func testRename(t *testing.T, e engine) {
 	testproc.Try(s.FinishRename(ctx, back)).Or(t)
 	wants[apidb.Enrolment](t, "of a name that came back")(s.Enrolment(ctx, "h2"))(apidb.Enrolment{Host: "h2"})
 
+	// An evicted host keeps its name, and so does one that is evicted while it is renamed.
+	evict := func(host string) {
+		testproc.Try(s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
+			e.CellUUID, e.State, e.Reason, e.EvictedAt = cellUUID(1), apidb.Evicted, "stolen", start
+			e.Deny(start)
+			return nil
+		})).Or(t)
+	}
+	stolen := apidb.HostRename{From: "h2", To: "h6", CellUUID: cellUUID(1)}
+	testproc.Check(t, s.BeginRename(ctx, stolen))
+	evict("h2")
+	testproc.Try(s.FinishRename(ctx, stolen)).ErrorIs(t, apidb.ErrInUse, "a host that was evicted meanwhile: %v")
+	stolen.To = "h5"
+	testproc.ErrorIs(t, s.BeginRename(ctx, stolen), apidb.ErrInUse, "an evicted host: %v")
+
+	// Another host gets a former name only when it is freed.
+	taken := apidb.HostRename{From: "h9", To: "h7", CellUUID: cellUUID(1)}
+	testproc.ErrorIs(t, s.BeginRename(ctx, taken), apidb.ErrExists, "a former name of another host: %v")
+
+	// The certificates of a name that is free stay refused.
+	invited := testproc.Try(s.ChangeEnrolment(ctx, "h1", func(e *apidb.Enrolment) error {
+		e.InvitedUntil = start
+		return nil
+	})).Or(t)
+	testproc.Check(t, s.DeleteHost(ctx, "h1"))
+	freed := testproc.Try(s.Enrolment(ctx, "h1")).Or(t)
+	if _, renamed := freed.RenamedTo(); renamed || freed.State != apidb.Evicted || !freed.DeniedBefore.Equal(invited.DeniedBefore) {
+		t.Errorf("a name that is free, and had certificates: %+v", freed)
+	}
+	testproc.Try(s.ChangeEnrolment(ctx, "h1", func(e *apidb.Enrolment) error {
+		*e = apidb.Enrolment{Host: "h1", CellUUID: e.CellUUID, State: apidb.Evicted, Reason: "renamed to h9", CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, EvictedAt: start}
+		return nil
+	})).Or(t)
 	testproc.Check(t, s.DeleteHost(ctx, "h1"))
 	wants[apidb.Enrolment](t, "of a name that is free")(s.Enrolment(ctx, "h1"))(apidb.Enrolment{Host: "h1"})
 }

@@ -36,7 +36,7 @@ var ended = []cellwire.MigrationStatus{
 // moving is the migration in which the server moves; nil: none. One that is confirmed, and whose
 // source has not left because an administrator did not wait for it, does not count.
 func (r *Record) moving() *Move {
-	for _, m := range r.Moves {
+	for _, m := range slices.Backward(r.Moves) { // an older one may still wait for its source
 		kept := m.Type == cellwire.MigrationCold &&
 			(m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
 		if m.Open && (m.GiveBack || kept || m.Type != cellwire.MigrationCold && !slices.Contains(ended, m.Status)) {
@@ -364,7 +364,8 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 	default:
 		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
 	}
-	if up(host) {
+	unproven := m.Status == cellwire.MigrationRevert && host == m.SourceHost // nothing is removed yet
+	if up(host) && !unproven {
 		return false, conflict(
 			"migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host,
 		)
@@ -372,6 +373,9 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 	fault := &cellwire.Fault{
 		Code: 500, Message: fmt.Sprintf("An administrator ended the migration of instance %s.", s.UUID),
 		Details: fmt.Sprintf("It was %s, and host %s was down.", m.Status, host),
+	}
+	if unproven {
+		fault.Details = fmt.Sprintf("It was %s, and host %s had not said that it has the guest.", m.Status, host)
 	}
 	switch {
 	case m.Status == cellwire.MigrationConfirm && s.VMState != cellwire.VMResized:

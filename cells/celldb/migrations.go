@@ -350,6 +350,7 @@ func (s *DB) migrations(ctx context.Context, db sqldb.Querier, condition string,
 func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Move, error) {
 	moves, err := sqldb.All(ctx, db, scanMove,
 		selectMoves+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMoves+"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
+	slices.SortFunc(moves, func(a, b *Move) int { return cmp.Compare(a.ID, b.ID) })
 	by := map[string][]*Move{}
 	for _, m := range moves {
 		by[m.ServerUUID] = append(by[m.ServerUUID], m)

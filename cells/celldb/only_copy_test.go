@@ -147,9 +147,19 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 		e.asked("silent", "departing (reverting)", "present", "resized resize_reverting h2")
 		e.dead["h1"] = false
 		e.beat()
-		e.refuses(cellwire.MigrationStep{Abort: sid(700)}, "host h1, which is up, ends it")
 		e.keeps(true)
 		e.asked("back", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+	})
+	t.Run("a host that is up and never says", func(t *testing.T) {
+		e := resized(t)
+		e.dies("h1")
+		e.step(revert)
+		e.dead["h1"] = false
+		e.beat()
+		e.step(cellwire.MigrationStep{Abort: sid(700)})
+		e.asked("aborted", "departing (finished)", "present", "resized  h2")
+		e.step(confirm)
+		e.asked("confirmed", "left (confirming)", "present", "resized  h2")
 	})
 }
 

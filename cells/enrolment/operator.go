@@ -44,6 +44,9 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 	token := NewToken(fingerprint)
 	digest := token.digest()
 	e, err := store.ChangeEnrolment(ctx, i.Host, func(e *apidb.Enrolment) error {
+		if e.Renaming() {
+			return unfinished(e)
+		}
 		if (e.State == apidb.Enrolled || e.State == apidb.Evicted) && !i.Again {
 			return fmt.Errorf("%w: %s is %s", ErrAgain, i.Host, e.State)
 		}
@@ -76,6 +79,11 @@ func EnrolNode(ctx context.Context, store apidb.Store, host string, node Node) (
 	})
 }
 
+// unfinished refuses what would end the rename of a host in the middle.
+func unfinished(e *apidb.Enrolment) error {
+	return fmt.Errorf("%s; finish that first (cells manage rename-host): %w", e.Reason, apidb.ErrInUse)
+}
+
 // Evict refuses a host from now on, until it is invited again. A host that was never invited, whose
 // agent has other credentials, needs its cell; apidb.ErrNotFound without one. Evicting it again
 // only changes the reason, if there is one.
@@ -84,10 +92,16 @@ func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string
 	if len(reason) > pki.MaxReason {
 		return apidb.Enrolment{}, fmt.Errorf("the reason has %d bytes, more than %d: %w", len(reason), pki.MaxReason, apidb.ErrInvalid)
 	}
+	own := apidb.Enrolment{State: apidb.Evicted, Reason: reason}
+	if _, former := own.RenamedTo(); former || own.Renaming() {
+		return apidb.Enrolment{}, fmt.Errorf("the reason %q is one of cells manage rename-host: %w", reason, apidb.ErrInvalid)
+	}
 	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
 		switch {
 		case e.State == "" && cellUUID == "":
 			return fmt.Errorf("host %s: %w", host, apidb.ErrNotFound)
+		case e.Renaming():
+			return unfinished(e)
 		case e.State == apidb.Evicted:
 			if reason != "" {
 				e.Reason = reason

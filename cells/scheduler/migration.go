@@ -81,7 +81,7 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 		if err != nil {
 			return struct{}{}, err
 		}
-		for _, one := range all {
+		for _, one := range slices.Backward(all) { // an older one may still wait for its source
 			if one.Status == cellwire.MigrationFinished || !stays && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
 				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: stays, Revert: !stays})
 				return struct{}{}, err

@@ -250,8 +250,12 @@ func (r *hostRename) findService(ctx context.Context) error {
 			}
 		}
 	}
-	if r.service == "" {
+	switch {
+	case r.service == "":
 		r.service = renamed
+	case renamed != "":
+		return r.refuse("cell %s has both %s and %s: an agent was started meanwhile. Stop it, and delete the service of the one without servers (openstack compute service delete)",
+			r.cell.Name, r.From, r.To)
 	}
 	if r.service == "" {
 		return r.refuse("cell %s does not have it; if it is gone for good: compute-agent cells manage delete-host %s", r.cell.Name, r.From)

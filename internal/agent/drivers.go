@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // driver is one configured driver. After its removal from the configuration it stays, without a
@@ -280,8 +281,12 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	timeouts, restart := cfg.Process(name)
 	s.Disabled = !cfg.Drivers[name].Enabled
 	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)}
-	if a.state.Identity != nil {
-		r, _ := a.state.Identity.Record()
+	state := a.state.Identity
+	if state == nil { // a command without the daemon, perhaps of a user who may not read this
+		state, _ = identity.Open(cfg.Agent.StateDir)
+	}
+	if state != nil {
+		r, _ := state.Record()
 		s.HostInfo.FormerNodes = r.Former
 	}
 	s.Timeouts = pluginhost.Timeouts{

@@ -110,7 +110,7 @@ func find() (string, error) {
 		return "", fmt.Errorf("finding %s: %w", Program, err)
 	}
 	beside := filepath.Dir(self)
-	for _, dir := range []string{beside, Dir} {
+	for _, dir := range []string{beside, filepath.Join(beside, "../libexec/compute-agent"), Dir} {
 		if st, err := os.Stat(filepath.Join(dir, Program)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return filepath.Join(dir, Program), nil
 		}

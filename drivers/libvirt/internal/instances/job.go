@@ -39,7 +39,18 @@ type job struct {
 	begun bool
 }
 
+// begin begins a change of an instance of the node.
 func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
+	j, err := m.beginMove(ctx, node, uuid)
+	if err == nil {
+		j.setup.renameClaim(ctx, node, uuid)
+	}
+	return j, err
+}
+
+// beginMove is begin for an instance that may be another host's: claims by former names of the node
+// stay, because another host may have such a name now.
+func (m *Manager) beginMove(ctx context.Context, node, uuid string) (*job, error) {
 	if !providertree.IsCanonicalUUID(uuid) {
 		return nil, &plugins.InstanceFault{Reason: "its uuid is not in lower case with hyphens"}
 	}
@@ -47,7 +58,6 @@ func (m *Manager) begin(ctx context.Context, node, uuid string) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.renameClaim(ctx, node, uuid)
 	return &job{manager: m, setup: s, node: node, uuid: uuid, log: plugins.Logger(ctx).With().Str("instance", uuid).Logger()}, nil
 }
 

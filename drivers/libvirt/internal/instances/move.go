@@ -145,7 +145,7 @@ func (j *job) depart(ctx context.Context) (string, error) {
 func (m *Manager) Arrive(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
 ) (plugins.Instance, error) {
-	j, err := m.begin(ctx, node, spec.UUID)
+	j, err := m.beginMove(ctx, node, spec.UUID)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
@@ -364,7 +364,7 @@ func (j *job) turnAway(ctx context.Context, d directory, resumed bool, err error
 
 // Leave removes an instance that is on another host, as [plugins.InstanceMover] says.
 func (m *Manager) Leave(ctx context.Context, node, uuid string) error {
-	j, err := m.begin(ctx, node, uuid)
+	j, err := m.beginMove(ctx, node, uuid)
 	if err != nil {
 		return err
 	}

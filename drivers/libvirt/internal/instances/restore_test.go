@@ -3,6 +3,7 @@
 package instances
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,5 +159,24 @@ func TestRenamedNode(t *testing.T) {
 				diff(t, "claims", []bool{true, false}, []bool{d.claims(renamed), d.claims(node)})
 			})
 		})
+	}
+}
+
+// TestClaimByAFormerName: the claim that a node has by its former name becomes one by its present
+// name. Beside a claim of the node it is another host's, which has the former name now.
+func TestClaimByAFormerName(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	s := &setup{Setup: Setup{Former: map[string]string{"cn1": "rack9"}, Directory: func(context.Context) (string, error) { return dir, nil }}}
+	for n, has := range [][]string{{"cn1"}, {"cn1", "rack9"}} {
+		d := directory{path: dir, name: domain.Name(id(n))}
+		testproc.NoError(t, os.Mkdir(filepath.Join(dir, d.name), 0o700))
+		for _, name := range has {
+			testproc.NoError(t, d.claim(name))
+		}
+		s.renameClaim(t.Context(), "rack9", id(n))
+		if !d.claims("rack9") || d.claims("cn1") != (len(has) == 2) {
+			t.Errorf("%v: claimed by rack9 %v, by cn1 %v", has, d.claims("rack9"), d.claims("cn1"))
+		}
 	}
 }

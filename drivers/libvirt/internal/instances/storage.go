@@ -101,7 +101,8 @@ func (s *setup) renameClaim(ctx context.Context, node, uuid string) {
 	if err == nil {
 		d := directory{path: path, name: domain.Name(uuid)}
 		for _, name := range former {
-			if d.claims(name) {
+			// Beside a claim of this node, one by the former name is of the host that has it now.
+			if d.claims(name) && !d.claims(node) {
 				err = errors.Join(err, os.Rename(d.claimOf(name), d.claimOf(node)))
 			}
 		}
