@@ -137,6 +137,9 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		former = r.Host
 	}
 	found := serversOf(ctx, ad.cfg, ad.log, ad.cfg.Agent.Host, former)
+	if ad.opts.Rename && len(ad.renames) == 0 && found.own { // Placement has the new name, and the credentials are new
+		found.unknown = ""
+	}
 	renamed := ad.opts.Rename && len(ad.renames) == 0 && found.unknown == "" && found.present && !found.former
 	for uuid := range found.items {
 		ad.plan.Servers = append(ad.plan.Servers, uuid)

@@ -26,8 +26,9 @@ type cellServers struct {
 	items map[string]cellwire.WorkItem // by uuid
 	// unknown is why that is not known, or "".
 	unknown string
-	// present and former say by which names the cell knows the host.
-	present, former bool
+	// present and former say by which names the cell knows the host; own says that it only answers
+	// about present, because the credentials are those of this name.
+	present, former, own bool
 }
 
 // serversOf asks the cell of [cell_client] for the servers of a host, which may have had another,
@@ -61,8 +62,8 @@ func serversOf(ctx context.Context, cfg *config.Config, log zerolog.Logger, name
 		var before error
 		out.former, before = ask(former)
 		switch {
-		case out.present && cellclient.IsForbidden(before): // the credentials are those of the name that the cell knows
 		case before != nil:
+			out.own = out.present && cellclient.IsForbidden(before)
 			err = before
 		case out.former && cellclient.IsForbidden(err):
 			err = nil // the credentials are still those of the former name, by which the cell knows the host
