@@ -231,13 +231,13 @@ func TestKillLeavesRecordsOfCells(t *testing.T) {
 			},
 			there: func([]string) map[string]bool {
 				is := map[string]bool{}
-				for marker := ""; ; {
-					page := testproc.Try(ask(t.Context(), http.MethodGet, "/flavors?limit=500&marker="+marker, nil)).Or(t).Is(t, http.StatusOK).List(t, "flavors")
+				for after := ""; ; {
+					page := testproc.Try(ask(t.Context(), http.MethodGet, "/flavors?limit=500"+after, nil)).Or(t).Is(t, http.StatusOK).List(t, "flavors")
 					if len(page) == 0 {
 						return is
 					}
 					for _, f := range page {
-						marker = f["id"].(string)
+						after = "&marker=" + f["id"].(string)
 						is[f["name"].(string)] = true
 					}
 				}
