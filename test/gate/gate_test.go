@@ -82,6 +82,32 @@ func TestOnlyFailuresAreShown(t *testing.T) {
 	}
 }
 
+func TestWhatATestSaidIsAtTheEnd(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "report")
+	project(t, map[string]string{"a": `func TestA(t *testing.T) {
+	t.Cleanup(func() { t.Log("output of agent ([agent run]):\nthe agent starts") })
+	t.Error("the tree has 3 providers,\nnot 4")
+}
+
+func TestB(t *testing.T) {
+	t.Run("x", func(t *testing.T) { t.Error("wrong") })
+}
+`})
+	t.Setenv("TEST_REPORT", report)
+	_, out := show(t)
+	want := "FAILED: TestA of a:\n    p_test.go:12: the tree has 3 providers,\n    not 4\nFAILED: TestB/x of a:\n    p_test.go:16: wrong\n"
+	if !strings.Contains(out, want+"FAILED: 1 of 1 packages: a (") || !strings.Contains(out, "the agent starts") {
+		t.Errorf("no %q in:\n%s", want, out)
+	}
+	all, err := readReport(report)
+	testproc.Check(t, err)
+	var summary bytes.Buffer
+	all.writeFailed(&summary)
+	if diff := cmp.Diff(want, summary.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestNotRunIsATable(t *testing.T) {
 	project(t, map[string]string{"a": passing + "\nfunc TestC(t *testing.T) { t.Skip(\"NOT TESTED: no libvirt: apt-get install libvirt-daemon-system\") }\n"})
 	passed, out := show(t)

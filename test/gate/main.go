@@ -3,7 +3,8 @@
 // Command gate runs go test for the Makefile and says what came of it.
 //
 //	gate PACKAGE... -- FLAG... [-args ARG...]   run go test with the flags on the packages
-//	gate -summary                               print the slowest packages of all runs in a report
+//	gate -summary                               print the slowest packages of all runs of a
+//	                                            report, and what the tests that failed said
 //
 // It prints a line for each package, the output of tests that failed, and a table of the tests that
 // this machine could not run ([testproc.NotRun]). A test that is marked as flaky
@@ -35,6 +36,7 @@ func main() {
 		}
 		all.writeSlowest(os.Stdout)
 		all.writeNotRun(os.Stdout)
+		all.writeFailed(os.Stdout)
 		return
 	}
 	at := slices.Index(args, "--")
@@ -73,6 +75,7 @@ func gate(out io.Writer, packages, flags []string) (passed bool, err error) {
 		p.repeat(second)
 	}
 	r.writeNotRun(out)
+	r.writeFailed(out)
 	fmt.Fprintf(out, "%s (%s)\n", r.verdict(), time.Since(begin).Round(time.Second))
 	return r.passed(), r.append(os.Getenv("TEST_REPORT"))
 }

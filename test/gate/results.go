@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -44,6 +45,7 @@ type result struct {
 	Tests   int               // top-level ones that ran
 	NotRun  map[string]string // tests and why
 	Flaky   []string          // tests that passed when they were repeated
+	Said    map[string]string // tests that failed, and what they said themselves
 
 	output map[string]*bytes.Buffer // of tests that have not passed yet; "" is the package's own
 	failed []string                 // top-level tests
@@ -101,9 +103,47 @@ func (p *result) ended(test, action string, topLevel bool) {
 	switch {
 	case action != "fail":
 		delete(p.output, test)
-	case topLevel:
-		p.failed = append(p.failed, test)
+	default:
+		if p.Said == nil {
+			p.Said = map[string]string{}
+		}
+		p.Said[test] = said(text)
+		if topLevel {
+			p.failed = append(p.failed, test)
+		}
 	}
+}
+
+var (
+	// log is the first line of what a test logs: "    agent_test.go:12: …".
+	log = regexp.MustCompile(`^ +[\w-]+\.go:\d+: `)
+	// process is the first line of what [testproc.Process.Show] logs: whole logs of processes.
+	process = regexp.MustCompile(`^ +[\w-]+\.go:\d+: output of `)
+)
+
+// said returns what a test that failed says itself, without the outputs of its processes: its first
+// lines, shortened.
+func said(text string) string {
+	const lines, length = 8, 400
+	var out []string
+	own := false
+	for line := range strings.Lines(text) {
+		if log.MatchString(line) {
+			own = !process.MatchString(line)
+		}
+		if !own || strings.HasPrefix(line, "---") || strings.HasPrefix(line, "===") {
+			continue
+		}
+		if len(out) == lines {
+			break
+		}
+		line = strings.TrimSpace(line)
+		if len(line) > length {
+			line = strings.ToValidUTF8(line[:length], "") + " […]"
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
 }
 
 // print prints the line of a package, after the output of tests that failed, or had not ended when
@@ -209,6 +249,23 @@ func (r *results) writeNotRun(out io.Writer) {
 	_ = table.Flush() // errors of the output are the caller's
 	if n > 0 {
 		fmt.Fprintln(out)
+	}
+}
+
+// writeFailed writes the tests that failed, with what they said: the output of their processes may
+// be many pages, and is above.
+func (r *results) writeFailed(out io.Writer) {
+	for _, p := range r.Packages {
+		for _, test := range sortedKeys(p.Said) {
+			if p.Said[test] == "" || slices.Contains(p.Flaky, test) {
+				continue // it is its subtests that failed
+			}
+			fmt.Fprintf(out, "FAILED: %s of %s:\n", test, p.short())
+			for line := range strings.Lines(p.Said[test]) {
+				fmt.Fprintf(out, "    %s", line)
+			}
+			fmt.Fprintln(out)
+		}
 	}
 }
 
