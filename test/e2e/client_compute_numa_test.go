@@ -377,7 +377,12 @@ url = %q`, c.cellURL("cell1")))
 	for _, s := range list.Servers {
 		c.ask(http.MethodDelete, "/servers/"+s.ID, nil, nil)
 	}
-	c.until("nothing is left", func() bool { return len(r.look().Holding) == 0 })
+	testproc.Eventually(t, patience, "nothing is left", func() error {
+		if n := len(r.look().Holding); n > 0 {
+			return fmt.Errorf("%d consumers hold resources", n)
+		}
+		return nil
+	})
 	if left, err := h.Virsh(t.Context(), "list", "--all", "--name"); err != nil || strings.TrimSpace(left) != "" {
 		t.Errorf("guests are left: %s, %v", left, err)
 	}
@@ -404,12 +409,20 @@ func (r *residence) settled(c *cloud, h *hypervisor, said string, all []example)
 		Fault            struct{ Message string }
 	}
 	var list struct{ Servers []server }
-	c.ask(http.MethodGet, "/servers/detail", nil, &list)
-	for _, s := range list.Servers {
-		c.until(s.Name+" has come to something", func() bool { return c.status(s.ID) != "BUILD" })
-	}
-	list.Servers = nil
-	c.ask(http.MethodGet, "/servers/detail", nil, &list)
+	testproc.Eventually(t, patience, "every server has come to something", func() error {
+		list.Servers = nil
+		c.ask(http.MethodGet, "/servers/detail", nil, &list)
+		var building []string
+		for _, s := range list.Servers {
+			if s.Status == "BUILD" {
+				building = append(building, s.Name)
+			}
+		}
+		if len(building) > 0 {
+			return fmt.Errorf("in BUILD: %v", building)
+		}
+		return nil
+	})
 	holding := r.look().Holding
 	mdevs := testproc.Try(h.Virsh(t.Context(), "nodedev-list", "--cap", "mdev")).Or(t)
 	out := map[string]parts{}

@@ -323,19 +323,26 @@ func True(is func() bool) func() error {
 }
 
 // Eventually waits until a condition holds. If it does not in time, the test fails with the last
-// error. It asks a fifth of the time at most: the rest is for what it waits for.
+// error. The time begins again when the error is another one, ten times at most: with an error that
+// says how much is left, it bounds a step and not the whole. It asks a fifth of the time at most:
+// the rest is for what it waits for.
 func Eventually(t testing.TB, within time.Duration, what string, holds func() error) {
 	t.Helper()
 	var asked time.Duration
-	for deadline := time.Now().Add(within); ; time.Sleep(min(max(20*time.Millisecond, 4*asked), time.Second)) {
-		begin := time.Now()
+	begin, last := time.Now(), ""
+	for deadline, end := begin.Add(within), begin.Add(10*within); ; time.Sleep(min(max(20*time.Millisecond, 4*asked), time.Second)) {
+		ask := time.Now()
 		err := holds()
-		asked = time.Since(begin)
+		asked = time.Since(ask)
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, within, err)
+		now := time.Now()
+		if text := err.Error(); text != last && now.Before(end) {
+			last, deadline = text, now.Add(within)
+		}
+		if now.After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, now.Sub(begin).Round(time.Second), err)
 		}
 	}
 }
