@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weights of tests for [Parallel], in eighths of a processor.
+// Weights of tests for [Parallel], in quarters of a processor.
 const (
 	// Light is the weight of a test that mostly waits: for a process, a server or a disk.
 	Light = 1
@@ -26,7 +26,7 @@ const (
 )
 
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
-// machine, as many tests run at once as their weights fit its processors, eight to each. It is
+// machine, as many tests run at once as their weights fit its processors, four to each. It is
 // called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this:
 // what waits for its subtests must not keep from others what they wait for.
 func Parallel(t *testing.T, weight int) {
@@ -71,7 +71,7 @@ var waiting sync.Mutex
 
 func machine() semaphore {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("compute-agent-tests-%d", os.Getuid()))
-	return semaphore{dir: dir, size: 8 * runtime.NumCPU()}
+	return semaphore{dir: dir, size: 4 * runtime.NumCPU()}
 }
 
 // acquire waits for units and returns what releases them. One process waits for units at a time,
