@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
@@ -57,9 +59,27 @@ const (
 	FindingNodeMissing FindingKind = "node-not-reported"
 	// FindingNoProvider is a node without a resource provider.
 	FindingNoProvider FindingKind = "node-without-provider"
-	// FindingNoHost is the root provider of a compute node of no host.
+	// FindingNoHost is a resource provider of a node of no host, or that no node of a host shares.
 	FindingNoHost FindingKind = "provider-without-host"
 )
+
+// manual is why an audit with repair leaves a kind to an operator; "": it repairs it.
+var manual = map[FindingKind]string{
+	FindingServerLost:      "either database may be the older copy, and a person knows which",
+	FindingServerUnmapped:  "either database may be the older copy, and a person knows which",
+	FindingDeletionDiffers: "",
+	FindingNoAllocations:   "only the driver of the host knows which of its devices and NUMA cells the guest uses",
+	FindingElsewhere:       "only the driver of the other host knows whether the guest is there",
+	FindingDeletedHolds:    "",
+	FindingEndedHolds:      "",
+	FindingNoConsumer:      "it may be another service's",
+	FindingGuestMissing:    "what removed the guest, and whether its disks are still there, is not known",
+	FindingUnknownGuests:   "a guest may have the only disks of a server",
+	FindingNodeUnmapped:    "",
+	FindingNodeMissing:     "whether the node is gone for good, a person knows",
+	FindingNoProvider:      "only the agent of the host knows what the node has",
+	FindingNoHost:          "it may be of an agent without a cell, of Nova, or of another service",
+}
 
 // Finding is one thing that does not fit together. What it is not about is empty.
 type Finding struct {
@@ -72,21 +92,41 @@ type Finding struct {
 	// Text says what it is, and Hint what an operator does about it.
 	Text string `json:"text"`
 	Hint string `json:"hint,omitempty"`
+	// Manual says why an audit with repair leaves it to an operator; "": it repairs it.
+	Manual string `json:"manual,omitempty"`
 	// Repaired says what was done about it; "": nothing. Problem says why that failed.
 	Repaired string `json:"repaired,omitempty"`
 	Problem  string `json:"problem,omitempty"`
 
-	repair func(context.Context) (done string, err error) // nil: nothing can be done without a risk
+	repair func(context.Context) (done string, err error) // nil: Manual says why
 }
 
 // Repairable reports whether an audit with repair does something about it.
 func (f *Finding) Repairable() bool { return f.repair != nil }
 
-// UncheckedCell is a cell whose part of an audit is missing.
-type UncheckedCell struct {
-	Cell string `json:"cell"` // name
+// Unchecked is a service whose part of an audit is missing.
+type Unchecked struct {
+	Cell string `json:"cell,omitempty"` // name; "": it is Placement
 	Why  string `json:"why"`
+	// Leaves says what is not known without it.
+	Leaves string `json:"leaves"`
 }
+
+// String is the name of the service.
+func (u Unchecked) String() string {
+	if u.Cell == "" {
+		return "Placement"
+	}
+	return "Cell " + u.Cell
+}
+
+// What is not known without a service.
+const (
+	leavesCell = "its servers, nodes and guests; and in all of Placement allocations-without-consumer and provider-without-host, " +
+		"because a consumer or provider may be one of this cell"
+	leavesPlacement = "all findings about allocations and resource providers: server-without-allocations, allocations-elsewhere, allocations-of-deleted-server, " +
+		"allocations-of-ended-migration, allocations-without-consumer, node-without-provider and provider-without-host"
+)
 
 // AuditReport is what an audit found.
 type AuditReport struct {
@@ -96,11 +136,14 @@ type AuditReport struct {
 	Servers   int `json:"servers"`
 	Providers int `json:"providers"`
 	Consumers int `json:"consumers"`
-	// HostsDown are hosts that are not up: what their guests are is as they were seen last.
-	HostsDown []string        `json:"hosts_down"`
-	Unchecked []UncheckedCell `json:"unchecked"`
-	Findings  []Finding       `json:"findings"`
+	// HostsDown are hosts that are not up: their guests are not compared.
+	HostsDown []string    `json:"hosts_down"`
+	Unchecked []Unchecked `json:"unchecked"`
+	Findings  []Finding   `json:"findings"`
 }
+
+// Complete reports whether all services and hosts could be asked.
+func (r AuditReport) Complete() bool { return len(r.Unchecked)+len(r.HostsDown) == 0 }
 
 // Clean reports whether nothing that was found is left.
 func (r AuditReport) Clean() bool {
@@ -117,35 +160,41 @@ type AuditConfig struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Placement *PlacementClient
-	// Repair corrects what can be corrected without a risk: allocations of servers that are deleted
-	// in their cell are removed, and what the API database says of a deletion becomes what the cell
-	// says. Each is looked at once more right before it is written.
+	// Repair corrects what there is one right correction for: allocations of servers that are deleted
+	// in their cell, and of migrations that are over, are removed; what the API database says of a
+	// deletion becomes what the cell says; nodes that may be mapped are mapped. Each is looked at once
+	// more right before it is written.
 	Repair bool
+	// DiscoverPatterns are those of [DiscoverOptions], for the nodes that Repair maps.
+	DiscoverPatterns []string
 	// Progress is called with what is read; nil is off.
 	Progress func(what string)
 }
 
-// Audit compares all of it. A cell that is down, or that has another database than before, is
-// unchecked, and what only it knows is left out. Cost: a request to Placement for each resource
-// provider of each node, a page of servers for each thousand of them, and some for each finding.
+// Audit compares all of it. Placement, or a cell, that does not answer, and a cell that has another
+// database than before, is unchecked, and what only it knows is left out. Cost: a request to
+// Placement for each resource provider, a page of servers for each thousand of them, and some for
+// each finding.
 //
-// Errors: Placement or the API database cannot be read.
-func Audit(ctx context.Context, c AuditConfig) (AuditReport, error) {
+// Errors: the API database cannot be read.
+func Audit(ctx context.Context, c AuditConfig) (report AuditReport, err error) {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
 	a := &audit{
 		s:        &Scheduler{o: Options{Store: c.Store, Fenced: c.Store, Gatherer: c.Gatherer, Placement: c.Placement, Now: time.Now}},
-		progress: c.Progress, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
-		exists: map[string]bool{}, providers: map[string]string{}, roots: map[string]string{}, held: map[string]map[string]bool{}, pending: map[string]bool{},
-		living: map[string]apidb.Mapping{}, servers: map[string]auditServer{}, up: map[hostKey]bool{},
-		report: AuditReport{HostsDown: []string{}, Unchecked: []UncheckedCell{}, Findings: []Finding{}},
+		progress: c.Progress, patterns: c.DiscoverPatterns, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
+		pending: map[string]bool{}, living: map[string]apidb.Mapping{}, servers: map[string]auditServer{}, up: map[hostKey]bool{},
+		report: AuditReport{HostsDown: []string{}, Unchecked: []Unchecked{}, Findings: []Finding{}},
 	}
-	for _, step := range []func(context.Context) error{a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers, a.auditNodes} {
-		if err := step(ctx); err != nil {
+	for _, step := range []func(context.Context) error{
+		a.readNodes, a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers, a.auditNodes, a.auditProviders,
+	} {
+		if err := step(ctx); err != nil && !errors.Is(err, errUnasked) {
 			return a.report, err
 		}
 	}
+	defer func() { report.Cells = len(a.checked) }()
 	for i := range a.report.Findings {
 		f := &a.report.Findings[i]
 		if !c.Repair || f.repair == nil {
@@ -168,22 +217,32 @@ func Audit(ctx context.Context, c AuditConfig) (AuditReport, error) {
 type audit struct {
 	s        *Scheduler
 	progress func(string)
+	patterns []string
 	report   AuditReport
 
-	cells   []apidb.Cell
-	checked map[string]bool // cells, by uuid
-	mapped  map[string]apidb.Node
+	cells     []apidb.Cell
+	checked   map[string]bool // cells, by uuid
+	placement bool            // it was read
+	mapped    map[string]apidb.Node
 	// reported are the nodes that hosts report to cells that were checked, by uuid.
 	reported map[string]reportedNode
 	up       map[hostKey]bool
 
-	exists    map[string]bool            // all resource providers
-	providers map[string]string          // of nodes, by uuid: the root
-	roots     map[string]string          // by uuid: the name
-	held      map[string]map[string]bool // by consumer: the roots of what it holds
-	pending   map[string]bool            // servers that are built, or may hold something
-	living    map[string]apidb.Mapping   // by server, of all cells
-	servers   map[string]auditServer     // by uuid: those that are not deleted in a cell that was checked
+	auditProviderSet
+	pending map[string]bool          // servers that are built, or may hold something
+	living  map[string]apidb.Mapping // by server, of all cells
+	servers map[string]auditServer   // by uuid: those that are not deleted in a cell that was checked
+}
+
+// auditProviderSet is what Placement has. The place of a resource provider is the root of its tree,
+// but for one that is shared: that is a place of its own.
+type auditProviderSet struct {
+	places  map[string]string          // by provider, all of them
+	names   map[string]string          // by place
+	roots   map[string]string          // by place: the root of its tree
+	compute map[string]bool            // roots of compute nodes
+	sharing map[string]bool            // providers that trees of other roots may use
+	held    map[string]map[string]bool // by consumer: the places of what it holds
 }
 
 // reportedNode is a node as its cell has it.
@@ -198,10 +257,53 @@ type auditServer struct {
 	cell apidb.Cell
 }
 
-func (a *audit) found(f Finding) { a.report.Findings = append(a.report.Findings, f) }
+func (a *audit) found(f Finding) {
+	if f.repair == nil && f.Manual == "" {
+		f.Manual = manual[f.Kind]
+	}
+	a.report.Findings = append(a.report.Findings, f)
+}
 
 // complete reports whether every cell was checked: only then is it known that something is in none.
-func (a *audit) complete() bool { return len(a.report.Unchecked) == 0 }
+func (a *audit) complete() bool { return len(a.checked) == len(a.cells) }
+
+// errUnasked says that a service does not answer, which the report has.
+var errUnasked = errors.New("no answer")
+
+// unasked is the error of a cell, which is unchecked from now on, with errUnasked.
+func (a *audit) unasked(ctx context.Context, cell apidb.Cell, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errUnasked) {
+		return err
+	}
+	delete(a.checked, cell.UUID)
+	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == cell.Name }) {
+		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Cell: cell.Name, Why: err.Error(), Leaves: leavesCell})
+	}
+	return fmt.Errorf("%w: %w", errUnasked, err)
+}
+
+// withoutPlacement is unasked, of Placement.
+func (a *audit) withoutPlacement(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, errUnasked) {
+		return err
+	}
+	a.placement, a.auditProviderSet = false, auditProviderSet{}
+	a.report.Providers, a.report.Consumers = 0, 0
+	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == "" }) {
+		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Why: err.Error(), Leaves: leavesPlacement})
+	}
+	return fmt.Errorf("%w: %w", errUnasked, err)
+}
+
+// auditAsked is gather.One for a cell that is unchecked if it does not answer. What it does not know
+// is an answer.
+func auditAsked[T any](ctx context.Context, a *audit, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
+	answer, err := gather.One(ctx, a.s.o.Gatherer, cell, ask)
+	if cellclient.IsNotFound(err) {
+		return answer, err
+	}
+	return answer, a.unasked(ctx, cell, err)
+}
 
 // fits reports whether a cell answers now from the database that is its own.
 func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {

@@ -25,12 +25,16 @@ func (a *audit) auditServers(ctx context.Context) error {
 		if !a.checked[cell.UUID] {
 			continue
 		}
-		if err := a.auditMappings(ctx, cell); err != nil {
+		if err := a.auditMappings(ctx, cell); err != nil && !errors.Is(err, errUnasked) {
 			return err
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(a.servers)) {
-		if err := a.auditServer(ctx, a.servers[uuid]); err != nil {
+		s := a.servers[uuid]
+		if !a.checked[s.cell.UUID] {
+			continue // since it was read
+		}
+		if err := a.auditServer(ctx, s); err != nil && !errors.Is(err, errUnasked) {
 			return err
 		}
 	}
@@ -54,7 +58,7 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
 		states, err := a.s.states(ctx, cell, part)
 		if err != nil {
-			return err
+			return a.unasked(ctx, cell, err)
 		}
 		mappings, err := a.s.o.Store.MappingsOf(ctx, part)
 		if err != nil {
@@ -138,7 +142,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 	}
 	settled := s.TaskState == "" && (s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped || s.VMState == cellwire.VMResized)
 	if settled && up && s.PowerState == plugins.PowerNoState {
-		now, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
+		now, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
 		if err != nil && !cellclient.IsNotFound(err) {
 			return err
 		}
@@ -158,8 +162,15 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 			})
 		}
 	}
-	on := a.held[s.UUID]
-	if len(on) == 1 && on[s.NodeUUID] {
+	if !a.placement {
+		return nil
+	}
+	for place := range a.held[s.UUID] {
+		if place != s.NodeUUID && !a.sharing[place] {
+			return a.auditHeld(ctx, s)
+		}
+	}
+	if a.held[s.UUID][s.NodeUUID] {
 		return nil
 	}
 	return a.auditHeld(ctx, s)
@@ -167,7 +178,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 
 // auditSource says that the host from which a server was migrated has no guest of it any more.
 func (a *audit) auditSource(ctx context.Context, s auditServer) error {
-	moves, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+	moves, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 		return c.MigrationsOf(ctx, s.UUID)
 	})
 	if err != nil {
@@ -193,7 +204,7 @@ func (a *audit) auditSource(ctx context.Context, s auditServer) error {
 // auditHeld says what is wrong with the allocations of a server, as they are now. One that moves
 // may hold something on all its hosts, its migration the rest.
 func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
-	hosts, err := gather.One(ctx, a.s.o.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+	hosts, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 		return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{s.UUID}})
 	})
 	if err != nil {
@@ -201,33 +212,42 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	}
 	held, err := a.s.o.Placement.Allocations(ctx, s.UUID)
 	if err != nil {
-		return err
+		return a.withoutPlacement(ctx, err)
 	}
 	if len(hosts) == 0 || !slices.Contains(hosts[0].Hosts, s.Host) {
 		return nil // deleted, or moved away, meanwhile
 	}
 	f := Finding{Server: s.UUID, Cell: s.cell.Name, Host: s.Host, Provider: s.NodeUUID}
-	if len(held.Allocations) == 0 {
+	var elsewhere []string
+	here := false
+	for provider := range held.Allocations {
+		place, known := a.places[provider]
+		node, mapped := a.mapped[place]
+		switch {
+		case a.sharing[place]: // of any host
+		case !known, place == s.NodeUUID, mapped && slices.Contains(hosts[0].Hosts, node.Host):
+			here = true
+		default:
+			elsewhere = append(elsewhere, a.names[place])
+		}
+	}
+	switch {
+	case !here && len(elsewhere) == 0:
 		f.Kind = FindingNoAllocations
-		f.Text = fmt.Sprintf("Server %s on host %s holds nothing in Placement: its host can be sold twice.", s.UUID, s.Host)
+		f.Text = fmt.Sprintf("Server %s on host %s holds nothing of it in Placement: its host can be sold twice.", s.UUID, s.Host)
 		f.Hint = "On the host: compute-agent allocations heal"
 		a.found(f)
 		return nil
-	}
-	var elsewhere []string
-	for provider := range held.Allocations {
-		root := a.providers[provider]
-		node, mapped := a.mapped[root]
-		if root != "" && root != s.NodeUUID && (!mapped || !slices.Contains(hosts[0].Hosts, node.Host)) {
-			elsewhere = append(elsewhere, a.roots[root])
-		}
-	}
-	if len(elsewhere) == 0 {
+	case len(elsewhere) == 0:
 		return nil
 	}
 	slices.Sort(elsewhere)
+	there := strings.Join(slices.Compact(elsewhere), ", ")
+	if !here {
+		there += " alone"
+	}
 	f.Kind = FindingElsewhere
-	f.Text = fmt.Sprintf("Server %s is on host %s, and holds something on %s.", s.UUID, s.Host, strings.Join(slices.Compact(elsewhere), ", "))
+	f.Text = fmt.Sprintf("Server %s is on host %s, and holds something on %s.", s.UUID, s.Host, there)
 	f.Hint = "On the other host: compute-agent allocations audit says whether it has the guest, and deletes the allocations with --heal --consumer " + s.UUID + " if it had."
 	a.found(f)
 	return nil
@@ -251,7 +271,7 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 		for _, consumer := range part {
 			m, mapped := mappings[consumer]
 			f, err := a.consumer(ctx, consumer, m, mapped)
-			if err != nil {
+			if err != nil && !errors.Is(err, errUnasked) {
 				return err
 			}
 			if f == nil {
@@ -259,7 +279,7 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 			}
 			held, err := a.s.o.Placement.Allocations(ctx, consumer)
 			if err != nil {
-				return err
+				return a.withoutPlacement(ctx, err)
 			}
 			if len(held.Allocations) > 0 {
 				a.found(*f)
@@ -281,7 +301,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	cell := a.cells[at]
 	states, err := a.s.states(ctx, cell, []string{uuid})
 	if err != nil {
-		return nil, err
+		return nil, a.unasked(ctx, cell, err)
 	}
 	state, known := states[uuid]
 	f := &Finding{Kind: FindingDeletedHolds, Server: uuid, Cell: cell.Name, Hint: "--repair removes them."}
@@ -317,28 +337,14 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 		if !a.checked[cell.UUID] || cell.IsCell0() {
 			continue
 		}
-		found, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+		found, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 			return c.Migrations(ctx, cellwire.MigrationQuery{UUID: uuid, Limit: 1})
 		})
 		if err != nil {
 			return nil, err
 		}
-		for i := range found {
-			m := &found[i]
-			switch m.Status {
-			case cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationCompleted:
-			case cellwire.MigrationError, cellwire.MigrationFailed:
-				if m.GiveBack {
-					return nil, nil //nolint:nilnil // the scheduler gives it back
-				}
-			default:
-				return nil, nil //nolint:nilnil // it is under way, or waits for a host
-			}
-			return &Finding{
-				Kind: FindingEndedHolds, Consumer: uuid, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,
-				Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.", uuid, m.ServerUUID, m.Status, a.where(uuid)),
-				Hint: "On host " + m.SourceHost + ": compute-agent allocations audit --heal --consumer " + uuid,
-			}, nil
+		if len(found) > 0 {
+			return a.migration(ctx, cell, found[0])
 		}
 	}
 	if !a.complete() {
@@ -352,11 +358,96 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 	}, nil
 }
 
+// migration is what is wrong with a migration that holds something, nil if nothing is. One that is
+// over needs nothing if its server holds what it needs, where it is.
+func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (*Finding, error) {
+	if !over(m) {
+		return nil, nil //nolint:nilnil // it is under way, waits for a host, or the scheduler gives it back
+	}
+	f := &Finding{
+		Kind: FindingEndedHolds, Consumer: m.UUID, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,
+		Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.", m.UUID, m.ServerUUID, m.Status, a.where(m.UUID)),
+		Hint: "--repair removes it.",
+	}
+	err := a.needless(ctx, cell, m)
+	var needed *neededError
+	switch {
+	case errors.As(err, &needed):
+		f.Manual = needed.Error()
+		f.Hint = "`openstack resource provider allocation show` of both uuids says who holds what. On host " + m.SourceHost + ": compute-agent allocations audit --heal --consumer " + m.UUID
+		return f, nil
+	case err != nil:
+		return nil, err
+	}
+	f.repair = func(ctx context.Context) (string, error) {
+		err := a.s.o.Placement.releaseIf(ctx, m.UUID, func(ctx context.Context) error {
+			if err := a.fits(ctx, cell); err != nil {
+				return err
+			}
+			now, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+				return c.Migrations(ctx, cellwire.MigrationQuery{UUID: m.UUID, Limit: 1})
+			})
+			if err != nil {
+				return err
+			}
+			if len(now) != 1 || !over(now[0]) {
+				return fmt.Errorf("cell %s says now that the migration is not over", cell.Name)
+			}
+			return a.needless(ctx, cell, m)
+		})
+		return "removed its allocations", err
+	}
+	return f, nil
+}
+
+// over reports whether a migration has ended, and the scheduler does nothing about it any more.
+func over(m cellwire.Migration) bool {
+	switch m.Status {
+	case cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationCompleted:
+		return true
+	case cellwire.MigrationError, cellwire.MigrationFailed:
+		return !m.GiveBack
+	}
+	return false
+}
+
+// neededError says why what a migration holds may be all that keeps its server's place.
+type neededError struct{ server, host string }
+
+func (e *neededError) Error() string {
+	return fmt.Sprintf("server %s holds nothing itself on host %s, where it is: this may be what it needs there", e.server, e.host)
+}
+
+// needless returns an error unless the server of a migration that is over is gone, or holds
+// something itself on the node where it is: then it needs nothing of what the migration holds. The
+// error is a *neededError if that is known.
+func (a *audit) needless(ctx context.Context, cell apidb.Cell, m cellwire.Migration) error {
+	server, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+		return c.Server(ctx, m.ServerUUID)
+	})
+	if cellclient.IsNotFound(err) || err == nil && server.Deleted {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	held, err := a.s.o.Placement.Allocations(ctx, m.ServerUUID)
+	if err != nil {
+		return a.withoutPlacement(ctx, err)
+	}
+	for provider := range held.Allocations {
+		if a.places[provider] == server.NodeUUID {
+			return nil
+		}
+	}
+	return &neededError{m.ServerUUID, server.Host}
+}
+
 // where names the nodes on which a consumer holds something.
 func (a *audit) where(consumer string) string {
 	var names []string
 	for root := range a.held[consumer] {
-		name := a.roots[root]
+		name := a.names[root]
 		if node, mapped := a.mapped[root]; mapped && node.Host != name {
 			name += " (host " + node.Host + ")"
 		}
@@ -394,15 +485,17 @@ func (a *audit) auditNodes(_ context.Context) error {
 	for _, uuid := range slices.Sorted(maps.Keys(a.reported)) {
 		n := a.reported[uuid]
 		if m, mapped := a.mapped[uuid]; !mapped || m.Host != n.Host || m.CellUUID != n.cell.UUID {
-			why := n.Problem
-			if why == "" {
-				why = "`compute-agent cells manage discover-hosts` maps it, or says why not"
-			}
-			a.found(Finding{
+			f := Finding{
 				Kind: FindingNodeUnmapped, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
 				Text: fmt.Sprintf("Host %s of cell %s reports node %s (%s), which is not mapped to it: it gets no servers.", n.Host, n.cell.Name, n.Name, uuid),
-				Hint: why,
-			})
+				Hint: "--repair maps it, or says why not; so does `compute-agent cells manage discover-hosts`.",
+			}
+			if n.Problem == "" {
+				f.repair = a.mapping(n)
+			} else {
+				f.Manual, f.Hint = "the compute API may not map it", n.Problem
+			}
+			a.found(f)
 		}
 		if unknown := n.Details.UnknownGuests; unknown > 0 {
 			a.found(Finding{
@@ -414,7 +507,7 @@ func (a *audit) auditNodes(_ context.Context) error {
 				Hint:     "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
 			})
 		}
-		if !a.exists[uuid] {
+		if _, exists := a.places[uuid]; a.placement && !exists {
 			a.found(Finding{
 				Kind: FindingNoProvider, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
 				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.", n.Name, n.Host),
@@ -422,23 +515,33 @@ func (a *audit) auditNodes(_ context.Context) error {
 			})
 		}
 	}
-	for _, uuid := range slices.Sorted(maps.Keys(a.roots)) {
-		_, mapped := a.mapped[uuid]
-		_, reported := a.reported[uuid]
-		if mapped || reported || !a.complete() || a.roots[uuid] == "" {
-			continue
+	return nil
+}
+
+// mapping is the repair of a node that is not mapped.
+func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		if err := a.fits(ctx, n.cell); err != nil {
+			return "", err
 		}
-		consumers := 0
-		for _, on := range a.held {
-			if on[uuid] {
-				consumers++
+		report, err := Discover(ctx, a.s.o.Fenced, a.s.o.Gatherer, a.cells, DiscoverOptions{Patterns: a.patterns, Cell: n.cell.UUID})
+		if err != nil {
+			return "", err
+		}
+		for _, c := range slices.Concat(report.Conflicts, report.NotEnrolled) {
+			if c.Node.UUID == n.UUID && c.Node.Host == n.Host {
+				return "", c.Err
 			}
 		}
-		a.found(Finding{
-			Kind: FindingNoHost, Provider: uuid,
-			Text: fmt.Sprintf("Resource provider %s (%s) is that of a compute node of no host here; %d consumers hold something of it.", a.roots[uuid], uuid, consumers),
-			Hint: "It may be the node of an agent without a cell, or of Nova. If its machine is gone and nothing is held: openstack resource provider delete " + uuid,
-		})
+		mapped, err := a.s.o.Store.Nodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, now := range mapped {
+			if now.UUID == n.UUID && now.Host == n.Host && now.CellUUID == n.cell.UUID {
+				return "mapped it to its host", nil
+			}
+		}
+		return "", errors.New("the host does not report it any more")
 	}
-	return nil
 }

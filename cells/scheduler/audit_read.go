@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // traitNode is on the root provider of every compute node.
@@ -24,8 +25,8 @@ const traitNode = "COMPUTE_NODE"
 // auditPage is how many servers are asked for at once.
 const auditPage = 1000
 
-// readPlacement reads the providers of nodes, and who holds something of them.
-func (a *audit) readPlacement(ctx context.Context) error {
+// readNodes reads which nodes are mapped.
+func (a *audit) readNodes(ctx context.Context) error {
 	nodes, err := a.s.o.Store.Nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the mapped nodes: %w", err)
@@ -33,44 +34,60 @@ func (a *audit) readPlacement(ctx context.Context) error {
 	for _, n := range nodes {
 		a.mapped[n.UUID] = n
 	}
+	return nil
+}
+
+// readPlacement reads all resource providers, and who holds something of them.
+func (a *audit) readPlacement(ctx context.Context) error {
+	a.placement = true
+	return a.withoutPlacement(ctx, a.readProviders(ctx))
+}
+
+func (a *audit) readProviders(ctx context.Context) error {
 	a.progress("the resource providers")
 	all, err := a.s.o.Placement.Providers(ctx, url.Values{})
 	if err != nil {
 		return fmt.Errorf("reading the resource providers: %w", err)
 	}
-	compute, err := a.s.o.Placement.Providers(ctx, url.Values{"required": {traitNode}})
-	if err != nil {
-		return fmt.Errorf("reading the resource providers of compute nodes: %w", err)
+	a.auditProviderSet = auditProviderSet{
+		places: map[string]string{}, names: map[string]string{}, roots: map[string]string{}, compute: map[string]bool{}, sharing: map[string]bool{},
+		held: map[string]map[string]bool{},
 	}
-	for _, p := range compute {
-		a.roots[p.Root] = ""
+	for trait, note := range map[string]func(wire.ResourceProvider){
+		traitNode:   func(p wire.ResourceProvider) { a.compute[p.Root] = true },
+		sharesTrait: func(p wire.ResourceProvider) { a.sharing[p.UUID] = true },
+	} {
+		with, err := a.s.o.Placement.Providers(ctx, url.Values{"required": {trait}})
+		if err != nil {
+			return fmt.Errorf("reading the resource providers with the trait %s: %w", trait, err)
+		}
+		for _, p := range with {
+			note(p)
+		}
 	}
-	var ofNodes []string
 	for _, p := range all {
-		a.exists[p.UUID] = true
-		_, mapped := a.mapped[p.Root]
-		if _, is := a.roots[p.Root]; !is && !mapped {
-			continue // a sharing provider, or that of another service
+		place := p.Root
+		if a.sharing[p.UUID] {
+			place = p.UUID
 		}
-		if p.UUID == p.Root {
-			a.roots[p.Root] = p.Name
+		a.places[p.UUID] = place
+		if p.UUID == place {
+			a.names[place], a.roots[place] = p.Name, p.Root
 		}
-		a.providers[p.UUID] = p.Root
-		ofNodes = append(ofNodes, p.UUID)
 	}
-	a.report.Providers = len(ofNodes)
+	a.report.Providers = len(all)
 	a.progress("the allocations")
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(capacityReads)
-	for _, provider := range ofNodes {
+	for _, p := range all {
 		group.Go(func() error {
-			held, err := a.s.o.Placement.AllocationsOf(ctx, provider)
+			held, err := a.s.o.Placement.AllocationsOf(ctx, p.UUID)
 			if gone(err) {
 				return nil // since the list
 			}
 			if err != nil {
-				return fmt.Errorf("reading the allocations of resource provider %s: %w", provider, err)
+				return fmt.Errorf("reading the allocations of resource provider %s: %w", p.UUID, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -78,7 +95,7 @@ func (a *audit) readPlacement(ctx context.Context) error {
 				if a.held[consumer] == nil {
 					a.held[consumer] = map[string]bool{}
 				}
-				a.held[consumer][a.providers[provider]] = true
+				a.held[consumer][a.places[p.UUID]] = true
 			}
 			return nil
 		})
@@ -127,15 +144,12 @@ func (a *audit) readCells(ctx context.Context) error {
 		if err == nil {
 			err = a.readCell(ctx, cell)
 		}
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case err != nil:
-			a.report.Unchecked = append(a.report.Unchecked, UncheckedCell{Cell: cell.Name, Why: err.Error()})
-			continue
 		}
-		a.checked[cell.UUID] = true
-		a.report.Cells++
+		if a.unasked(ctx, cell, err) == nil {
+			a.checked[cell.UUID] = true
+		}
 	}
 	slices.Sort(a.report.HostsDown)
 	a.report.Nodes, a.report.Servers = len(a.reported), len(a.servers)

@@ -5,6 +5,9 @@ package scheduler_test
 import (
 	"context"
 	"maps"
+	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +90,46 @@ func (w *world) give(consumer string, on *agent) {
 	}, nil)
 }
 
+// provider makes a resource provider with inventory and traits.
+func (w *world) provider(uuid string, has map[string]int, traits ...string) {
+	w.t.Helper()
+	inventories := map[string]any{}
+	for class, total := range has {
+		inventories[class] = map[string]any{"total": total, "max_unit": total}
+	}
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": uuid, "name": "external"}, nil)
+	w.ask("PUT", "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories}, nil)
+	w.ask("PUT", "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
+}
+
+// aggregated puts a resource provider into an aggregate.
+func (w *world) aggregated(provider, aggregate string) {
+	w.t.Helper()
+	var p struct {
+		Generation int64 `json:"generation"`
+	}
+	w.ask("GET", "/resource_providers/"+provider, nil, &p)
+	w.ask("PUT", "/resource_providers/"+provider+"/aggregates", map[string]any{"aggregates": []string{aggregate}, "resource_provider_generation": p.Generation}, nil)
+}
+
+// migrated migrates a server to the end, and returns the uuid of the migration.
+func (w *world) migrated(server string) string {
+	w.t.Helper()
+	w.must(w.migrate(server, cellwire.MigrationCold, ""))
+	migration := w.open(server)[0].UUID
+	steps := func() {
+		for range 6 {
+			w.moves()
+			w.work()
+		}
+	}
+	steps()
+	w.must(w.scheduler.Decide(ctx, testproc.Try(w.store.Mapping(ctx, server)).Or(w.t), true))
+	steps()
+	w.sound("it has migrated")
+	return migration
+}
+
 // inCell asks the cell of an agent.
 func (w *world) inCell(s *site, do func(context.Context, *cellclient.Client) error) {
 	w.t.Helper()
@@ -98,7 +141,7 @@ func (w *world) inCell(s *site, do func(context.Context, *cellclient.Client) err
 // of it with repair.
 func TestAuditFindsWhatDiffers(t *testing.T) {
 	t.Parallel()
-	const external = "99999999-0000-4000-8000-000000000009"
+	const external, aggregate = "99999999-0000-4000-8000-000000000009", "99999999-0000-4000-8000-00000000000a"
 	for name, c := range map[string]struct {
 		// spoil returns what the finding is about.
 		spoil    func(w *world, server string, on *agent) string
@@ -179,7 +222,27 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			far := w.sites[2].agents[0]
 			w.must(w.store.DeleteHost(ctx, far.host))
 			return far.node
+		}, scheduler.FindingNodeUnmapped, true},
+		"a node that may not be mapped": {func(w *world, _ string, _ *agent) string {
+			far := w.sites[2].agents[0]
+			w.must(w.store.DeleteHost(ctx, far.host))
+			w.inCell(w.sites[2], func(ctx context.Context, c *cellclient.Client) error {
+				return c.NodesState(ctx, cellwire.NodesRequest{Problems: map[string]string{far.node: "it is another host's"}})
+			})
+			return far.node
 		}, scheduler.FindingNodeUnmapped, false},
+		"a migration that is over": {func(w *world, server string, on *agent) string {
+			migration := w.migrated(server)
+			w.give(migration, on)
+			return migration
+		}, scheduler.FindingEndedHolds, true},
+		"a migration that is over, of a deleted server": {func(w *world, server string, on *agent) string {
+			migration := w.migrated(server)
+			w.must(w.delete(server, false))
+			w.work()
+			w.give(migration, on)
+			return migration
+		}, scheduler.FindingEndedHolds, true},
 		"a node that no host reports": {func(w *world, _ string, _ *agent) string {
 			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: external, Name: "gone", Host: "gone", CellUUID: w.sites[1].cell.UUID}}))
 			return external
@@ -194,6 +257,31 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			w.ask("PUT", "/resource_providers/"+external+"/traits", map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}}, nil)
 			return external
 		}, scheduler.FindingNoHost, false},
+		"a resource provider without a host and a trait": {func(w *world, _ string, _ *agent) string {
+			w.provider(external, map[string]int{"VCPU": 4})
+			return external
+		}, scheduler.FindingNoHost, false},
+		"a shared resource provider for no host": {func(w *world, _ string, _ *agent) string {
+			w.provider(external, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
+			w.aggregated(external, aggregate)
+			return external
+		}, scheduler.FindingNoHost, false},
+		"a deleted server that holds something that is shared": {func(w *world, server string, on *agent) string {
+			w.provider(external, map[string]int{"VCPU": 4}, "MISC_SHARES_VIA_AGGREGATE")
+			w.aggregated(external, aggregate)
+			w.aggregated(on.node, aggregate)
+			w.must(w.delete(server, false))
+			w.work()
+			w.give(server, &agent{node: external})
+			return server
+		}, scheduler.FindingDeletedHolds, true},
+		"a server that holds only what is shared": {func(w *world, server string, on *agent) string {
+			w.provider(external, map[string]int{"VCPU": 4}, "MISC_SHARES_VIA_AGGREGATE")
+			w.aggregated(external, aggregate)
+			w.aggregated(on.node, aggregate)
+			w.give(server, &agent{node: external})
+			return server
+		}, scheduler.FindingNoAllocations, false},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
@@ -205,7 +293,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 				got := w.audit(repair)
 				diff(t, want, kinds(got))
 				for i := range got.Findings {
-					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) || f.Repairable() != c.repaired || f.Problem != "" || f.Text == "" || f.Hint == "" ||
+					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) || f.Repairable() != c.repaired || (f.Manual == "") != c.repaired ||
+						f.Problem != "" || f.Text == "" || f.Hint == "" ||
 						strings.Contains(f.Hint, "`openstack server rebuild") { // which loses what is on the disks
 						t.Errorf("with repair %t: %+v", repair, f)
 					}
@@ -281,18 +370,143 @@ func TestAuditWithoutACell(t *testing.T) {
 		for _, c := range got.Unchecked {
 			unchecked = append(unchecked, c.Cell)
 			testproc.Contains(t, c.Why, why, "why: %s")
+			testproc.Contains(t, c.Leaves, "allocations-without-consumer", "what it leaves: %s")
 		}
 		testproc.EqualList(t, unchecked, cells, "unchecked: %q")
 		diff(t, map[scheduler.FindingKind]string{scheduler.FindingNoAllocations: server}, kinds(got))
+		if got.Complete() || got.Cells != len(w.sites)-len(cells) {
+			t.Errorf("complete: %t, with %d cells", got.Complete(), got.Cells)
+		}
 	}
 	far.link.set(refused)
 	expect("connection refused", "cell2")
 	far.link.set(up)
 	testproc.Try(w.store.SawCell(ctx, apidb.CellDatabase{CellUUID: far.cell.UUID}, apidb.CellMark{Epoch: "another", Revision: 1})).Or(t)
 	expect("another database", "cell2")
+}
+
+// TestAuditWithoutPlacement: what the cells and the API database say is compared all the same.
+func TestAuditWithoutPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 2)
+	server, on := w.placedAt()
+	reports := []cellwire.Report{{UUID: server, Kind: cellwire.ReportPower, PowerState: plugins.PowerNoState}}
+	testproc.Try(on.cell.Reports(ctx, on.host, reports)).Or(t)
+	expect := func(when string) {
+		t.Helper()
+		got := w.audit(true)
+		if got.Complete() || len(got.Unchecked) != 1 || got.Unchecked[0].String() != "Placement" || got.Unchecked[0].Why == "" || got.Providers != 0 ||
+			!strings.Contains(got.Unchecked[0].Leaves, "provider-without-host") || got.Cells != len(w.sites) {
+			t.Errorf("%s: %+v", when, got)
+		}
+		diff(t, map[scheduler.FindingKind]string{scheduler.FindingGuestMissing: server}, kinds(got))
+	}
 	w.plink.set(refused)
-	if _, err := scheduler.Audit(ctx, scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client}); err == nil {
-		t.Error("an audit without Placement succeeds")
+	expect("without Placement")
+	w.plink.when(func(r *http.Request) fault {
+		if strings.HasSuffix(r.URL.Path, "/allocations") { // after the providers
+			return refused
+		}
+		return up
+	})
+	expect("with a Placement that stops meanwhile")
+}
+
+// TestAuditLosesACell: a cell that stops answering meanwhile is named, and the rest is compared.
+func TestAuditLosesACell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 2, 1)
+	server, _ := w.placedAt()
+	w.must(w.client.Release(ctx, server))
+	for _, step := range []string{"the servers", "the consumers"} {
+		got := testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{
+			Store: w.store, Gatherer: w.gatherer, Placement: w.client,
+			Progress: func(what string) {
+				if what == step {
+					w.sites[1].link.set(refused)
+				}
+			},
+		})).Or(t)
+		if step == "the servers" && (len(got.Unchecked) != 1 || got.Unchecked[0].Cell != "cell1" || got.Complete() || len(got.Findings) > 0) {
+			t.Errorf("%s: %+v", step, got)
+		}
+		if step == "the consumers" && len(got.Findings) != 1 {
+			t.Errorf("%s: %+v", step, got)
+		}
+		w.sites[1].link.set(up)
+	}
+}
+
+// TestAuditOfHostsThatAreDown: they are named, and the audit is not complete.
+func TestAuditOfHostsThatAreDown(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 2)
+	w.dies(w.sites[1].agents[1])
+	got := w.audit(false)
+	testproc.EqualList(t, got.HostsDown, []string{w.sites[1].agents[1].host}, "down: %q")
+	if got.Complete() || len(got.Findings)+len(got.Unchecked) > 0 {
+		t.Errorf("with a host that is down: %+v", got)
+	}
+}
+
+// TestAuditOfASharedProvider: one in an aggregate with a node has hosts, though none has its uuid.
+// So has a provider of another service that is in an aggregate with a node.
+func TestAuditOfASharedProvider(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const aggregate = "99999999-0000-4000-8000-00000000000a"
+	w := audited(t, 2)
+	server, on := w.placedAt()
+	for uuid, traits := range map[string][]string{
+		"99999999-0000-4000-8000-000000000009": {"MISC_SHARES_VIA_AGGREGATE"}, "99999999-0000-4000-8000-000000000008": nil,
+	} {
+		w.ask("POST", "/resource_providers", map[string]any{"uuid": uuid, "name": "shared " + uuid}, nil)
+		w.ask("PUT", "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": map[string]any{"DISK_GB": map[string]any{"total": 100}}}, nil)
+		w.ask("PUT", "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
+		w.aggregated(uuid, aggregate)
+	}
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": "99999999-0000-4000-8000-000000000007", "name": "empty"}, nil)
+	w.aggregated(on.node, aggregate)
+	w.ask("PUT", "/allocations/"+server, map[string]any{
+		"allocations": map[string]any{
+			on.node:                                map[string]any{"resources": map[string]int{"VCPU": 1}},
+			"99999999-0000-4000-8000-000000000009": map[string]any{"resources": map[string]int{"DISK_GB": 1}},
+		},
+		"consumer_generation": testproc.Try(w.client.Allocations(ctx, server)).Or(t).ConsumerGeneration, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+	}, nil)
+	w.sound("with shared resource providers")
+}
+
+// TestAuditKeepsWhatAServerMayNeed: a migration that is over, and holds all that there is of its
+// server, is found and left alone.
+func TestAuditKeepsWhatAServerMayNeed(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := audited(t, 2)
+	server, on := w.placedAt()
+	migration := w.migrated(server)
+	w.must(w.client.Release(ctx, server))
+	w.give(migration, on)
+	got := w.audit(true)
+	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration, scheduler.FindingNoAllocations: server}, kinds(got))
+	for i := range got.Findings {
+		if f := &got.Findings[i]; f.Repaired != "" || f.Problem != "" || f.Manual == "" {
+			t.Errorf("found is %+v", f)
+		}
+	}
+}
+
+// TestAuditTable: the documentation says of each kind whether it is repaired.
+func TestAuditTable(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	text := string(testproc.Try(os.ReadFile("../../docs/cells.md")).Or(t))
+	for kind, why := range scheduler.Manual {
+		repaired := "no: "
+		if why == "" {
+			repaired = "yes: "
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + string(kind) + "` \\| .* \\| " + repaired)
+		if !row.MatchString(text) {
+			t.Errorf("docs/cells.md has no row of %s that says %q", kind, repaired)
+		}
 	}
 }
 

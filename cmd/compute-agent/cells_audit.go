@@ -23,19 +23,20 @@ func newCellsAudit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Compare the API database, the cells, Placement and the guests, and repair what is safe", Args: cobra.NoArgs,
 		Long: "Compare what the API database, all cells, Placement and, through their cells, the agents of all hosts say of the same servers and\n" +
-			"nodes, and list what does not fit together, with what to do about it. A cell that is down, or that has another database than\n" +
-			"before, is named, and what only it knows is left out. Nothing is written.\n\n" +
-			"With --repair, correct what can be corrected without a risk: remove allocations of servers that are deleted in their cell, or on\n" +
-			"no host; and set in the API database whether a server is deleted, as its cell says it. Each is looked at once more right before\n" +
-			"it is written. All else needs a person, or a command on the host: `compute-agent allocations` sees its guests.\n\n" +
-			"Exit codes: 0 nothing was found, or everything found was repaired; 1 something found remains, or the command failed; 3 a cell\n" +
-			"could not be compared; 64 wrong usage; 78 invalid configuration.",
+			"nodes, and list what does not fit together, with what to do about it. A Placement or cell that does not answer, a cell that has\n" +
+			"another database than before, and hosts that are down are named, with what is not known without them. Nothing is written.\n\n" +
+			"With --repair, correct what there is one right correction for: remove allocations of servers that are deleted in their cell or on\n" +
+			"no host, and of migrations that are over; set in the API database whether a server is deleted, as its cell says it; and map nodes,\n" +
+			"as `cells manage discover-hosts` does. Each is looked at once more right before it is written. Of all else it says why not: it\n" +
+			"needs a person, or a command on the host, where `compute-agent allocations` sees the guests.\n\n" +
+			"Exit codes: 0 all was compared, and nothing was found, or everything found was repaired; 1 something found remains, or the command\n" +
+			"failed; 3 Placement, a cell or a host could not be asked; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error { return auditCloud(cmd, &opts, store, cfg, repair) })
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().BoolVar(&repair, "repair", false, "correct what can be corrected without a risk")
+	cmd.Flags().BoolVar(&repair, "repair", false, "correct what there is one right correction for")
 	return cmd
 }
 
@@ -54,7 +55,8 @@ func auditCloud(cmd *cobra.Command, opts *manageOptions, store apidb.Store, cfg 
 	var report scheduler.AuditReport
 	err = working(cmd, "Comparing the cloud", func(p *render.Progress) (err error) {
 		report, err = scheduler.Audit(cmd.Context(), scheduler.AuditConfig{
-			Store: store, Gatherer: gatherer, Placement: placement, Repair: repair, Progress: func(what string) { p.Note("%s", what) },
+			Store: store, Gatherer: gatherer, Placement: placement, Repair: repair, DiscoverPatterns: cfg.ComputeAPI.DiscoverHostsPattern,
+			Progress: func(what string) { p.Note("%s", what) },
 		})
 		return err
 	})
@@ -66,7 +68,7 @@ func auditCloud(cmd *cobra.Command, opts *manageOptions, store apidb.Store, cfg 
 		return err
 	}
 	switch {
-	case len(report.Unchecked) > 0:
+	case !report.Complete():
 		return &exitError{code: exitProtect}
 	case !report.Clean():
 		return &exitError{code: exitFailed}
@@ -79,11 +81,11 @@ func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Compared %s, %s, %s, %s and %s.\n", many(r.Cells, "cell"), many(r.Nodes, "node"), many(r.Servers, "server"),
 		many(r.Providers, "resource provider"), many(r.Consumers, "consumer"))
-	for _, c := range r.Unchecked {
-		fmt.Fprintf(&b, "Cell %s was not compared: %s\n", c.Cell, c.Why)
+	for _, u := range r.Unchecked {
+		fmt.Fprintf(&b, "%s was not compared: %s\n  not checked: %s\n", u, u.Why, u.Leaves)
 	}
 	if len(r.HostsDown) > 0 {
-		fmt.Fprintf(&b, "These hosts are down, and their guests are as they were seen last: %s\n", strings.Join(r.HostsDown, ", "))
+		fmt.Fprintf(&b, "These hosts are down: %s\n  not checked: whether their servers have guests; guests without a server are as they were seen last\n", strings.Join(r.HostsDown, ", "))
 	}
 	repairable, repaired := 0, 0
 	for i := range r.Findings {
@@ -95,6 +97,8 @@ func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
 			fmt.Fprintf(&b, "  repaired: %s\n", f.Repaired)
 		case f.Problem != "":
 			fmt.Fprintf(&b, "  not repaired: %s\n", f.Problem)
+		case repair && f.Manual != "":
+			fmt.Fprintf(&b, "  not repaired: %s\n  hint: %s\n", f.Manual, f.Hint)
 		default:
 			fmt.Fprintf(&b, "  hint: %s\n", f.Hint)
 		}
@@ -103,8 +107,10 @@ func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
 		}
 	}
 	switch left := len(r.Findings) - repaired; {
-	case len(r.Findings) == 0:
+	case len(r.Findings) == 0 && r.Complete():
 		b.WriteString("Nothing was found that does not fit together.\n")
+	case len(r.Findings) == 0:
+		b.WriteString("Nothing was found in what could be compared. This is not all.\n")
 	case repair:
 		fmt.Fprintf(&b, "\n%s, %d repaired, %d left.\n", many(len(r.Findings), "finding"), repaired, left)
 	default:

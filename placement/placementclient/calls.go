@@ -108,6 +108,13 @@ func (c *Client) Inventories(ctx context.Context, provider string) (map[string]w
 	return out.Inventories, err
 }
 
+// Aggregates reads which aggregates a provider is in. One GET.
+func (c *Client) Aggregates(ctx context.Context, provider string) ([]string, error) {
+	var out wire.AggregateList
+	err := c.Do(ctx, http.MethodGet, "/resource_providers/"+url.PathEscape(provider)+"/aggregates", nil, &out)
+	return out.Aggregates, err
+}
+
 // ProviderUsages reads what is allocated of a provider, by class. One GET.
 func (c *Client) ProviderUsages(ctx context.Context, provider string) (map[string]int64, error) {
 	var out wire.ProviderUsages
