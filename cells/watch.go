@@ -52,12 +52,14 @@ func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
 	return a.serveMetrics(ctx, l, nil)
 }
 
-// ServeAdmin answers what ServeMetrics does, GET /database with a backup, and the commands of
-// others at sqldb.CommandPath. Backups and commands need the key of the socket.
+// ServeAdmin answers what ServeMetrics does, GET [StatesPath] with how the cells are, GET /database
+// with a backup, and the commands of others at sqldb.CommandPath. Backups and commands need the key
+// of the socket.
 func (a *API) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands http.Handler) error {
 	a.store.AnswersAt(l.Addr().String())
 	return a.serveMetrics(ctx, l, map[string]http.Handler{
 		"POST " + sqldb.CommandPath: l.WithKey(commands), "GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(a.store.ServeBackup)),
+		"GET " + StatesPath: http.HandlerFunc(a.serveStates),
 	})
 }
 

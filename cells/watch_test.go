@@ -170,6 +170,37 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	}
 }
 
+// TestStatesOfCells: the admin socket says which cells are down, since when and why.
+func TestStatesOfCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	api := newAPI(t)
+	socket, at := filepath.Join(dir, "compute-api.sock"), filepath.Join(dir, "cell1.sock")
+	l := testproc.Try(osapi.ListenWithKey(t.Context(), socket)).Or(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- api.ServeAdmin(ctx, l, http.NotFoundHandler()) }()
+	defer func() { cancel(); testproc.NoError(t, <-ended) }()
+	if states, err := cells.AskStates(t.Context(), socket); err != nil || len(states) != 0 {
+		t.Errorf("without cells: %+v, %v", states, err)
+	}
+	during(t, newCell(t, "cell1").Serve, listen(t, at))
+	for name, url := range map[string]string{"cell1": "unix://" + at, "cell2": "unix://" + at + ".not"} {
+		testproc.Try(api.Store().CreateCell(t.Context(), apidb.Cell{Name: name, URL: url})).Or(t)
+	}
+	testproc.Eventually(t, testproc.Patience, "the states", func() error {
+		states, err := cells.AskStates(t.Context(), socket)
+		if err != nil || len(states) != 2 || states[0].Name != "cell1" || !states[0].Up || states[0].Cause != "" ||
+			states[1].Name != "cell2" || states[1].Up || states[1].Since.IsZero() || states[1].Cause == "" {
+			return fmt.Errorf("%+v, %w", states, err)
+		}
+		return nil
+	})
+	if _, err := cells.AskStates(t.Context(), socket+".not"); err == nil {
+		t.Error("a compute API that does not run says how its cells are")
+	}
+}
+
 // TestReadinessIsCached: however many ask, each cell is asked once.
 func TestReadinessIsCached(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

@@ -7,11 +7,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
@@ -32,7 +35,8 @@ func newDoctor() *cobra.Command {
 		Long: "Check this host, and print a command that fixes each problem. Nothing is changed. The exit code is 1 if something keeps the\n" +
 			"agent from working, and 0 otherwise.\n\n" +
 			"The services of the control plane that are enabled on this machine are checked as well: their units, certificates and\n" +
-			"databases. On a machine without an agent that is all. Run the command as root there: the files of services are theirs.\n\n" +
+			"databases, and whether the cells answer the compute API. On a machine without an agent that is all. Run the command as root\n" +
+			"there: the files of services are theirs.\n\n" +
 			"The command checks the running agent's configuration, from the files as they are now, unless --config names another file. If no\n" +
 			"agent runs, it checks the file of --config or the default file. The drivers are started to check the machine, and stopped\n" +
 			"afterwards.",
@@ -88,12 +92,33 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 	for _, u := range units {
 		s := doctor.Service{UnitState: u}
 		environ := append(os.Environ(), "CREDENTIALS_DIRECTORY=/run/credentials/"+u.Name)
+		if u.Name == doctor.ComputeAPIUnit {
+			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
+		}
 		if cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}}); err == nil {
 			s.Config = cfg
+		}
+		if s.Config != nil && u.Active == "active" && u.Name == doctor.ComputeAPIUnit {
+			s.Cells, s.CellsErr = cellStates(ctx, filepath.Join(s.Config.Agent.RuntimeDir, computeAdminSocket))
 		}
 		out = append(out, s)
 	}
 	return out
+}
+
+// cellsTimeout is how long the compute API may take to say how the cells are, which it may have to
+// ask.
+const cellsTimeout = 5 * time.Second
+
+// cellStates are the cells as a compute API has them.
+func cellStates(ctx context.Context, socket string) (out []doctor.Cell, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cellsTimeout)
+	defer cancel()
+	states, err := cells.AskStates(ctx, socket)
+	for _, s := range states {
+		out = append(out, doctor.Cell{Name: s.Name, URL: s.URL, Up: s.Up, Since: s.Since, Cause: s.Cause})
+	}
+	return out, err
 }
 
 // databases are the databases of servers that services are configured with, each once.

@@ -5,17 +5,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -73,6 +77,41 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		if len(got) == 0 || strings.Join(got, " ") != strings.TrimSpace(strings.Repeat(want+" ", len(got))) {
 			t.Errorf("asked were %q, want %s alone:\n%s", got, want, &out)
 		}
+	}
+}
+
+// TestStatusOfCells: a cell that does not answer the compute API of this machine is in the first line
+// of status.
+func TestStatusOfCells(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "api.toml")
+	testproc.Check(t, os.WriteFile(file, fmt.Appendf(nil, "[agent]\nruntime_dir = %q\n", dir), 0o600))
+	text := `#!/bin/sh
+case "$*" in
+*list-unit-files*) echo compute-agent-cells-api.service enabled ;;
+*list-units*) ;;
+*) printf 'Id=compute-agent-cells-api.service\nActiveState=active\nSubState=running\nUnitFileState=enabled\nNRestarts=0\n'
+   echo 'ExecStart={ path=/usr/bin/compute-agent ; argv[]=/usr/bin/compute-agent cells api --config ` + file + ` ; }' ;;
+esac
+`
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	out, err := executed(t, newStatus(), "--runtime-dir", t.TempDir())
+	testproc.Check(t, err)
+	testproc.Contains(t, out, "skipped  Cells ", "without an answer: %s")
+	l := testproc.Try(net.Listen("unix", filepath.Join(dir, computeAdminSocket))).Or(t)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode([]cells.CellState{{Name: "cell1", Up: true}, {Name: "cell2", Since: time.Now().Add(-time.Hour), Cause: "connection refused"}})
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer func() { _ = server.Close() }()
+	out, err = executed(t, newStatus(), "--runtime-dir", t.TempDir())
+	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "error    Cell cell2 ") || !strings.Contains(first, "down for 1h0m") || !strings.Contains(first, "connection refused") {
+		t.Errorf("the first line of:\n%s", out)
+	}
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != exitFailed {
+		t.Errorf("with a cell that is down: %v", err)
 	}
 }
 

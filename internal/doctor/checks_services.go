@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -29,6 +30,20 @@ var agentUnits = []string{"compute-agent.service", "compute-agent-domain-capabil
 type Service struct {
 	systemd.UnitState
 	Config *config.Config
+	// Cells are those of a compute API that runs, as it has them; CellsErr: it does not say.
+	Cells    []Cell
+	CellsErr error
+}
+
+// ComputeAPIUnit is the unit of the compute API.
+const ComputeAPIUnit = "compute-agent-cells-api.service"
+
+// Cell is a cell as the compute API has it.
+type Cell struct {
+	Name, URL string
+	Up        bool
+	Since     time.Time // it is up or down
+	Cause     string    // why it is down
 }
 
 // ConfigFile is the file that the command of a unit names with --config, "" for the default.
@@ -57,11 +72,47 @@ func (e *Env) withoutAgent() bool {
 
 // ControlPlane is the state of the services of a machine without an agent; none for others.
 func ControlPlane(services []Service) []Result {
-	e := &Env{Services: services, Self: os.Geteuid()}
+	e := &Env{Services: services, Self: os.Geteuid(), Now: time.Now}
 	if !e.withoutAgent() {
 		return nil
 	}
-	return checkServices(context.Background(), e)
+	out := append(checkCells(context.Background(), e), checkServices(context.Background(), e)...)
+	slices.SortStableFunc(out, func(a, b Result) int { return cmp.Compare(b.Severity.rank(), a.Severity.rank()) })
+	return out
+}
+
+// checkCells looks at which cells answer the compute API of this machine, if it runs.
+func checkCells(_ context.Context, e *Env) (out []Result) {
+	for _, s := range e.Services {
+		if s.CellsErr != nil {
+			out = append(out, Result{Name: "cells", Title: "Cells", Severity: Skipped, Found: s.CellsErr.Error()})
+			continue
+		}
+		for _, c := range s.Cells {
+			if !c.Up {
+				out = append(out, e.cell(c))
+			}
+		}
+		if len(s.Cells) > 0 && len(out) == 0 {
+			out = append(out, Result{Name: "cells", Title: "Cells", Severity: OK, Found: textutil.Count(len(s.Cells), "cell") + ", all answer the compute API"})
+		}
+	}
+	return out
+}
+
+// cell is the result for a cell that does not answer the compute API.
+func (e *Env) cell(c Cell) Result {
+	unit := "compute-agent-cell@" + c.Name + ".service"
+	fix := e.command("systemctl status %s", unit)
+	if !slices.ContainsFunc(e.Services, func(s Service) bool { return s.Name == unit }) {
+		fix += "   # on the machine of " + c.URL
+	}
+	return Result{
+		Name: "cells." + c.Name, Title: "Cell " + c.Name, Severity: Error,
+		Found: fmt.Sprintf("down for %s: %s", max(e.Now().Sub(c.Since), 0).Round(time.Second), c.Cause),
+		Why:   "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running.",
+		Fix:   fix,
+	}
 }
 
 // checkServices looks at the services of the control plane that are enabled here or run, if any.

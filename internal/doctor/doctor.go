@@ -73,6 +73,7 @@ func Checks() []Check {
 		{"driver", "Drivers on this machine", checkDriverWarnings},
 		{"placement", "Placement", checkPlacement},
 		{"service", "Services", checkServices},
+		{"cells", "Cells", checkCells},
 		{"certificates", "Certificates", checkCertificates},
 		{"database", "Databases", checkDatabases},
 		{"clock", "Clock", checkClock},
@@ -83,7 +84,7 @@ func Checks() []Check {
 }
 
 // ofServices are the checks of a machine without an agent.
-var ofServices = []string{"service", "certificates", "database", "clock"}
+var ofServices = []string{"service", "cells", "certificates", "database", "clock"}
 
 // DefaultTimeout limits all checks if Env.Timeout is 0.
 const DefaultTimeout = 10 * time.Second

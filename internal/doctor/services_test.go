@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,40 @@ func TestServices(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestCells: a cell that does not answer the compute API is an error, with its name and since when;
+// without a compute API there is no result.
+func TestCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	api := func(s *Service) {
+		s.Cells = []Cell{{Name: "cell1", Up: true, Since: noon}, {Name: "cell2", URL: "https://two", Since: noon.Add(-26 * time.Second), Cause: "connection refused"}}
+	}
+	e := &Env{Now: func() time.Time { return noon }, Services: []Service{unit(ComputeAPIUnit, api)}}
+	want := []Result{{
+		Name: "cells.cell2", Title: "Cell cell2", Severity: Error, Found: "down for 26s: connection refused",
+		Why: "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running.",
+		Fix: "systemctl status compute-agent-cell@cell2.service   # on the machine of https://two",
+	}}
+	testproc.Same(t, cmp.Diff(want, checkCells(t.Context(), e)))
+	e.Services = append(e.Services, unit("compute-agent-cell@cell2.service"))
+	want[0].Fix = "systemctl status compute-agent-cell@cell2.service"
+	testproc.Same(t, cmp.Diff(want, checkCells(t.Context(), e)))
+	if first := ControlPlane(e.Services)[0]; first.Name != "cells.cell2" {
+		t.Errorf("the first of a status is %+v", first)
+	}
+	e.Services[0].Cells[1].Up = true
+	if got := checkCells(t.Context(), e); len(got) != 1 || got[0].Severity != OK || got[0].Found != "2 cells, all answer the compute API" {
+		t.Errorf("with all cells: %+v", got)
+	}
+	e.Services[0].Cells, e.Services[0].CellsErr = nil, errors.New("permission denied")
+	if got := checkCells(t.Context(), e); len(got) != 1 || got[0].Severity != Skipped || got[0].Found != "permission denied" {
+		t.Errorf("with an API that does not say: %+v", got)
+	}
+	e.Services = e.Services[1:]
+	if got := checkCells(t.Context(), e); len(got) != 0 {
+		t.Errorf("without an API: %+v", got)
 	}
 }
 
