@@ -160,10 +160,10 @@ type AuditConfig struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Placement *PlacementClient
-	// Repair corrects what there is one right correction for: allocations of servers that are deleted
-	// in their cell, and of migrations that are over, are removed; what the API database says of a
-	// deletion becomes what the cell says; nodes that may be mapped are mapped. Each is looked at once
-	// more right before it is written.
+	// Repair corrects what there is one right correction for: allocations of servers that are
+	// deleted in their cell, and of migrations that are over, are removed; what the API database
+	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
+	// looked at once more right before it is written.
 	Repair bool
 	// DiscoverPatterns are those of [DiscoverOptions], for the nodes that Repair maps.
 	DiscoverPatterns []string
@@ -295,8 +295,8 @@ func (a *audit) withoutPlacement(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", errUnasked, err)
 }
 
-// auditAsked is gather.One for a cell that is unchecked if it does not answer. What it does not know
-// is an answer.
+// auditAsked is gather.One for a cell that is unchecked if it does not answer. That it does not
+// know a thing is an answer.
 func auditAsked[T any](ctx context.Context, a *audit, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
 	answer, err := gather.One(ctx, a.s.o.Gatherer, cell, ask)
 	if cellclient.IsNotFound(err) {
