@@ -210,6 +210,8 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 		return readAnswer(resp, data, out)
 	case status >= 400 && status < 500:
 		return readRefusal(resp, data)
+	case elsewhere(resp, data) != nil:
+		return elsewhere(resp, data)
 	case status >= 500:
 		// As text: what is within a Failure must not look like a refusal.
 		return broken("status %d: %q", status, textutil.Line(data, maxSnippet))
@@ -267,6 +269,9 @@ func readRefusal(resp *http.Response, data []byte) error {
 	if resp.TLS == nil && resp.StatusCode == http.StatusBadRequest && string(data) == plainToTLS {
 		return broken("it speaks TLS: use https:// in its URL")
 	}
+	if err := elsewhere(resp, data); err != nil {
+		return err
+	}
 	if err := checkJSON(resp); err != nil {
 		return err
 	}
@@ -288,6 +293,16 @@ func readRefusal(resp *http.Response, data []byte) error {
 		refusal.RetryAfter = min(time.Duration(s)*time.Second, maxRetryAfter)
 	}
 	return refusal
+}
+
+// elsewhere is the failure that an answer is of a service which is no cell, nil if it may be one.
+func elsewhere(resp *http.Response, data []byte) error {
+	switch who := textutil.Answering(resp.Header, data); who {
+	case "", "a cell of compute-agent":
+		return nil
+	default:
+		return broken("status %d: %s answers there, and no cell: cell_client.url of an agent, and the URL that `cells manage list` shows, must be that of a cell", resp.StatusCode, who)
+	}
 }
 
 func checkJSON(resp *http.Response) error {

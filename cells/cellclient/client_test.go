@@ -101,6 +101,7 @@ func TestInvalidAnswers(t *testing.T) {
 		"404 of a proxy":     http.NotFound,
 		"404 without a code": answer(404, `{"message":"no"}`),
 		"404 of half JSON":   answer(404, `{"code":"not_fo`),
+		"404 of Placement":   answer(404, `{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/v1/other", http.StatusTemporaryRedirect)
 		},
@@ -465,4 +466,18 @@ func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
 			t.Errorf("a call without a deadline: %v", err)
 		}
 	})
+}
+
+// TestAnotherService: where something else than a cell answers, the error says what, and which
+// option is wrong.
+func TestAnotherService(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for who, handler := range map[string]http.HandlerFunc{
+		"a Placement":   answer(404, `{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
+		"a compute API": answer(404, `{"itemNotFound":{"code":404,"message":"The resource could not be found."}}`),
+		"a Keystone":    answer(401, `{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}`),
+	} {
+		_, err := serve(t, handler).Cell(t.Context())
+		testproc.ErrorHas(t, err, who+" answers there, and no cell: cell_client.url of an agent, and the URL that `cells manage list` shows", "an answer of another service: %v")
+	}
 }

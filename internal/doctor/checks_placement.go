@@ -36,6 +36,8 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 		return e.notLoggedIn(p.login, edit)
 	case p.err != nil:
 		return e.unreachable(p.base, p.err, why, look, e.startPlacement)
+	case p.service != "":
+		return bad(fmt.Sprintf("at %s there is %s", p.base, p.service), "placement_client.url must be the URL of Placement. "+why, edit)
 	case p.status == http.StatusServiceUnavailable, p.status == http.StatusBadGateway, p.status == http.StatusGatewayTimeout:
 		return bad(fmt.Sprintf("%s answers %d: the service is down", p.base, p.status), why, look)
 	case p.status == http.StatusUnauthorized && !p.isAPI:

@@ -295,8 +295,14 @@ func TestBrokenHosts(t *testing.T) {
 		"Placement breaks":                   {func(f *fixture) { f.placement = placementServer("1.39", 500, 0) }, "placement", Error, "returns 500", "curl -sS -m 10 -D- URL/"},
 		"Placement is down behind its proxy": {func(f *fixture) { f.placement = answerWith(503, "") }, "placement", Error, "answers 503", "curl -sS -m 10 -D- URL/"},
 		"not Placement":                      {func(f *fixture) { f.placement = answerWith(200, "<html>It works!</html>") }, "placement", Error, "not like Placement", "curl -sS -m 10 -D- URL/"},
-		"not Placement, with a login":        {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's address", "editor " + configFile},
-		"no process listens":                 {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "no process listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
+		"a cell instead of Placement": {
+			func(f *fixture) {
+				f.placement = answerWith(404, `{"code": "not_found", "message": "This is a cell of compute-agent."}`)
+			}, "placement", Error,
+			"there is a cell of compute-agent", "editor " + configFile,
+		},
+		"not Placement, with a login": {func(f *fixture) { f.placement = answerWith(401, "") }, "placement", Error, "not Placement's address", "editor " + configFile},
+		"no process listens":          {func(f *fixture) { f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"} }, "placement", Error, "no process listens at 127.0.0.1:1", "systemctl start compute-agent-placement.socket"},
 		"no process listens in a container": {func(f *fixture) {
 			f.remove("/run/systemd")
 			f.environ = []string{"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://127.0.0.1:1"}

@@ -33,7 +33,8 @@ type probe struct {
 	err      error             // no answer to the version document
 	status   int               // of the version document
 	max      string
-	isAPI    bool // the document is Placement's
+	isAPI    bool   // the document is Placement's
+	service  string // that answers, if it is known to be another one
 	authErr  error
 	auth     int   // status of the query
 	refused  error // the answer to it, if it is an error
@@ -68,7 +69,11 @@ func probePlacement(ctx context.Context, e *Env) probe {
 	var doc wire.Versions
 	versions := &placementclient.Call{Method: http.MethodGet, Path: "/", Out: &doc}
 	start := e.Now()
-	p.status, p.err = answered(client.Send(ctx, versions))
+	err = client.Send(ctx, versions)
+	p.status, p.err = answered(err)
+	if failed := (*placementclient.Error)(nil); errors.As(err, &failed) {
+		p.service = failed.Service
+	}
 	p.received = e.Now()
 	p.took = p.received.Sub(start)
 	p.base = client.Endpoint()

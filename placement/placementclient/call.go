@@ -165,6 +165,7 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	switch {
 	case resp.StatusCode/100 != 2:
 		result.refused(content) // the status says it, also without the rest of the text
+		result.elsewhere(resp.Header, content)
 	case err != nil:
 		result.brokeOff(err)
 	case len(content) > maxAnswer:
@@ -172,6 +173,9 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	default:
 		if err := decode(resp.StatusCode, content, call.Out); err != nil {
 			result.Kind, result.Cause, result.Detail = ErrUnexpected, err, err.Error()
+		}
+		if result.Kind != nil || call.Path == "/" {
+			result.elsewhere(resp.Header, content)
 		}
 	}
 }

@@ -104,6 +104,29 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
+// TestAnotherService: where something else than Placement answers, the error says what, and which
+// option is wrong. A resource provider that another service does not know is not gone.
+func TestAnotherService(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, c := range []struct {
+		answer answer
+		who    string
+	}{
+		{answer{status: 404, body: `{"code": "not_found", "message": "This is a cell of compute-agent, which has no /."}`}, "a cell of compute-agent"},
+		{answer{status: 404, body: `{"itemNotFound": {"code": 404, "message": "The resource could not be found."}}`}, "a compute API"},
+		{answer{status: 300, body: `{"versions": {"values": [{"id": "v3.14"}]}}`}, "a Keystone"},
+		{answer{status: 200, body: `{"versions": [{"id": "v2.1", "version": "2.71", "min_version": "2.1"}]}`}, "a compute API"},
+	} {
+		client := newClient(t, handler(func(*http.Request) answer { return c.answer }))
+		err := client.CheckVersion(t.Context())
+		testproc.ErrorHas(t, err, c.who+" answers there: placement_client.url must be the URL of Placement", "an answer of another service: %v")
+		testproc.ErrorIs(t, err, ErrUnexpected, "an answer of another service: %v")
+		if _, err := client.Inventories(t.Context(), "x"); c.answer.status != 200 && (errors.Is(err, ErrNotFound) || !errors.Is(err, ErrUnexpected)) {
+			t.Errorf("%s: a resource provider is %v", c.who, err)
+		}
+	}
+}
+
 // TestEndpoint: where Placement is comes late, and moves. The microversions of the server there are
 // checked again.
 func TestEndpoint(t *testing.T) {

@@ -84,6 +84,9 @@ type Error struct {
 	RequestID, ServerRequestID string
 	// Unsent: no connection came about, so Placement has not seen the request.
 	Unsent bool
+	// Service is what answered, where that is known not to be a Placement: "a cell of
+	// compute-agent".
+	Service string
 	// Kind is one of the sentinels of this package; Cause is the transport's error, if any.
 	Kind, Cause error
 }
@@ -191,6 +194,16 @@ func (e *Error) refused(content []byte) {
 		if e.Status >= http.StatusInternalServerError {
 			e.Kind = ErrUnavailable
 		}
+	}
+}
+
+// elsewhere notes that the answer is that of a service which is no Placement.
+func (e *Error) elsewhere(header http.Header, content []byte) {
+	switch who := textutil.Answering(header, content); who {
+	case "", "a Placement":
+	default:
+		e.Service, e.Kind, e.Code = who, ErrUnexpected, ""
+		e.Detail = who + " answers there: placement_client.url must be the URL of Placement"
 	}
 }
 
