@@ -150,10 +150,15 @@ func (x *Exchange) Answer() (err error) {
 	return r.Handle(x)
 }
 
-// novaOnly are the first parts of paths that Nova has, or had, and this service has not.
+// novaOnly are the parts of paths that Nova has, or had, and this service has not: resources, and
+// what is below a server, a flavor or an aggregate.
 var novaOnly = []string{
-	"extensions", "images", "os-agents", "os-cells", "os-floating-ips", "os-fixed-ips", "os-hosts", "os-networks", "os-security-groups",
-	"os-server-external-events", "os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-volumes",
+	"consoles", "diagnostics", "extensions", "images", "ips", "os-agents", "os-assisted-volume-snapshots", "os-baremetal-nodes", "os-cells", "os-certificates",
+	"os-cloudpipe", "os-console-auth-tokens", "os-consoles", "os-fixed-ips", "os-flavor-access", "os-floating-ip-dns", "os-floating-ip-pools", "os-floating-ips",
+	"os-floating-ips-bulk", "os-fping", "os-hosts", "os-instance_usage_audit_log", "os-interface", "os-networks", "os-quota-class-sets",
+	"os-security-group-default-rules", "os-security-group-rules", "os-security-groups", "os-server-external-events", "os-server-password",
+	"os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-virtual-interfaces", "os-volume_attachments", "os-volumes", "os-volumes_boot",
+	"shares", "topology",
 }
 
 // absent is the error for an unknown path. It names what a client of Nova may have meant.
@@ -164,7 +169,7 @@ func absent(path string, err *osapi.Error) error {
 		case part == "os-hosts":
 			return osapi.NotFound("This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.")
 		default:
-			return osapi.NotFound("This service has no %s; docs/cells.md lists the calls that it has.", part)
+			return osapi.NotFound("This service does not support %s; docs/cells.md lists the calls that it has.", part)
 		}
 	}
 	return err
