@@ -26,7 +26,10 @@ type AgentProcess struct {
 // String is for people.
 func (p AgentProcess) String() string {
 	text := fmt.Sprintf("one that started at %s", p.Started.UTC().Format(time.RFC3339))
-	if p.Address != "" {
+	switch {
+	case strings.HasPrefix(p.Address, "@"): // as net/http has a socket without a name
+		text += " and reports over a unix socket"
+	case p.Address != "":
 		text += " and reports from " + p.Address
 	}
 	return text + fmt.Sprintf(" (boot id %.8s, machine %.8s)", cmp.Or(p.Boot, "unknown"), cmp.Or(p.Machine, "unknown"))

@@ -136,3 +136,16 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 		}
 	})
 }
+
+// TestAgentProcessForPeople: where an agent reports from, over a socket without an address, too.
+func TestAgentProcessForPeople(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for address, want := range map[string]string{
+		"":          "one that started at 2026-11-23T12:00:00Z (boot id b, machine unknown)",
+		"192.0.2.8": "one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.8 (boot id b, machine unknown)",
+		"@":         "one that started at 2026-11-23T12:00:00Z and reports over a unix socket (boot id b, machine unknown)",
+	} {
+		got := AgentProcess{Boot: "b", Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Address: address}.String()
+		testproc.Equal(t, got, want, "%q: %s", address)
+	}
+}
