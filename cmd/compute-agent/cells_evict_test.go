@@ -118,6 +118,36 @@ func TestAllowHost(t *testing.T) {
 	run(exitDone, "Invited again host h417", "add-host", "h417", "--cell", "cell1", "--again")
 }
 
+// TestDeleteHostOfNoCell: the nodes of a host that is evicted, and mapped to no cell, are freed;
+// each cell that may have it is named.
+func TestDeleteHostOfNoCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
+	configured := filepath.Join(dir, "api.toml")
+	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n[placement_client]\nurl = \"http://127.0.0.1:1\"\nretries = 0\n", filepath.Join(dir, "ca"))
+	testproc.Check(t, os.WriteFile(configured, text, 0o600))
+	run := func(want int, args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		args = append(append([]string{"cells", "manage"}, args...), "--config", configured, "--state-dir", dir)
+		if code := execute(t.Context(), args, &out, &out); code != want {
+			t.Errorf("%v ends with %d:\n%s", args, code, &out)
+		}
+		return out.String()
+	}
+	run(exitDone, "create", "--name", "cell1", "--url", servedCell(t))
+	run(exitDone, "create", "--name", "cell2", "--url", "http://127.0.0.1:1")
+	run(exitDone, "add-host", "h417", "--cell", "cell2", "--node", secondNode+"=h417")
+	run(exitFailed, "evict-host", "h417")
+	out := run(exitDone, "delete-host", "h417", "--with-servers", "unknown")
+	testproc.Contains(t, out, "Host h417 was mapped to no cell; what was kept of its name and its nodes is removed.", "it says: %s")
+	testproc.Contains(t, out, "Cell cell2 did not free its nodes for other hosts", "it says: %s")
+	if strings.Contains(out, "Cell  ") || strings.Contains(out, "cell1") {
+		t.Errorf("of a cell that is not its own:\n%s", out)
+	}
+}
+
 // TestListHostsShowsTwoHolders: an operator sees which hosts have shown a key of before, when and
 // from where, as long as they are enrolled.
 func TestListHostsShowsTwoHolders(t *testing.T) {

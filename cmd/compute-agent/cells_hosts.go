@@ -331,36 +331,52 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 		return err
 	}
 	now, renamed := enrolled.RenamedTo()
-	if err := store.DeleteHost(ctx, host); err != nil {
-		if again && errors.Is(err, apidb.ErrNotFound) {
-			return nil
-		}
+	switch err := store.DeleteHost(ctx, host); {
+	case again && errors.Is(err, apidb.ErrNotFound):
+		return nil
+	case errors.Is(err, apidb.ErrNotFound):
+		all, err := hostsOf(ctx, store)
+		return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all; --remove-providers deletes resource providers that are left of it",
+			host, likeHost(host, all)), err)
+	case err != nil:
 		return err
 	}
 	if renamed {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "The name %s is free for another host; the one that had it is %s.\n", host, now)
 		return err
 	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "Unmapped host %s. If its agent still reports, it is mapped again only if it is enrolled, matches\n"+
+	mapped := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host })
+	what := "Unmapped host %s."
+	if mapped < 0 {
+		what = "Host %s was mapped to no cell; what was kept of its name and its nodes is removed."
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), what+" If its agent still reports, it is mapped again only if it is enrolled, matches\n"+
 		"[compute_api] discover_hosts_pattern, or is in a cell with auth = \"noauth\". To refuse it for good: compute-agent cells manage evict-host %[1]s\n", host); err != nil {
 		return err
 	}
-	var cell apidb.Cell
-	for _, h := range hosts {
-		for _, c := range known {
-			if h.Host == host && h.CellUUID == c.UUID {
-				cell = c
-			}
+	var all []error
+	for _, cell := range known {
+		if !cell.IsCell0() && (mapped < 0 || hosts[mapped].CellUUID == cell.UUID) {
+			all = append(all, freeNodes(cmd, cfg, cell, host, mapped >= 0))
 		}
 	}
-	up := false
-	_, err = gather.One(ctx, newGatherer(cfg), cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	return errors.Join(all...)
+}
+
+// freeNodes has a cell free the nodes of a host for others, and prints what became of that. A cell
+// to which the host was not mapped, and that does not have it, is left out.
+func freeNodes(cmd *cobra.Command, cfg *config.Config, cell apidb.Cell, host string, mapped bool) error {
+	up, has := false, mapped
+	_, err := gather.One(cmd.Context(), newGatherer(cfg), cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		services, err := c.Services(ctx)
 		if err != nil {
 			return struct{}{}, err
 		}
 		for _, s := range services {
-			up = up || s.Host == host && s.Up
+			has, up = has || s.Host == host, up || s.Host == host && s.Up
+		}
+		if !has {
+			return struct{}{}, nil
 		}
 		return struct{}{}, c.NodesState(ctx, cellwire.NodesRequest{Host: host})
 	})
@@ -374,7 +390,7 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 		)
 	case up:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Its agent reports: the nodes that it reports stay its own in cell %s until it stops.\n", cell.Name)
-	default:
+	case has:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Freed its nodes in cell %s for other hosts.\n", cell.Name)
 	}
 	return err

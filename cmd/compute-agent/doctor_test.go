@@ -80,8 +80,8 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	}
 }
 
-// TestStatusOfCells: a cell that does not answer the compute API of this machine is in the first line
-// of status.
+// TestStatusOfCells: a cell that does not answer the compute API of this machine is in the first
+// line of status.
 func TestStatusOfCells(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "api.toml")

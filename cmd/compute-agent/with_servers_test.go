@@ -124,6 +124,8 @@ func TestDeleteHostWithServers(t *testing.T) {
 	run(exitDone, []string{"Removed its resource providers from Placement: h1_gpu (" + child + "), h1 (" + secondNode + ")"},
 		"delete-host", "h1", "--with-servers", "unknown", "--remove-providers")
 	s.hasNames()
+	notMapped := []string{"host h11 is not mapped; `compute-agent cells manage list-hosts` lists all", "--remove-providers"}
+	run(exitFailed, notMapped, "delete-host", "h11", "--with-servers", "unknown")
 }
 
 // TestAdoptOfAHostWithServers: the servers that the cell has on a host under its former name are
@@ -143,10 +145,13 @@ func TestAdoptOfAHostWithServers(t *testing.T) {
 		testproc.Check(t, os.WriteFile(path, fmt.Appendf(text, "[cell_client]\nurl = %q\n", url), 0o600))
 	}
 	at("cn9", "http://127.0.0.1:1")
-	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "it is not known which servers the cell has on this host", "--with-servers unknown")
+	for _, given := range [][]string{nil, {"--with-servers", "1"}} { // 1 is what Placement has
+		s.says(exitProtect, append([]string{"adopt", "--rename", "--yes"}, given...), "it is not known which servers the cell has on this host", "--with-servers unknown")
+	}
+	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "It is not known which servers the cell has on this host: ", "The command is refused without --with-servers unknown.", "cn1 → cn9")
 	at("cn9", cell.url)
 	all := []string{"servers that the cell has on this host: 1, " + bob + " (server 1)", "other consumers of its resource providers: 1", "the cell knows them by the name cn1", "--with-servers 2"}
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob, "cn1 → cn9")
+	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob, "cn1 → cn9", "The command is refused without --with-servers 2.")
 	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, all...)
 	s.says(exitProtect, []string{"adopt", "--rename", "--yes", "--with-servers", "1"}, all...)
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--rename", "--yes"}, "--with-servers 2")

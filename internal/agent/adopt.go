@@ -137,22 +137,26 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		former = r.Host
 	}
 	found := serversOf(ctx, ad.cfg, ad.log, ad.cfg.Agent.Host, former)
-	if ad.opts.Rename && len(ad.renames) == 0 && found.own { // Placement has the new name, and the credentials are new
+	inPlacement := ad.opts.Rename && len(ad.renames) == 0 // it has the new name
+	if inPlacement && found.own {                         // and the credentials are new
 		found.unknown = ""
 	}
-	renamed := ad.opts.Rename && len(ad.renames) == 0 && found.unknown == "" && found.present && !found.former
+	renamed := inPlacement && found.unknown == "" && found.present && !found.former
 	for uuid := range found.items {
 		ad.plan.Servers = append(ad.plan.Servers, uuid)
 	}
 	slices.Sort(ad.plan.Servers)
 	servers, others := found.union(ad.consumers)
-	n := strconv.Itoa(servers + others)
-	switch given := ad.opts.WithServers; {
-	case ad.opts.Confirm == nil, given == n, found.unknown == "" && given == "" && n == "0":
-		return nil
+	n, given := strconv.Itoa(servers+others), ad.opts.WithServers
+	switch {
 	case renamed: // in the cell and in Placement: the number was given there
 		return nil
-	case found.unknown != "" && given == UnknownServers:
+	case found.unknown != "" && given == UnknownServers, found.unknown == "" && (given == n || given == "" && n == "0"):
+		return nil
+	case ad.opts.Confirm == nil:
+		if ad.plan.ServersUnknown, ad.plan.WithServers = found.unknown, n; found.unknown != "" {
+			ad.plan.WithServers = UnknownServers
+		}
 		return nil
 	case found.unknown != "":
 		return &identity.Error{

@@ -149,6 +149,10 @@ type Adoption struct {
 	Steps []string `json:"steps"`
 	// Servers are the uuids of those that the cell has on this host; none without a cell.
 	Servers []string `json:"servers,omitempty"`
+	// ServersUnknown is why it is not known which those are. WithServers is what the flag of this
+	// name has to say, for the plan to be carried out; "": nothing.
+	ServersUnknown string `json:"servers_unknown,omitempty"`
+	WithServers    string `json:"with_servers,omitempty"`
 	// Unknown are items that a node may have had before it was adopted, so they stay.
 	Unknown []string `json:"unknown,omitempty"`
 	// Done means done, not only planned.

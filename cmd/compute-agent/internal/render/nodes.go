@@ -148,6 +148,12 @@ func Adoption(w io.Writer, a control.Adoption) error {
 	if n := len(a.Servers); n > 0 {
 		p.line("Servers that the cell has on this host: %d, %s", n, strings.Join(a.Servers[:min(n, maxServers)], ", ")+map[bool]string{true: ", …"}[n > maxServers])
 	}
+	if a.ServersUnknown != "" {
+		p.line("It is not known which servers the cell has on this host: %s", a.ServersUnknown)
+	}
+	if a.WithServers != "" {
+		p.line("The command is refused without --with-servers %s.", a.WithServers)
+	}
 	if len(a.Steps) == 0 {
 		p.line("Nothing to do for node %s.", a.Node)
 		return p.err
