@@ -22,7 +22,8 @@ type CellState struct {
 	UUID string `json:"uuid"`
 	URL  string `json:"url"`
 	Up   bool   `json:"up"`
-	// Since is when it came up or went down, as far as the process has run. Cause is why it is down.
+	// Since is when it came up or went down, as far as the process has run, and Cause why it is
+	// down.
 	Since time.Time `json:"since"`
 	Cause string    `json:"cause,omitempty"`
 }
