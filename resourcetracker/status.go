@@ -49,6 +49,8 @@ type Status struct {
 	// Contested are the nodes that the driver names and has not: another driver has them, or names
 	// them too.
 	Contested []Contested `json:"contested,omitempty"`
+	// Named says that the driver has named its nodes since the start.
+	Named bool `json:"-"`
 }
 
 // NodeStatus is one compute node.
@@ -161,7 +163,7 @@ func (t *Tracker) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.status
-	s.Nodes, s.Contested = []NodeStatus{}, slices.Clone(s.Contested)
+	s.Nodes, s.Contested, s.Named = []NodeStatus{}, slices.Clone(s.Contested), t.reached
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
 		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)

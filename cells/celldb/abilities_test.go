@@ -61,6 +61,36 @@ func TestAbilities(t *testing.T) {
 	})
 }
 
+// TestNodesOfAStartingAgent: nodes that an agent does not know yet after its start stay as they
+// were reported; one that knows all of its nodes has no others.
+func TestNodesOfAStartingAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	onEach(t, func(t *testing.T, s *celldb.DB) {
+		report := func(starting bool, nodes ...cellwire.ReportedNode) {
+			t.Helper()
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: append([]cellwire.ReportedNode{}, nodes...), Starting: starting}, moment)
+			testproc.Check(t, err)
+		}
+		present := func(when string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, n := range testproc.Try(s.ComputeNodes(ctx, false, moment)).Or(t) {
+				got = append(got, n.Name+" "+strings.Join(n.Abilities, ","))
+			}
+			testproc.EqualList(t, got, want, when+": %q")
+		}
+		n1 := cellwire.ReportedNode{UUID: sid(91), Name: "n1", Abilities: []string{plugins.AbilityMigrate}}
+		n2 := cellwire.ReportedNode{UUID: sid(92), Name: "n2"}
+		report(false, n1, n2)
+		report(true)
+		present("after a restart", "n1 migrate", "n2 ")
+		report(true, n2)
+		present("with one that is known", "n1 migrate", "n2 ")
+		report(false, n2)
+		present("with all", "n2 ")
+	})
+}
+
 // TestAbilitiesAreBounded: what no node can do is refused.
 func TestAbilitiesAreBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

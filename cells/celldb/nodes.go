@@ -318,7 +318,7 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 	if err := o.read(ctx, db, who.Host, r.Nodes, m); err != nil {
 		return out, err
 	}
-	out.nodes, out.problems = o.judge(who, r.Nodes, s.maxNodes)
+	out.nodes, out.problems = o.judge(who, r, s.maxNodes)
 	out.problems = append(out.problems, out.agents.problems(who.Host, r.Nodes, m)...)
 	out.changed = out.changed || !out.nodes.none()
 	return out, nil

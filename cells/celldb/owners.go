@@ -77,9 +77,9 @@ func contested(named bool, claims []cellwire.NodeClaim) bool {
 }
 
 // judge decides whose the nodes of a report are. A host has at most so many nodes and claims that
-// its certificate does not name.
-func (o ownership) judge(who Reporter, reported []cellwire.ReportedNode, most int) (c nodeChanges, problems []cellwire.NodeProblem) {
-	used := 0
+// its certificate does not name. What it has and does not report is absent, unless it is starting.
+func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c nodeChanges, problems []cellwire.NodeProblem) {
+	used, reported := 0, report.Nodes
 	for uuid := range o.own {
 		if _, named := who.may(uuid); !named {
 			used++
@@ -136,7 +136,7 @@ func (o ownership) judge(who Reporter, reported []cellwire.ReportedNode, most in
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(o.own)) {
-		if o.own[uuid].present && !seen[uuid] {
+		if o.own[uuid].present && !seen[uuid] && !report.Starting {
 			c.absent = append(c.absent, uuid)
 		}
 	}

@@ -13,6 +13,10 @@ type HostReport struct {
 	// Nodes are all nodes that the agent reports to Placement, and that its drivers can make guests
 	// on.
 	Nodes []ReportedNode `json:"nodes"`
+	// Starting says that the agent does not know all of its nodes yet, because drivers have not
+	// answered since its start: those of before that are missing stay as they were reported last.
+	// Cells of before HostState.Turn refuse a report that has it.
+	Starting bool `json:"starting,omitempty"`
 	// Stopping says that this is the agent's last word for now: the service is down from here on,
 	// and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`

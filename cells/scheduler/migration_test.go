@@ -478,3 +478,32 @@ func TestConfirmWindow(t *testing.T) {
 	w.holds(map[string]*agent{uuid: to})
 	w.consistent(map[string]bool{uuid: true})
 }
+
+// TestMigrationToAHostThatStarts: a host whose agent has restarted, and does not know its nodes
+// yet, takes servers as before. One whose agent reports no node does not, with that as the reason.
+func TestMigrationToAHostThatStarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{2})
+	uuid, from := w.placed()
+	to := w.sites[1].agents[0]
+	if to == from {
+		to = w.sites[1].agents[1]
+	}
+	report := func(starting bool) {
+		t.Helper()
+		testproc.Try(to.cell.Report(ctx, to.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}, Starting: starting})).Or(t)
+	}
+	report(false)
+	w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+	w.moves()
+	if row := w.row(uuid); row.Fault == nil || !strings.Contains(row.Fault.Details, "1 not reported by their hosts now") {
+		t.Fatalf("to a host that reports no node: %+v", row.Fault)
+	}
+	to.beat()
+	report(true)
+	w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+	w.moves()
+	if open := w.open(uuid); len(open) != 1 || open[0].DestHost != to.host {
+		t.Errorf("to a host that starts: %+v, %+v", open, w.row(uuid).Fault)
+	}
+}

@@ -33,6 +33,7 @@ const (
 	notDifferentHost
 	otherCell
 	mustLeave
+	notReported
 	cannotMove
 	notOffered
 	refusedMeanwhile
@@ -61,6 +62,7 @@ var (
 		notDifferentHost: "not_different_host",
 		otherCell:        "other_cell",
 		mustLeave:        "left_by_the_server",
+		notReported:      "not_reported",
 		cannotMove:       "cannot_migrate",
 		notOffered:       "not_offered",
 		refusedMeanwhile: "refused_meanwhile",
@@ -84,6 +86,7 @@ var (
 		notDifferentHost: "with a server of the hint different_host",
 		otherCell:        "in another cell than the server",
 		mustLeave:        "what the server moves from, or on hosts that could not build it",
+		notReported:      "not reported by their hosts now",
 		cannotMove:       "without the ability to take servers of other hosts",
 		notOffered:       "not offered by Placement (no capacity left, or not what the flavor requires)",
 		refusedMeanwhile: "rejected by Placement in the meantime",
@@ -128,8 +131,12 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 			return otherCell
 		case m.without[node.Host]:
 			return mustLeave
-		case m.Type != cellwire.MigrationBuild && !m.able[node.UUID]:
-			return cannotMove
+		case m.Type != cellwire.MigrationBuild:
+			if able, reported := m.able[node.UUID]; !reported {
+				return notReported
+			} else if !able {
+				return cannotMove
+			}
 		}
 	}
 	return b.hinted(node.Host)
@@ -157,7 +164,7 @@ func (b *build) refused() (counts [refusals]int) {
 			why = notOffered
 		}
 		name := nodeName{node.CellUUID, node.Host, node.Name}
-		if former, twice := reasons[name]; !twice || former == notOffered { // a former node is not offered
+		if former, twice := reasons[name]; !twice || (former == notOffered || former == notReported) && why != notReported { // a former node is neither
 			reasons[name] = why
 		}
 	}

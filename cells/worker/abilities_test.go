@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -54,6 +55,55 @@ func TestAbilitiesAreReported(t *testing.T) {
 		s.stop()
 		if beat := s.cell.last(); !beat.Stopping || !slices.Equal(beat.Nodes[0].Abilities, withRebuild(s.abilities)) {
 			t.Errorf("the last word: %+v", beat)
+		}
+	})
+}
+
+// TestStartingAgent: reports say that there may be more nodes until all drivers have said which
+// they have, or for a while, and never again afterwards.
+func TestStartingAgent(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	starting := func(s *scene) (of []bool) {
+		for _, beat := range s.cell.heartbeats() {
+			of = append(of, beat.Starting)
+		}
+		return of
+	}
+	begun := func(f func(s *scene)) {
+		inScene(t, func(s *scene) {
+			s.process, s.cell.turn, s.away, s.mute = pki.AgentProcess{Token: "a"}, 7, true, true
+			s.start()
+			s.pass(30 * time.Second)
+			if of := starting(s); len(of) < 2 || slices.Contains(of, false) {
+				t.Errorf("while a driver is silent: %v", of)
+			}
+			f(s)
+			s.stop()
+			if last := s.cell.last(); !last.Stopping || last.Starting {
+				t.Errorf("the last word: %+v", last)
+			}
+		})
+	}
+	begun(func(s *scene) {
+		s.mu.Lock()
+		s.away, s.mute = false, false
+		s.mu.Unlock()
+		s.pass(5 * time.Second)
+		if last := s.cell.last(); last.Starting || len(last.Nodes) != 1 {
+			t.Errorf("when the driver has answered: %+v", last)
+		}
+		s.mu.Lock()
+		s.away, s.mute = true, true
+		s.mu.Unlock()
+		s.pass(time.Minute)
+		if last := s.cell.last(); last.Starting || len(last.Nodes) != 0 {
+			t.Errorf("when it has no node any more: %+v", last)
+		}
+	})
+	begun(func(s *scene) {
+		s.pass(2 * time.Minute)
+		if s.cell.last().Starting {
+			t.Error("a driver that never answers keeps the nodes of before forever")
 		}
 	})
 }

@@ -65,7 +65,7 @@ type reportExtent int
 
 const (
 	wholeReport    reportExtent = iota
-	withoutProcess              // a cell of before turns
+	withoutProcess              // a cell of before turns, and of Starting
 	onlyNodes                   // one of before abilities
 )
 
@@ -116,6 +116,7 @@ func (w *Worker) word(stopping bool) cellwire.HostReport {
 	word := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
 	if w.extent < withoutProcess {
 		word.Process, word.Turn = &w.cfg.Process, w.turn
+		word.Starting = !stopping && w.starting()
 	}
 	for i := range word.Nodes {
 		if w.extent >= onlyNodes {

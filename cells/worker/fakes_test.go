@@ -532,20 +532,23 @@ type scene struct {
 	hypervisor *plugins.Hypervisor
 	address    string
 	failing    error
+	mute       bool // a driver has not said yet which nodes it has
 	w          *worker.Worker
 	stop       func()
 }
 
-func (s *scene) Nodes(context.Context) []worker.Node {
+func (s *scene) Nodes(context.Context) (nodes []worker.Node, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
-		return nil
+		return nil, !s.mute
 	}
 	if s.held != "" {
-		return []worker.Node{{UUID: nodeUUID, Name: host, Held: s.held}}
+		return []worker.Node{{UUID: nodeUUID, Name: host, Held: s.held}}, !s.mute
 	}
-	return []worker.Node{{UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor, Tree: func() *providertree.Tree { return s.tree }}}
+	return []worker.Node{{
+		UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor, Tree: func() *providertree.Tree { return s.tree },
+	}}, !s.mute
 }
 
 // newScene has a cell, a driver and a Placement, and no worker yet.

@@ -70,9 +70,10 @@ func (w *Worker) stir(node string) {
 
 // refreshNodes takes over which nodes there are.
 func (w *Worker) refreshNodes(ctx context.Context) {
-	now := w.cfg.Guests.Nodes(ctx)
+	now, complete := w.cfg.Guests.Nodes(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.named = complete
 	named := make(map[string]bool, len(now))
 	w.held = nil
 	for _, node := range now {
@@ -109,16 +110,28 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 // heartbeat names them.
 func (w *Worker) awaitNodes(ctx context.Context) {
 	for deadline := time.Now().Add(nodesTimeout); time.Now().Before(deadline); {
-		w.mu.Lock()
-		ready := len(w.nodes) > 0
-		for _, n := range w.nodes {
-			ready = ready && n.probed
-		}
-		w.mu.Unlock()
-		if ready || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
+		if w.allProbed() || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
 			return
 		}
 	}
+}
+
+// allProbed reports whether it is known which nodes can have guests.
+func (w *Worker) allProbed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.named && len(w.nodes)+len(w.held) > 0
+	for _, n := range w.nodes {
+		all = all && n.probed
+	}
+	return all
+}
+
+// starting reports whether nodes that are missing may come yet. Only the loop of the heartbeats
+// calls it.
+func (w *Worker) starting() bool {
+	w.started = w.started || w.allProbed() || time.Since(w.begun) >= startTimeout
+	return !w.started
 }
 
 // reportable are the nodes that can have guests.

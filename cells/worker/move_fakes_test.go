@@ -483,7 +483,9 @@ func (s *moveScene) end(host string) {
 // oneGuestNode is the only node of a host.
 type oneGuestNode worker.Node
 
-func (n oneGuestNode) Nodes(context.Context) []worker.Node { return []worker.Node{worker.Node(n)} }
+func (n oneGuestNode) Nodes(context.Context) ([]worker.Node, bool) {
+	return []worker.Node{worker.Node(n)}, true
+}
 
 var _ worker.Cell = (*moveCell)(nil)
 

@@ -45,8 +45,9 @@ type Node struct {
 
 // Guests is where guests are made.
 type Guests interface {
-	// Nodes returns the current nodes, from memory.
-	Nodes(ctx context.Context) []Node
+	// Nodes returns the current nodes, from memory. They are complete once each driver has said,
+	// since the start of the agent, which ones it has.
+	Nodes(ctx context.Context) (nodes []Node, complete bool)
 }
 
 // Allocations is what Placement granted to servers.
@@ -97,6 +98,7 @@ const (
 	pollWait             = 30 * time.Second       // of a long poll
 	defaultTimeout       = 30 * time.Second       // with the cell, unless the configuration says otherwise
 	nodesTimeout         = 5 * time.Second        // how long the first heartbeat waits to know which nodes can have guests
+	startTimeout         = 2 * time.Minute        // how long nodes of before the start, of which drivers have not said anything, stay as they were
 	firstRetry           = time.Second            // after the first failure, then it doubles
 	retryCell            = 30 * time.Second       // at most, for the cell
 	retryServer          = 2 * time.Minute        // at most, for a server or a node
@@ -130,6 +132,8 @@ type Worker struct {
 	extent   reportExtent
 	detailed bool  // the cell takes details of nodes
 	turn     int64 // of the last answer
+	begun    time.Time
+	started  bool // the nodes are known since the start, or were not for startTimeout
 
 	mu       sync.Mutex
 	epoch    string
@@ -139,6 +143,7 @@ type Worker struct {
 	servers  map[string]*server
 	nodes    map[string]*nodeState // by uuid
 	held     []Node                // those with Held, which are not in nodes
+	named    bool                  // nodes has all that the drivers have
 	streams  map[string]bool       // by id: those that the cell offers, and whether they are served now
 	contact  contact
 	counts   Counts
@@ -178,6 +183,7 @@ func New(cfg Config) *Worker {
 // reports to the cell that the agent stops; guests are left alone. No goroutine is left when it
 // returns.
 func (w *Worker) Run(ctx context.Context) {
+	w.begun = time.Now()
 	w.refreshNodes(ctx)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.heartbeatLoop(ctx) })

@@ -187,10 +187,13 @@ func oneLine(text string) string {
 type guests struct{ agent *Agent }
 
 // Nodes implements [worker.Guests].
-func (g guests) Nodes(context.Context) []worker.Node {
-	var out []worker.Node
-	for _, d := range g.agent.drivers.active() {
-		for _, n := range d.tracker.Status().Nodes {
+func (g guests) Nodes(context.Context) (out []worker.Node, complete bool) {
+	drivers := g.agent.drivers.active()
+	complete = len(drivers) > 0 && len(drivers) >= len(g.agent.settings.current().EnabledDrivers())
+	for _, d := range drivers {
+		status := d.tracker.Status()
+		complete = complete && status.Named
+		for _, n := range status.Nodes {
 			reported := !n.LastSuccess.IsZero()
 			if n.State == resourcetracker.Orphaned || n.UUID == "" {
 				continue
@@ -212,7 +215,7 @@ func (g guests) Nodes(context.Context) []worker.Node {
 			out = append(out, node)
 		}
 	}
-	return out
+	return out, complete
 }
 
 // manager is a driver's process with the worker's errors.

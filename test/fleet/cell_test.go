@@ -53,11 +53,11 @@ func (h *cellHost) Work(ctx context.Context, host string, after int64, epoch str
 }
 
 // Nodes implements worker.Guests: one node, without guests.
-func (h *cellHost) Nodes(context.Context) []worker.Node {
+func (h *cellHost) Nodes(context.Context) ([]worker.Node, bool) {
 	return []worker.Node{{
 		UUID: fmt.Sprintf("f1ee7000-0000-4000-8000-%012x", h.number), Name: fmt.Sprintf("host%06d", h.number),
 		Manager: noGuests{}, Tree: func() *providertree.Tree { return nil },
-	}}
+	}}, true
 }
 
 // noGuests is a driver that has none and is not asked to make any.
