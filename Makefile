@@ -70,7 +70,7 @@ release: ## Make packages, image, SBOM, digests and their signature of a tagged 
 	@packaging/release.sh sign '$(GPG_KEY)'
 .PHONY: run
 run: packages-run build ## Report this machine to a bundled Placement: installs what is missing, builds, runs until Ctrl-C.
-	@exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
+	@COMPUTE_AGENT_AGENT_SHARE_USER=true exec bin/compute-agent standalone --state-dir $(STATE) $(RUN_ARGS)
 
 .PHONY: demo
 demo: packages-demo build ## Simulate a GPU host whose provider tree changes while guests run, and create servers on it; STEP=1 waits for Enter.

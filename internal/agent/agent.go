@@ -61,7 +61,7 @@ type Agent struct {
 	self      self
 	started   time.Time
 	telemetry telemetry.Telemetry
-	// userSocket is what the only agent of a user has, see soleOfUser.
+	// userSocket is what the only agent of a user has, see agreeOnUser.
 	userSocket string
 
 	settings   settings
@@ -166,15 +166,13 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.settings.current().Agent.ShareUser {
-		release, err := soleOfUser(a.userSocket, os.Geteuid(), a.log)
-		if err != nil {
-			unlock()
-			return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
-		}
-		state := unlock
-		unlock = func() { release(); state() }
+	release, err := agreeOnUser(a.userSocket, os.Geteuid(), a.settings.current().Agent.ShareUser, a.log)
+	if err != nil {
+		unlock()
+		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
+	state := unlock
+	unlock = func() { release(); state() }
 	if err := a.identify(); err != nil {
 		unlock()
 		return nil, err

@@ -5,7 +5,10 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -14,44 +17,100 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
-// userSocket is the abstract socket that the only agent of a user has.
+// userSocket is the abstract socket that the only agent of a user has. One that is starting has it
+// while it looks for others. Agents that share their user have one of [sharedSocket] each.
 func userSocket(uid int) string { return fmt.Sprintf("@compute-agent/agent-of-user/%d", uid) }
 
-// soleOfUser makes this process the only agent of its user on this machine until release is called:
-// drivers run as the user of their agent, and could read the files and keys of another agent of
-// that user, from which their own sandbox keeps them. An agent that may share its user takes no
-// part in this. socket is [userSocket], but in tests.
+// maxSharing bounds the agents of a user on a machine that the next one knows of.
+const maxSharing = 1000
+
+func sharedSocket(socket string, n int) string { return fmt.Sprintf("%s/%d", socket, n) }
+
+// agreeOnUser makes this process an agent of its user on this machine until release is called: the
+// only one, or one of those that share. Drivers run as the user of their agent, and could read the
+// files and keys of another agent of that user, from which their own sandbox keeps them. So each of
+// the agents of a user must share it, or the one that comes later is refused. socket is
+// [userSocket], but in tests.
 //
-// The socket ends with the process. Another user cannot keep an agent from starting: a socket that
+// The sockets end with the process. Another user cannot keep an agent from starting: a socket that
 // is not this user's does not count.
 //
-// Errors: an [*identity.Error], if another agent of the user runs.
-func soleOfUser(socket string, uid int, log zerolog.Logger) (release func(), err error) {
-	address := &net.UnixAddr{Net: "unix", Name: socket}
-	const tries = 3 // the other one may end meanwhile
-	for range tries {
-		var l *net.UnixListener
-		if l, err = net.ListenUnix(address.Net, address); err == nil {
-			return hold(l), nil
+// Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
+func agreeOnUser(socket string, uid int, shares bool, log zerolog.Logger) (release func(), err error) {
+	l, err := lockUser(socket, uid)
+	if err == nil {
+		own := l
+		if shares {
+			own, err = shareUser(socket)
+		} else {
+			err = unshared(socket, uid)
 		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			break
+		if shares || err != nil {
+			_ = l.Close()
 		}
-		var other unix.Ucred
-		if other, err = peer(address); err != nil {
-			continue
+		if err == nil {
+			return hold(own), nil
 		}
-		if int(other.Uid) != uid {
-			err = fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, address.Name)
-			break
-		}
-		return nil, &identity.Error{
-			Problem: fmt.Sprintf("another agent of this user (uid %d) runs on this machine, process %d: the drivers of each could read the secrets of the other", uid, other.Pid),
-			Hint:    "stop it, or run each agent as a user of its own; if they may read each other's secrets, set agent.share_user = true",
-		}
+	}
+	var refused *identity.Error
+	if errors.As(err, &refused) {
+		return nil, err
 	}
 	log.Warn().Err(err).Msg("It cannot be found out whether another agent of this user runs on this machine.")
 	return func() {}, nil
+}
+
+// lockUser opens the socket of the only agent, unless there is one. It waits for agents that are
+// starting.
+func lockUser(socket string, uid int) (l *net.UnixListener, err error) {
+	const tries = 1000 // of as many that start at once
+	for range tries {
+		if l, err = listenAbstract(socket); !errors.Is(err, unix.EADDRINUSE) {
+			return l, err
+		}
+		other, decided, failed := holder(socket)
+		switch {
+		case failed != nil:
+			err = failed // it has ended, or does not listen yet
+			time.Sleep(time.Millisecond)
+		case int(other.Uid) != uid:
+			return nil, fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, socket)
+		case decided:
+			return nil, refusal(uid, other, "which does not share its user")
+		}
+	}
+	return nil, err
+}
+
+// shareUser opens the socket of one of several agents.
+func shareUser(socket string) (l *net.UnixListener, err error) {
+	for n := range maxSharing {
+		if l, err = listenAbstract(sharedSocket(socket, n)); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return l, err
+}
+
+// unshared is a refusal if agents that share run.
+func unshared(socket string, uid int) error {
+	for n := range maxSharing {
+		if other, err := peer(sharedSocket(socket, n)); err == nil && int(other.Uid) == uid {
+			return refusal(uid, other, "and this one does not share its user")
+		}
+	}
+	return nil
+}
+
+func refusal(uid int, other unix.Ucred, why string) *identity.Error {
+	return &identity.Error{
+		Problem: fmt.Sprintf("another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could read the secrets of the other", uid, other.Pid, why),
+		Hint:    "stop it, or run each agent as a user of its own; if they may read each other's secrets, set agent.share_user = true for both",
+	}
+}
+
+func listenAbstract(socket string) (*net.UnixListener, error) {
+	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socket})
 }
 
 // hold lets others ask whose a socket is, until release is called.
@@ -70,12 +129,39 @@ func hold(l *net.UnixListener) (release func()) {
 	return func() { _ = l.Close(); <-ended }
 }
 
-// peer returns who listens at an address.
-func peer(address *net.UnixAddr) (unix.Ucred, error) {
-	c, err := net.DialUnix(address.Net, nil, address)
+// holder returns the process that listens at a socket, and whether it keeps it: one that is
+// starting accepts nothing, and when it closes the socket the kernel resets the connections that
+// wait.
+func holder(socket string) (other unix.Ucred, decided bool, err error) {
+	c, other, err := dialAbstract(socket)
 	if err != nil {
-		return unix.Ucred{}, err
+		return other, false, err
 	}
 	defer func() { _ = c.Close() }()
-	return osapi.PeerOf(c)
+	const most = 10 * time.Second // a process may be stopped
+	_ = c.SetReadDeadline(time.Now().Add(most))
+	_, err = c.Read(make([]byte, 1))
+	return other, errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded), nil
+}
+
+// peer returns who listens at an abstract socket.
+func peer(socket string) (unix.Ucred, error) {
+	c, other, err := dialAbstract(socket)
+	if err == nil {
+		_ = c.Close()
+	}
+	return other, err
+}
+
+func dialAbstract(socket string) (*net.UnixConn, unix.Ucred, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socket})
+	if err != nil {
+		return nil, unix.Ucred{}, err
+	}
+	other, err := osapi.PeerOf(c)
+	if err != nil {
+		_ = c.Close()
+		return nil, other, err
+	}
+	return c, other, nil
 }

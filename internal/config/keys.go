@@ -67,7 +67,7 @@ var agentSections = []section{
 			{
 				"share_user",
 				restart,
-				"Whether another agent may run as the same user on this machine. Drivers run as the user\nof their agent, so those of one agent can read the secrets of the other. Without it, the\nsecond agent refuses to start, with exit code 3.",
+				"Whether other agents may run as the same user on this machine. Drivers run as the user of\ntheir agent, so those of one agent can read the secrets of the other. Unless all agents of\nthe user have it, the one that starts later refuses, with exit code 3.",
 				toggle[Config]{func(c *Config) *bool { return &c.Agent.ShareUser }, false},
 			},
 			{
