@@ -101,7 +101,7 @@ func (t timedStore) Report(
 	return t.Store.Report(ctx, who, r, m)
 }
 
-func (t timedStore) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ []string, err error) {
+func (t timedStore) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ celldb.Applied, err error) {
 	defer t.begin("reports")(&err)
 	return t.Store.Apply(ctx, host, reports, m)
 }

@@ -446,15 +446,13 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 	if len(request.Reports) > cellwire.MaxReports {
 		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge, Message: "The request has too many reports."}
 	}
-	refused, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
+	applied, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
 	c.notifyHost(host, err)
-	for i, report := range request.Reports {
-		if report.Migration != "" && err == nil && refused[i] == "" {
-			c.notifyMovers(x.ctx(), report.UUID)
-		}
+	for _, mover := range applied.Movers {
+		c.broadcasts.notify(mover)
 	}
-	c.observeReports(request.Reports, refused)
-	return cellwire.ReportsAnswer{Refused: refused}, err
+	c.observeReports(request.Reports, applied.Refused)
+	return cellwire.ReportsAnswer{Refused: applied.Refused}, err
 }
 
 func pathUUID(x *exchange) (string, error) {

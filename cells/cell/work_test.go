@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -114,6 +115,32 @@ func TestWorkWakes(t *testing.T) {
 			change.do()
 			if got := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 || got.Revision <= before.Revision {
 				t.Errorf("%s: it waited for %v, and gets %+v", change.name, time.Since(began), got)
+			}
+		}
+	})
+}
+
+// TestReportsWakeTheOtherHostOfAMove: whether the guest on the destination is there decides what
+// the source does with its own, so that it is woken when the destination reports it.
+func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
+		n := w.othersServers()["resized"]
+		testproc.Try(w.store.Step(t.Context(), sid(500+n), cellwire.MigrationStep{Confirm: true}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(t)
+		for _, c := range []struct {
+			power plugins.PowerState
+			want  cellwire.Want
+		}{
+			{plugins.PowerNoState, cellwire.WantDeparting},
+			{plugins.PowerRunning, cellwire.WantLeft},
+		} {
+			polled := w.poll(t.Context(), "h1", w.work("h1", 0, ""), 60)
+			synctest.Wait()
+			began := time.Now()
+			w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportPower, PowerState: c.power})
+			got := wants(t, decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()))
+			if time.Since(began) != 0 || got[n] != c.want {
+				t.Errorf("%s on the destination: the source waited for %v, and is asked for %v", c.power, time.Since(began), got)
 			}
 		}
 	})

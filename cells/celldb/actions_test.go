@@ -80,9 +80,9 @@ func actions(t *testing.T, s *celldb.DB) {
 	}
 	report := func(n, second int, kind cellwire.ReportKind, power plugins.PowerState, fault *cellwire.Fault) {
 		t.Helper()
-		refused, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40, Fault: fault}}, at(second))
+		applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40, Fault: fault}}, at(second))
 		testproc.Check(t, err)
-		if refused[0] != "" {
+		if refused := applied.Refused; refused[0] != "" {
 			t.Fatalf("%s: %s", kind, refused[0])
 		}
 	}

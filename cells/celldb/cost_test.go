@@ -35,8 +35,8 @@ func roundTrips(t *testing.T, address string) {
 		for i := range servers {
 			reports = append(reports, cellwire.Report{UUID: sid(n - i), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 		}
-		refused, err := s.Apply(ctx, "h1", reports, moment)
-		for _, why := range refused {
+		applied, err := s.Apply(ctx, "h1", reports, moment)
+		for _, why := range applied.Refused {
 			if why != "" {
 				err = fmt.Errorf("a report was refused: %s", why)
 			}

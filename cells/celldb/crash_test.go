@@ -53,8 +53,8 @@ func storm(path string) error {
 			return err
 		}
 		fmt.Println(n, cellwire.VMBuilding, "shown")
-		if refused, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil || refused[0] != "" {
-			return fmt.Errorf("spawned: %v %w", refused, err)
+		if applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil || applied.Refused[0] != "" {
+			return fmt.Errorf("spawned: %v %w", applied.Refused, err)
 		}
 		fmt.Println(n, cellwire.VMActive, "shown")
 	}

@@ -244,10 +244,19 @@ func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m
 	return work, changed, err
 }
 
+// Applied is what became of reports.
+type Applied struct {
+	// Refused says of each report why it is not taken; "": it is.
+	Refused []string
+	// Movers are the hosts of migrations that have to look at a server again, some more than once:
+	// whatever a report changes of a server that moves may change what its other host has to do.
+	Movers []string
+}
+
 // Apply takes what a host reports. A report of a server that is not on the host, and does not move
 // from there or to there, is refused as that of one that does not exist. That goes for reports that
 // come late or twice, too: agents repeat none that was answered.
-func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error) {
+func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error) {
 	var uuids []string
 	seen := map[string]bool{}
 	for _, report := range reports {
@@ -256,8 +265,10 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 		}
 		seen[report.UUID] = true
 	}
-	refused := make([]string, len(reports))
+	out := Applied{Refused: make([]string, len(reports))}
+	refused := out.Refused
 	err := s.write(ctx, "noting reports in", func(tx *writing) error {
+		out.Movers = nil
 		rows, err := records(ctx, tx, uuids)
 		if err != nil {
 			return err
@@ -300,6 +311,11 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			if !changed[uuid] {
 				continue
 			}
+			for _, m := range rows[uuid].Moves {
+				if m.Open || m.changed {
+					out.Movers = append(out.Movers, m.SourceHost, m.DestHost)
+				}
+			}
 			if err := update(ctx, tx, rows[uuid]); err != nil {
 				return err
 			}
@@ -307,9 +323,9 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 		return ended.keep(ctx, tx, m.Now)
 	})
 	if err != nil {
-		return nil, err
+		return Applied{}, err
 	}
-	return refused, nil
+	return out, nil
 }
 
 // Changes are the hosts with changes after a revision, and the revision until which that is so; of

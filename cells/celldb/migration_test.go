@@ -37,7 +37,7 @@ func active(t *testing.T, s *celldb.DB, server cellwire.Server) {
 
 func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
 	t.Helper()
-	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{report}, moment)).Or(t)
+	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{report}, moment)).Or(t).Refused
 	if refused[0] != "" {
 		t.Fatalf("the report %s of %s is refused: %s", report.Kind, host, refused[0])
 	}
@@ -470,8 +470,10 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 		{"h1", cellwire.Report{Kind: cellwire.ReportLeft, Migration: sid(777)}, ""},
 	} {
 		tt.report.UUID = sid(1)
-		refused, err := s.Apply(ctx, tt.host, []cellwire.Report{tt.report}, moment)
-		if testproc.Check(t, err); (refused[0] == "") != (tt.says == "") || !strings.Contains(refused[0], tt.says) {
+		applied, err := s.Apply(ctx, tt.host, []cellwire.Report{tt.report}, moment)
+		testproc.Check(t, err)
+		refused := applied.Refused
+		if (refused[0] == "") != (tt.says == "") || !strings.Contains(refused[0], tt.says) {
 			t.Errorf("%s of %s: %q, want %q", tt.report.Kind, tt.host, refused[0], tt.says)
 		}
 	}

@@ -23,7 +23,7 @@ func settledOn(t *testing.T, s *celldb.DB, server, node int, host string) {
 	made := building(server)
 	made.Host, made.Node, made.NodeUUID = host, "h1", sid(node)
 	release(t, s, made)
-	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{{UUID: made.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)).Or(t)
+	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{{UUID: made.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)).Or(t).Refused
 	testproc.Equal(t, refused[0], "", "the report of a server")
 }
 
@@ -76,7 +76,7 @@ func TestRenamedHost(t *testing.T) {
 		}
 		actions := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
 		testproc.Equal(t, actions.Actions[0].Host, "h1", "where the server was made")
-		refused := testproc.Try(s.Apply(ctx, "h9", []cellwire.Report{{UUID: sid(1), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown}}, moment)).Or(t)
+		refused := testproc.Try(s.Apply(ctx, "h9", []cellwire.Report{{UUID: sid(1), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown}}, moment)).Or(t).Refused
 		testproc.Equal(t, refused[0], "", "a report of h9")
 	})
 }

@@ -189,9 +189,9 @@ func TestTwoProcesses(t *testing.T) {
 					if _, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1"}, moment); err != nil {
 						t.Error(err)
 					}
-					refused, err := stores[1-i].Apply(ctx, host, []cellwire.Report{{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)
-					if err != nil || refused[0] != "" {
-						t.Errorf("the other process: %q, %v", refused, err)
+					applied, err := stores[1-i].Apply(ctx, host, []cellwire.Report{{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)
+					if err != nil || applied.Refused[0] != "" {
+						t.Errorf("the other process: %q, %v", applied.Refused, err)
 					}
 				}
 			})
@@ -394,8 +394,8 @@ func TestUnstorable(t *testing.T) {
 		if u, err := s.Usage(ctx, zero); err != nil || u.Instances != 0 {
 			t.Errorf("usage: %+v, %v", u, err)
 		}
-		if refused, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: zero}}, moment); err != nil || refused[0] == "" {
-			t.Errorf("a report: %q, %v", refused, err)
+		if applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: zero}}, moment); err != nil || applied.Refused[0] == "" {
+			t.Errorf("a report: %q, %v", applied.Refused, err)
 		}
 	})
 }

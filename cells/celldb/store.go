@@ -172,9 +172,8 @@ type Store interface {
 	// Changes are the hosts whose work has changed after a revision, whichever process changed it,
 	// and the revision until which that is so.
 	Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error)
-	// Apply takes what a host reports, all in one transaction, each judged alone. The answer has ""
-	// for those that were taken, and otherwise why not.
-	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) ([]string, error)
+	// Apply takes what a host reports, all in one transaction, each judged alone.
+	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error)
 
 	// SchemaVersion is how many schema steps the database has had, and how many this program knows.
 	SchemaVersion(ctx context.Context) (has, knows int, err error)
