@@ -380,7 +380,8 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	}
 	had := op.before().Traits
 	part := slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
-		return !strings.HasPrefix(trait, "COMPUTE_") && !slices.Contains(had, trait)
+		free := strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "COMPUTE_SECURITY_")
+		return !free && !slices.Contains(had, trait)
 	})
 	if slices.Equal(part, had) {
 		return err

@@ -89,7 +89,7 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
 			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
 		})).Or(t)
-		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "CUSTOM_FAST", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN"})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_STATUS_DISABLED", "CUSTOM_FAST", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN"})).Or(t)
 	}
 	puts := func() (list []string) {
 		for _, r := range requests.since() {
@@ -114,7 +114,7 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 			testproc.Samef(t, cmp.Diff([]string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "HW_CPU_X86_VMX"}, root.Traits), "%s traits", which)
 		}
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU"]}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY"]}`)
 	ok(t, apply(t, client, fewer))
 	testproc.Samef(t, cmp.Diff([]string{"inventories", "traits"}, puts()), "writes when it is admitted")
 }

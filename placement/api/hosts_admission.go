@@ -25,13 +25,17 @@ const (
 
 // kindlessTraits begin the traits that say what software can do and how a provider is used. They
 // come with upgrades and new layouts, so that a host may have them at any time.
-var kindlessTraits = [...]string{"COMPUTE_", "OWNER_", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
+var kindlessTraits = [...]string{"COMPUTE_", "OWNER_NOVA", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
+
+// securityTraits begin the traits of software that have a kind all the same: servers with secrets
+// ask for them.
+const securityTraits = "COMPUTE_SECURITY"
 
 // traitKind is the kind of a trait, its first two words: HW_GPU of HW_GPU_API_VULKAN, CUSTOM_GOLD
-// of CUSTOM_GOLD_2. It is "" for kindlessTraits.
+// of CUSTOM_GOLD_2. It is "" for kindlessTraits but securityTraits.
 func traitKind(trait string) string {
 	for _, prefix := range kindlessTraits {
-		if strings.HasPrefix(trait, prefix) {
+		if strings.HasPrefix(trait, prefix) && !strings.HasPrefix(trait, securityTraits) {
 			return ""
 		}
 	}

@@ -188,9 +188,15 @@ func TestCapacityOfAHost(t *testing.T) {
 			w.traits(root3, 403, "COMPUTE_NODE", "CUSTOM_GOLD")
 			w.traits(numa3, 403, "HW_GPU_API_VULKAN")
 			w.traits(numa3, 403, "STORAGE_DISK_SSD")
-			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "HW_CPU_X86_AVX2", "HW_NUMA_ROOT", "CUSTOM_FAST_2")
+			w.traits(root3, 403, "COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0")
+			w.traits(root3, 403, "OWNER_CYBORG")
+			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "OWNER_NOVA", "HW_CPU_X86_AVX2", "HW_NUMA_ROOT", "CUSTOM_FAST_2")
 			w.traits(root3, 200, "COMPUTE_NODE")
 			w.traits(numa3, 200, "HW_CPU_X86_AVX2", "CUSTOM_FAST_1")
+		},
+		"another security trait": func(w arrived) { // as after an upgrade of libvirt
+			call{method: "POST", path: "/hosts/h3/admission", body: `{"traits":["COMPUTE_SECURITY"]}`, version: "1.39", status: 200}.do(w.t, w.api)
+			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_SECURITY_STATELESS_FIRMWARE")
 		},
 		"less, and as before": func(w arrived) {
 			w.inventories(root3, 200, "MEMORY_MB", 1, 1.0)

@@ -79,8 +79,8 @@ func updateAdmission(x *exchange) error {
 	kinds := make([]string, len(change.Traits))
 	for i, trait := range change.Traits {
 		if kinds[i] = traitKind(trait); kinds[i] == "" {
-			return badRequest("The trait %s needs no admission: a host may have all traits that begin with %q.",
-				shortened(trait), kindlessTraits)
+			return badRequest("The trait %s needs no admission: a host may have all traits that begin with %q, but for %s.",
+				shortened(trait), kindlessTraits, securityTraits)
 		}
 	}
 	var h *ledger.Host

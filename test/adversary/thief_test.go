@@ -88,13 +88,16 @@ func TestWhatAThiefClaims(t *testing.T) {
 		h.takes(asked{method: http.MethodDelete, path: fmt.Sprintf("/resource_providers/22222222-2222-4222-9222-%012d", n)})
 	}
 	row("`VGPU`, which the host never had", 0, h.largest(func(n int) asked { return h.offer(object{"VCPU": vcpus, "VGPU": object{"total": n}}) }))
-	kinds := 0
-	for _, trait := range []string{"HW_GPU_API_VULKAN", "STORAGE_DISK_SSD", "CUSTOM_SEEN"} {
-		if h.takes(put(ownProvider+"/traits", object{"resource_provider_generation": h.generation(attackerNode), "traits": []string{trait}})) {
-			kinds++
+	taken := func(traits ...string) (count int) {
+		for _, trait := range traits {
+			if h.takes(put(ownProvider+"/traits", object{"resource_provider_generation": h.generation(attackerNode), "traits": []string{trait}})) {
+				count++
+			}
 		}
+		return count
 	}
-	row("traits of three kinds that the host never had", 0, kinds)
+	row("traits of five kinds that the host never had", 0, taken("HW_GPU_API_VULKAN", "STORAGE_DISK_SSD", "CUSTOM_SEEN", "COMPUTE_SECURITY_TPM_2_0", "OWNER_CYBORG"))
+	row("traits that are free (`COMPUTE_NET_VIRTIO_PACKED`, `OWNER_NOVA`, `HW_NUMA_ROOT`)", 0, taken("COMPUTE_NET_VIRTIO_PACKED", "OWNER_NOVA", "HW_NUMA_ROOT"))
 	most := 10 // what it gave back it does not get again
 	for most > 0 && !h.takes(put(guest, holds(attackerNode, most, 1))) {
 		most--
