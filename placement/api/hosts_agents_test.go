@@ -3,6 +3,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -95,6 +96,36 @@ func TestTwoAgentsOfOneHostInPlacement(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLogOfAgentsIsBounded: a client with the credential of a host, which can invent agents that
+// come and go, has one line of the log in a minute.
+func TestLogOfAgentsIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	at, log := clock, &testproc.Buffer{}
+	h, _ := hostsWorld(t, func(a *api.Config) {
+		a.Now = func() time.Time { return at }
+		a.Logger = zerolog.New(log)
+	})
+	for round := range 6 {
+		var last []*agentOf
+		for n := range 8 { // as many as are remembered: what was proven before is forgotten
+			one := newAgentOf(t, h, fmt.Sprintf("%d-%d", round, n), "i1", "X-Auth-Token: h1")
+			one.ask()
+			last = append(last, one)
+		}
+		var why string
+		for range 3 {
+			for _, one := range last[6:] {
+				why = one.ask()
+			}
+		}
+		testproc.Contains(t, why, "agents report as host h1", "in round %d: %q", round, why)
+		if round == 4 {
+			at = at.Add(time.Minute)
+		}
+	}
+	testproc.Equal(t, strings.Count(log.String(), "Two machines have the identity"), 2, "%d lines of the log")
 }
 
 // TestOneAgentInPlacement: restarts are no second agent, what was proven ends, and who sends no
