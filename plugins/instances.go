@@ -145,7 +145,8 @@ type Instance struct {
 	UUID string
 	// Name is what its owner called it.
 	Name string
-	// Power is the state that it is in.
+	// Power is the state that it is in. Where the hypervisor does not say, for example while the
+	// guest starts, it is the state that it is about to be in, and not PowerNoState.
 	Power PowerState
 	// HypervisorName is what it is called there ("instance-0000002a"), or "".
 	HypervisorName string
@@ -196,12 +197,13 @@ type Flavor struct {
 	ExtraSpecs map[string]string `json:"extra_specs,omitempty"`
 }
 
-// PowerState is Nova's, with its numbers.
+// PowerState is Nova's, with its numbers. For the agent PowerNoState means that there is no guest:
+// a driver returns it for an incomplete instance at most, never for one that Spawn created.
 type PowerState int
 
 // The power states.
 const (
-	PowerNoState   PowerState = 0 // the hypervisor does not report it
+	PowerNoState   PowerState = 0 // there is no guest
 	PowerRunning   PowerState = 1
 	PowerPaused    PowerState = 3
 	PowerShutdown  PowerState = 4

@@ -73,6 +73,7 @@ var _ = broken(map[string]brokenPlugin{
 		return next()
 	})},
 	"ignores what it is to stop":                           {check: "instances/power", breakage: instead("SetPower", &driverv1.SetInstancePowerResponse{Instance: &driverv1.Instance{PowerState: shutdown}})},
+	"does not know what a guest does that starts":          {check: "instances/power-known", breakage: breakage{around: statelessWhileItStarts()}},
 	"does not say that it is the instance that is missing": {check: "instances/power-unknown", breakage: fails("SetPower", errors.New("no such domain"))},
 	"sends all of a log": {check: "console-log/bounded", breakage: after("ConsoleLog", func(_ *raw, _ any, r *driverv1.ConsoleLogResponse) {
 		r.Log = []byte("more than one byte")
@@ -288,4 +289,39 @@ func growing() breakage {
 			}
 		}
 	})
+}
+
+// statelessWhileItStarts lists instances without a state while one is started, which it is until
+// there was a list.
+func statelessWhileItStarts() func(s *raw, ctx context.Context, call string, req any, next func() (any, error)) (any, error) {
+	var mu sync.Mutex
+	var starting chan struct{} // nil: none is
+	return func(_ *raw, ctx context.Context, call string, req any, next func() (any, error)) (any, error) {
+		switch {
+		case call == "SetPower" && req.(powerReq).GetPowerState() == running:
+			listed := make(chan struct{})
+			mu.Lock()
+			starting = listed
+			mu.Unlock()
+			select {
+			case <-listed:
+			case <-ctx.Done():
+			}
+			return next()
+		case call == "List":
+			reply, err := next()
+			mu.Lock()
+			defer mu.Unlock()
+			if starting == nil || err != nil {
+				return reply, err
+			}
+			for _, is := range reply.(listIs).GetInstances() {
+				is.PowerState = driverv1.PowerState_POWER_STATE_NOSTATE
+			}
+			close(starting)
+			starting = nil
+			return reply, err
+		}
+		return next()
+	}
 }

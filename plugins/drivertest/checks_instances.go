@@ -3,8 +3,11 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -65,6 +68,11 @@ var instanceChecks = []check{
 		ID: "instances/power", Title: "stops and starts an instance, also repeatedly", Needs: protocol.CapabilityInstances,
 		Protects: "the power state that an owner sees, and pays for",
 		Rule:     "SetPower brings an instance to PowerRunning or PowerShutdown; if it is in that state already, it changes nothing.", See: seeInstances, run: checkPower,
+	},
+	{
+		ID: "instances/power-known", Title: "never lists a guest that is there as NOSTATE", Needs: protocol.CapabilityInstances,
+		Protects: "a guest that the agent would report as missing",
+		Rule:     "An instance that Spawn created is never listed as NOSTATE, also while it starts or stops: that means that there is no guest.", See: seeInstances, run: checkPowerKnown,
 	},
 	{
 		ID: "instances/power-unknown", Title: "returns InstanceNotFound for an unknown uuid", Needs: protocol.CapabilityInstances,
@@ -290,6 +298,46 @@ func checkPower(ctx context.Context, b *bench) error {
 	}{{running, false}, {shutdown, true}, {shutdown, false}, {running, false}, {running, true}, {shutdown, false}} {
 		if err := p.mustSetPower(ctx, m, step.to, step.hard); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkPowerKnown lists without a pause while the instance is started and stopped.
+func checkPowerKnown(ctx context.Context, b *bench) error {
+	base, p, m, err := b.existing(ctx)
+	if err != nil {
+		return err
+	}
+	var lists sync.WaitGroup
+	var stop atomic.Bool
+	var listed error
+	lists.Go(func() {
+		for listed == nil && !stop.Load() {
+			listed = p.mustListPower(ctx, base.node, m)
+		}
+	})
+	for _, to := range []driverv1.PowerState{shutdown, running, running, shutdown, running} {
+		if _, err = p.power(ctx, m.node, m.spec.GetUuid(), to, true); err != nil {
+			err = notRun("the driver does not start and stop the instance; see instances/power")
+			break
+		}
+	}
+	stop.Store(true)
+	lists.Wait()
+	return cmp.Or(listed, err)
+}
+
+// mustListPower checks that the instance has a power state.
+func (p *proc) mustListPower(ctx context.Context, node string, m *made) error {
+	sent := fmt.Sprintf("List of the instances of node %q, during SetPower", node)
+	list, err := p.list(ctx, node)
+	if err != nil {
+		return failf(sent, "%s", describe(err))
+	}
+	for _, is := range list {
+		if is.GetUuid() == m.spec.GetUuid() && is.GetPowerState() == driverv1.PowerState_POWER_STATE_NOSTATE {
+			return failf(sent, "instance %s is %s", is.GetUuid(), powerName(is.GetPowerState()))
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func FromPower(state int) driverv1.PowerState {
 }
 
 // CheckPower returns an error for a number that is not a power state. It must not be taken for
-// NOSTATE, which a hypervisor can report.
+// NOSTATE, which says that there is no guest.
 func CheckPower(state driverv1.PowerState) error {
 	if _, known := driverv1.PowerState_name[int32(state)]; !known {
 		return fmt.Errorf("power state %d: must be one of NOSTATE (0), RUNNING (1), PAUSED (3), SHUTDOWN (4), CRASHED (6), SUSPENDED (7)", state)

@@ -279,10 +279,8 @@ func power(d hypervisor.Domain) plugins.PowerState {
 		return plugins.PowerRunning
 	case hypervisor.Paused:
 		switch d.Reason {
-		case pausedEnding:
+		case pausedEnding, pausedStarting:
 			return plugins.PowerRunning
-		case pausedStarting:
-			return plugins.PowerNoState
 		}
 		return plugins.PowerPaused
 	case hypervisor.ShutOff:
@@ -295,5 +293,8 @@ func power(d hypervisor.Domain) plugins.PowerState {
 	case hypervisor.PMSuspended:
 		return plugins.PowerSuspended
 	}
-	return plugins.PowerNoState
+	if d.ID == hypervisor.NotRunning {
+		return plugins.PowerShutdown
+	}
+	return plugins.PowerRunning // libvirt knows no more than that it is there
 }

@@ -268,7 +268,7 @@ func TestSpawnWhileItStarts(t *testing.T) {
 			r.mustSpawn(request(1))
 			b := r.domains[id(1)]
 			b.State, b.Reason = hypervisor.Paused, pausedStarting
-			if list, err := r.Instances(t.Context(), node); err != nil || len(list) != 1 || list[0].Power != plugins.PowerNoState {
+			if list, err := r.Instances(t.Context(), node); err != nil || len(list) != 1 || list[0].Power != plugins.PowerRunning {
 				t.Errorf("%+v, %v", list, err)
 			}
 			if !noted {

@@ -21,7 +21,7 @@ MAX_PUBLIC_KEY = 16 << 10
 class PowerState(enum.IntEnum):
     """Nova's, with its numbers."""
 
-    NOSTATE = 0  # the hypervisor does not say
+    NOSTATE = 0  # there is no guest: of an incomplete instance only
     RUNNING = 1
     PAUSED = 3
     SHUTDOWN = 4

@@ -44,7 +44,7 @@ const (
 type PowerState int32
 
 const (
-	// The hypervisor does not say.
+	// There is no guest. Only an incomplete instance is in this state, never one that Spawn created, also while it starts or stops.
 	PowerState_POWER_STATE_NOSTATE   PowerState = 0
 	PowerState_POWER_STATE_RUNNING   PowerState = 1
 	PowerState_POWER_STATE_PAUSED    PowerState = 3
