@@ -140,6 +140,10 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 		"badRequest: Cannot update aggregate 1. Reason: One or more hosts contain instances in this zone.")
 	ask("by metadata", "POST", "1/action", `{"set_metadata":{"metadata":{"availability_zone":"z1","ssd":"1"}}}`, 400,
 		"badRequest: Cannot update metadata of aggregate 1. Reason: One or more hosts contain instances in this zone.")
+	ask("a key with a space at its end", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":"1"}}}`, 200, "")
+	ask("another key for MariaDB", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd":"2"}}}`, 400,
+		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "ssd" and "ssd " differ only in spaces at the end.`)
+	ask("the key with a space", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":null}}}`, 200, "")
 	got := c.ask(administrator, "2.69", "/v2.1/os-aggregates/1").body["aggregate"].(map[string]any)
 	if diff := gocmp.Diff(map[string]any{}, got["metadata"]); diff != "" || got["name"] != "one" {
 		t.Errorf("what was refused in part changed all the same: %v", got)

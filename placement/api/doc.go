@@ -51,6 +51,8 @@
 //   - On MariaDB, providers and consumers are found by their uuids and names as these are written,
 //     as on other engines; Placement finds them in either case there. So it does with ids of
 //     projects, users and aggregates; these are one here, too, unless they differ in accents.
+//   - Names of providers that differ only in spaces at the end are one, as they are for Placement
+//     on MariaDB and MySQL, but not on PostgreSQL and in SQLite.
 //   - Without its database a server answers reads from memory for a while, if it is configured to
 //     (placement.Config.StaleReads). Such answers have the header Placement-Stale-Seconds.
 //   - A request with the header Compute-Agent-Process, of an agent, is answered with that header:

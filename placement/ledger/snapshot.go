@@ -5,6 +5,8 @@ package ledger
 import (
 	"iter"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // Snapshot is the whole state at one version. It is deeply immutable: any
@@ -92,14 +94,31 @@ func (s *Snapshot) Provider(uuid string) (*Provider, bool) {
 	return s.providers.Get(id)
 }
 
-// ProviderByName returns the resource provider with the name.
+// ProviderByName returns the resource provider with the name or, without one, a provider whose name
+// is the same but for spaces at its end ([SameName]). Cost: without one of that very name, a lookup
+// for each number of spaces.
 func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
-	id, ok := s.providerNames.Get(name)
-	if !ok {
-		return nil, false
+	if id, ok := s.providerNames.Get(name); ok {
+		return s.providers.Get(id)
 	}
-	return s.providers.Get(id)
+	begin := trimmed(name)
+	all := begin + strings.Repeat(" ", max(0, maxProviderName-utf8.RuneCountInString(begin)))
+	for end := len(begin); end <= len(all); end++ {
+		if id, ok := s.providerNames.Get(all[:end]); ok {
+			return s.providers.Get(id)
+		}
+	}
+	return nil, false
 }
+
+// maxProviderName is the longest name of a resource provider, in characters.
+const maxProviderName = 200
+
+// SameName reports whether two names of resource providers are one: they differ only in spaces at
+// the end. MariaDB and MySQL have it so, and with them OpenStack's Placement.
+func SameName(a, b string) bool { return trimmed(a) == trimmed(b) }
+
+func trimmed(name string) string { return strings.TrimRight(name, " ") }
 
 // ProviderCount returns how many resource providers there are.
 func (s *Snapshot) ProviderCount() int { return s.providers.Len() }

@@ -56,7 +56,7 @@ func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 	if _, ok := tx.Provider(req.UUID); ok {
 		return nil, &Error{Kind: DuplicateUUID, Provider: req.UUID, Name: req.Name}
 	}
-	if err := tx.nameIsFree(req.Name); err != nil {
+	if err := tx.nameIsFree(req.Name, req.UUID); err != nil {
 		return nil, err
 	}
 	if err := tx.moveProviders([]providerChange{{nil, p}}); err != nil {
@@ -66,8 +66,9 @@ func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 	return p, nil
 }
 
-func (tx *Tx) nameIsFree(name string) error {
-	if other, ok := tx.ProviderByName(name); ok {
+// nameIsFree is a conflict if another provider than that of the uuid has the name.
+func (tx *Tx) nameIsFree(name, uuid string) error {
+	if other, ok := tx.ProviderByName(name); ok && other.UUID != uuid {
 		return &Error{Kind: DuplicateName, Provider: other.UUID, Name: name}
 	}
 	return nil
@@ -89,7 +90,7 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 		}
 	}
 	if req.Name != "" && req.Name != p.Name {
-		if err := tx.nameIsFree(req.Name); err != nil {
+		if err := tx.nameIsFree(req.Name, uuid); err != nil {
 			return nil, err
 		}
 		now.Name = req.Name

@@ -5,6 +5,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -60,6 +61,57 @@ func opened(t fatal, s *store.Store, err error) *ledger.Ledger {
 func closeLedger(t fatal, l *ledger.Ledger) {
 	t.Helper()
 	testproc.Check(t, l.Close())
+}
+
+// TestNamesThatDifferInSpacesAtTheEnd: they are one name on every engine, as for OpenStack's
+// Placement on MariaDB and MySQL. A provider is shown by the name that it was given.
+func TestNamesThatDifferInSpacesAtTheEnd(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	each(t, func(t *testing.T, e engine) {
+		name := e.fresh(t)
+		l := open(t, name)
+		longest := "node" + strings.Repeat(" ", 196)
+		create := func(name string) error {
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				_, err := tx.CreateProvider(ledger.NewProvider{UUID: fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:32], Name: name})
+				return err
+			})
+			return err
+		}
+		rename := func(from, to string) error {
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				p, ok := tx.ProviderByName(from)
+				if !ok {
+					return fmt.Errorf("there is no %q", from)
+				}
+				_, err := tx.UpdateProvider(p.UUID, ledger.ProviderUpdate{Name: to})
+				return err
+			})
+			return err
+		}
+		for _, name := range []string{"node", " node", "other", "日本 ", " "} {
+			testproc.NoErrorf(t, create(name), "create %q", name)
+		}
+		for _, name := range []string{"node ", longest, " node  ", "日本", "   "} {
+			if err := create(name); ledger.KindOf(err) != ledger.DuplicateName {
+				t.Errorf("create %q: %v", name, err)
+			}
+		}
+		for _, to := range []string{"node ", "node", longest} {
+			testproc.NoErrorf(t, rename("node   ", to), "rename to %q", to)
+			if err := rename("other", "node"); ledger.KindOf(err) != ledger.DuplicateName {
+				t.Errorf("with %q, rename another to node: %v", to, err)
+			}
+			if p, ok := l.Current().ProviderByName("node"); !ok || p.Name != to {
+				t.Errorf("node is found as %+v, want %q", p, to)
+			}
+		}
+		before := l.Current()
+		closeLedger(t, l)
+		after := open(t, name)
+		defer closeLedger(t, after)
+		same(t, "written -, loaded +", before, after.Current())
+	})
 }
 
 // same compares all that two snapshots show, numbers and times included.

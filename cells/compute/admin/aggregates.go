@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -316,11 +317,28 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 				delete(a.Metadata, name)
 			}
 		}
+		if name, twice := spacedTwice(a.Metadata); twice {
+			return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", strings.TrimRight(name, " "), name))
+		}
 		if rezoned {
 			return otherZones(others, a.Hosts, zone, refused)
 		}
 		return nil
 	})
+}
+
+// spacedTwice is a key that differs from another one only in spaces at the end: MariaDB takes the
+// two for one.
+func spacedTwice(metadata map[string]string) (key string, twice bool) {
+	seen := map[string]bool{}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		trimmed := strings.TrimRight(key, " ")
+		if seen[trimmed] {
+			return key, true
+		}
+		seen[trimmed] = true
+	}
+	return "", false
 }
 
 // otherZones refuses a zone for hosts of which aggregates say another one.
