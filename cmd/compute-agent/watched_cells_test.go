@@ -13,11 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -30,13 +34,17 @@ func newWatchedCell(t *testing.T) *cells.Cell {
 	return c
 }
 
+// clientAt sends all requests to an address.
+func clientAt(network, address string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}}
+}
+
 // page reads a path of the server at an address.
 func page(t *testing.T, network, address, path string) string {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, address)
-	}}}
-	resp := testproc.Try(client.Get("http://process" + path)).Or(t)
+	resp := testproc.Try(clientAt(network, address).Get("http://process" + path)).Or(t)
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s %v %s", path, resp.Status, err, text)
@@ -77,6 +85,48 @@ func TestCellAdminSocketName(t *testing.T) {
 	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
 		testproc.Equal(t, cellAdminSocket(name), want, "%q: %q", name)
 	}
+}
+
+// TestAdminSocketsNeedTheirKey: commands and backups are for those who can read the key beside the
+// socket, on that of each service.
+func TestAdminSocketsNeedTheirKey(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{{Key: "placement_client.url", Value: "http://127.0.0.1:1"}}}
+	cfg := testproc.Try(opts.loadFrom(config.Options{Root: dir, Environ: []string{}})).Or(t)
+	s := testproc.Try(newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())).Or(t)
+	defer s.Close()
+	server := testproc.Try(placement.New(t.Context(), placement.Config{StateDir: dir, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})).Or(t)
+	defer func() { testproc.NoError(t, server.Close()) }()
+	defer testproc.Try(serveWatched(t.Context(), watchPlacement(cfg, server), zerolog.Nop())).Or(t)()
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	const command, backup = "POST " + sqldb.CommandPath, "GET " + sqldb.BackupPath
+	for name, calls := range map[string][]string{
+		placementAdminSocket: {command, backup}, computeAdminSocket: {command, backup}, cellAdminSocket("cell0"): {backup}, cellAdminSocket("cell1"): {backup},
+	} {
+		socket := filepath.Join(dir, name)
+		page(t, "unix", socket, "/readyz") // it is served
+		for _, call := range calls {
+			method, path, _ := strings.Cut(call, " ")
+			ask := func(how func(http.Header)) int {
+				r := testproc.Try(http.NewRequestWithContext(t.Context(), method, "http://process"+path, strings.NewReader(`{"words":[]}`))).Or(t)
+				how(r.Header)
+				resp := testproc.Try(clientAt("unix", socket).Do(r)).Or(t)
+				testproc.NoError(t, resp.Body.Close())
+				return resp.StatusCode
+			}
+			got := []int{
+				ask(func(http.Header) {}),
+				ask(func(h http.Header) { h.Set("Authorization", files.KeyScheme+"another") }),
+				ask(func(h http.Header) { testproc.NoError(t, files.SetKey(h, socket)) }),
+			}
+			testproc.Samef(t, cmp.Diff([]int{403, 403, 200}, got), "%s at %s without a key, with another one, with the key", call, name)
+		}
+	}
+	end()
+	testproc.NoError(t, <-ended)
 }
 
 // TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets,
