@@ -84,6 +84,7 @@ func (k *killed) leavesRecords(t *testing.T) {
 		k.start()
 		var mu sync.Mutex
 		var done atomic.Int64
+		var last error
 		enough, target := make(chan struct{}), 50+dice.Int64N(150)
 		var writers sync.WaitGroup
 		for w := range 32 {
@@ -93,7 +94,10 @@ func (k *killed) leavesRecords(t *testing.T) {
 					ok, err := k.create(t.Context(), name)
 					mu.Lock()
 					tried = append(tried, name)
-					if err == nil && ok {
+					switch {
+					case err != nil:
+						last = err
+					case ok:
 						acknowledged[name] = true
 					}
 					mu.Unlock()
@@ -106,9 +110,17 @@ func (k *killed) leavesRecords(t *testing.T) {
 				}
 			})
 		}
-		<-enough
+		ended := make(chan struct{})
+		go func() { defer close(ended); writers.Wait() }()
+		select {
+		case <-enough:
+		case <-ended:
+			if done.Load() < target {
+				t.Fatalf("all writers had an error before %d things were made, in round %d; the last one: %v", target, round, last)
+			}
+		}
 		k.kill()
-		writers.Wait()
+		<-ended
 	}
 	k.start()
 	there, records := k.there(tried), recorded(t, k.log, k.kind)
