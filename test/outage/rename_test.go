@@ -21,6 +21,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 	"github.com/compute-agent/compute-agent/test/world"
 )
@@ -108,10 +110,40 @@ func (g *gallows) try(cmd *exec.Cmd) (out string, killed bool, err error) {
 	return text.String(), status.Signaled(), err
 }
 
+// registers starts the agent of a host, and stops it when it has registered the host with its cell
+// or is refused.
+func registers(t *testing.T, agent *world.Agent) {
+	t.Helper()
+	mark := agent.Again(t)
+	_, found := agent.Until(t, "that it registered, or why not", mark, func(line string) bool {
+		return strings.Contains(line, "Registered this host with the cell.")
+	})
+	if found {
+		agent.Stop(t)
+	} else if code := agent.Exit(t); code != 3 {
+		t.Errorf("the agent with the former name ended with %d", code)
+	}
+}
+
+// deleteSecond deletes the service that an agent with the former name has made since the cell
+// renamed the host, as rename-host then asks for.
+func deleteSecond(t *testing.T, cell *cellclient.Client, from, to string) {
+	t.Helper()
+	services := testproc.Try(cell.Services(t.Context())).Or(t)
+	at := func(host string) int {
+		return slices.IndexFunc(services, func(s cellwire.Service) bool { return s.Host == host })
+	}
+	if at(from) < 0 || at(to) < 0 {
+		t.Fatalf("the cell does not have both %s and %s: %+v", from, to, services)
+	}
+	testproc.Check(t, cell.DeleteService(t.Context(), services[at(from)].UUID))
+}
+
 // TestHostIsRenamedWithItsServers: a host with servers gets another name, by a command that is
-// killed before and after each of its steps and run again. Servers, guests, allocations and
-// providers are those of before, the agent with the new name goes on with them, and nothing is
-// found that does not fit together.
+// killed before and after each of its steps and run again. In between, the agent with the former
+// name is started, against the rules. Servers, guests, allocations and providers are those of
+// before, the agent with the new name goes on with them, what was stated of the host is stated of
+// the new name, and nothing is found that does not fit together.
 func TestHostIsRenamedWithItsServers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := deploy(t, world.Plan{Cells: []string{"cell1"}})
@@ -172,25 +204,37 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	w.Settled("ACTIVE", "web1")
 	agent.Stop(t)
 	guests := agent.Guests()
+	w.Manage("admit-host", "c1h1", "--class", "VGPU=8", "--trait", "HW_GPU")
 
 	g := &gallows{}
 	w.Manage("update", "cell1", "--url", g.stand(t, w.Cells["cell1"].URL))
 	w.API.Stop(t)
 	w.ConfigureAPI(fmt.Sprintf("placement_client.url = %q", g.stand(t, w.PlacementURL)))
+	cell := testproc.Try(cellclient.New(cellclient.Config{URL: w.Cells["cell1"].URL, Cell: "cell1"})).Or(t)
+	defer cell.CloseIdle()
 	var out string
+	seconds := 0
 	for killed := true; killed; {
 		var err error
 		out, killed, err = g.try(binaries.Command("compute-agent", "cells", "manage", "rename-host", "c1h1", "rack9", "--with-servers", "2", "--config", w.APIConfig))
-		if err != nil && !killed {
+		switch {
+		case killed:
+			registers(t, agent)
+		case err != nil && strings.Contains(out, "cell cell1 has both c1h1 and rack9: an agent was started meanwhile"):
+			deleteSecond(t, cell, "c1h1", "rack9")
+			seconds++
+			killed = true
+		case err != nil:
 			t.Fatalf("after %v: %v\n%s", g.seen, err, out)
 		}
 		if diff := cmp.Diff(guests, agent.Guests()); diff != "" {
 			t.Fatalf("the guests changed after %v: %s", g.seen, diff)
 		}
 	}
-	if n := len(g.seen); n != 8 { // of the cell's check, two names and the cell
+	if n := len(g.seen); n != 10 { // of the cell's check, what is stated, two names and the cell
 		t.Errorf("it was killed %d times: %v", n, g.seen)
 	}
+	testproc.Equal(t, seconds, 1, "the cell had both names %d times") // after the kill that followed its rename
 	for _, part := range []string{"Renamed host c1h1 to rack9 in cell cell1, with its servers (2)", `host = "rack9"`, "compute-agent adopt --rename --yes"} {
 		testproc.Contains(t, out, part, "rename-host does not print %q:\n%s", part)
 	}
@@ -199,6 +243,10 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	again, code := rename("rack9", "--with-servers", "2")
 	testproc.Equal(t, code, 0, "the second time: %s", again)
 	testproc.Equal(t, again, strings.TrimSuffix(out, "\n"), "what is printed the second time")
+
+	if stated := w.Manage("admit-host", "rack9"); !testproc.ContainsAll(stated, []string{"VGPU", "8", "HW_GPU"}) {
+		t.Errorf("of rack9 is stated: %s", stated)
+	}
 
 	t.Log("the agent goes on with the new name, after adopt --rename")
 	renamed := w.AddBareAgent("cell1", "rack9", append(driver("rack9"), fmt.Sprintf("agent.state_dir = %q", agent.Dir))...)
