@@ -301,7 +301,8 @@ func elsewhere(resp *http.Response, data []byte) error {
 	case "", "a cell of compute-agent":
 		return nil
 	default:
-		return broken("status %d: %s answers there, and no cell: cell_client.url of an agent, and the URL that `cells manage list` shows, must be that of a cell", resp.StatusCode, who)
+		const must = "cell_client.url of an agent, and the URL that `cells manage list` shows, must be that of a cell"
+		return broken("status %d: %s answers there, and no cell: %s", resp.StatusCode, who, must)
 	}
 }
 

@@ -85,7 +85,8 @@ func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
 		fmt.Fprintf(&b, "%s was not compared: %s\n  not checked: %s\n", u, u.Why, u.Leaves)
 	}
 	if len(r.HostsDown) > 0 {
-		fmt.Fprintf(&b, "These hosts are down: %s\n  not checked: whether their servers have guests; guests without a server are as they were seen last\n", strings.Join(r.HostsDown, ", "))
+		const left = "whether their servers have guests; guests without a server are as they were seen last"
+		fmt.Fprintf(&b, "These hosts are down: %s\n  not checked: %s\n", strings.Join(r.HostsDown, ", "), left)
 	}
 	repairable, repaired := 0, 0
 	for i := range r.Findings {

@@ -336,8 +336,8 @@ func deleteHost(cmd *cobra.Command, store apidb.Store, cfg *config.Config, host 
 		return nil
 	case errors.Is(err, apidb.ErrNotFound):
 		all, err := hostsOf(ctx, store)
-		return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all; --remove-providers deletes resource providers that are left of it",
-			host, likeHost(host, all)), err)
+		return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all; "+
+			"--remove-providers deletes resource providers that are left of it", host, likeHost(host, all)), err)
 	case err != nil:
 		return err
 	}
