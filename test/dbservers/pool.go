@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,16 @@ func (p *pool) database(t testing.TB, fill func(dsn string) error) string {
 		defer p.mu.Unlock()
 		p.free = append(p.free, name)
 	})
-	return srv.kind.dsn(name, srv.password, srv.address, name)
+	return patiently(srv.kind.dsn(name, srv.password, srv.address, name))
+}
+
+// patiently is a DSN with which a busy server has as long to greet as a test waits for anything.
+func patiently(dsn string) string {
+	and := "?"
+	if strings.Contains(dsn, "?") {
+		and = "&"
+	}
+	return dsn + and + "connect_timeout=" + strconv.Itoa(int(testproc.Patience.Seconds()))
 }
 
 func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) error) (string, error) {
@@ -65,7 +75,7 @@ func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) e
 	if err := srv.statements(ctx, srv.kind.create(name, srv.password)...); err != nil {
 		return "", err
 	}
-	if err := fill(srv.kind.dsn(name, srv.password, srv.address, name)); err != nil {
+	if err := fill(patiently(srv.kind.dsn(name, srv.password, srv.address, name))); err != nil {
 		return "", err
 	}
 	return name, p.note(ctx, srv, name)
