@@ -146,7 +146,8 @@ type Instance struct {
 	// Name is what its owner called it.
 	Name string
 	// Power is the state that it is in. Where the hypervisor does not say, for example while the
-	// guest starts, it is the state that it is about to be in, and not PowerNoState.
+	// guest starts, it is the state that it is about to be in, and not PowerNoState. But while
+	// Spawn starts it for the first time, it is not PowerRunning: the agent would take it for made.
 	Power PowerState
 	// HypervisorName is what it is called there ("instance-0000002a"), or "".
 	HypervisorName string

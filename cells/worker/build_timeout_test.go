@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,10 +19,16 @@ import (
 func TestBuildTimeout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const limit = time.Hour
-	for name, timeout := range map[string]time.Duration{"with a limit": limit, "without": 0} {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		idle    plugins.PowerState
+	}{
+		"with a limit": {limit, plugins.PowerShutdown}, "without": {0, plugins.PowerShutdown}, "while its guest is starting": {limit, plugins.PowerNoState},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
-				s.buildTimeout = timeout
+				s.buildTimeout = c.timeout
+				s.driver.set(func() { s.driver.idle = c.idle })
 				s.driver.set(func() { s.driver.spawnErrs = slices.Repeat([]error{errors.New("no answer")}, 1000) })
 				s.placement.grant(1)
 				s.cell.boot(1)
@@ -37,7 +44,7 @@ func TestBuildTimeout(t *testing.T) {
 				}
 				s.driver.set(func() { s.driver.err = nil })
 				s.pass(10 * time.Minute)
-				if timeout == 0 {
+				if c.timeout == 0 {
 					if row := s.cell.row(1); row.server.VMState != cellwire.VMBuilding {
 						s.Errorf("without a limit it is %s", row.server.VMState)
 					}

@@ -279,7 +279,8 @@ type fakeDriver struct {
 	mu      sync.Mutex
 	guests  map[string]plugins.PowerState
 	foreign map[string]bool
-	half    map[string]bool // made and never started
+	half    map[string]bool    // made and never started
+	idle    plugins.PowerState // of those
 	faults  map[string]string
 	err     error         // of every call
 	slow    time.Duration // of Spawn
@@ -311,7 +312,7 @@ type fakeDriver struct {
 
 func newDriver() *fakeDriver {
 	return &fakeDriver{
-		guests: map[string]plugins.PowerState{}, foreign: map[string]bool{}, half: map[string]bool{}, faults: map[string]string{}, crashed: make(chan struct{}),
+		guests: map[string]plugins.PowerState{}, foreign: map[string]bool{}, half: map[string]bool{}, idle: plugins.PowerShutdown, faults: map[string]string{}, crashed: make(chan struct{}),
 		underWay: map[string]bool{}, spawns: map[string]int{}, specs: map[string]plugins.InstanceSpec{},
 	}
 }
@@ -352,7 +353,7 @@ func (d *fakeDriver) Instances(context.Context, string) ([]plugins.Instance, err
 		out = append(out, plugins.Instance{UUID: uuid, Power: power})
 	}
 	for uuid := range d.half {
-		out = append(out, plugins.Instance{UUID: uuid, Power: plugins.PowerShutdown})
+		out = append(out, plugins.Instance{UUID: uuid, Power: d.idle})
 	}
 	d.mu.Unlock()
 	if err != nil {

@@ -153,7 +153,7 @@ func unreached(err error) error {
 	return err
 }
 
-// Instances lists those of a node.
+// Instances lists those of a node. One that Spawn starts for the first time has no power state.
 //
 // Cost: two calls of libvirt, and one for each domain that something happened to since the last
 // list.
@@ -194,7 +194,17 @@ func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instanc
 		}
 		next[d.UUID] = e
 		if e.mark != nil && e.mark.Node == node {
-			out = append(out, plugins.Instance{UUID: d.UUID, Name: e.mark.Name, Power: power(d), HypervisorName: d.Name})
+			is := plugins.Instance{UUID: d.UUID, Name: e.mark.Name, Power: power(d), HypervisorName: d.Name}
+			if (guest{Domain: d}).starting() {
+				path, err := s.Directory(ctx)
+				if err != nil {
+					return nil, unreached(err)
+				}
+				if !(directory{path: path, name: domain.Name(d.UUID)}).noted() { // what runs is taken for created
+					is.Power = plugins.PowerNoState
+				}
+			}
+			out = append(out, is)
 		}
 	}
 	m.mu.Lock()
