@@ -124,26 +124,53 @@ func TestWorkWakes(t *testing.T) {
 // the source does with its own, so that it is woken when the destination reports it.
 func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
+	confirm := func(w *world) int {
 		n := w.othersServers()["resized"]
-		testproc.Try(w.store.Step(t.Context(), sid(500+n), cellwire.MigrationStep{Confirm: true}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(t)
-		for _, c := range []struct {
-			power plugins.PowerState
-			want  cellwire.Want
-		}{
-			{plugins.PowerNoState, cellwire.WantDeparting},
-			{plugins.PowerRunning, cellwire.WantLeft},
-		} {
-			polled := w.poll(t.Context(), "h1", w.work("h1", 0, ""), 60)
-			synctest.Wait()
-			began := time.Now()
-			w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportPower, PowerState: c.power})
-			got := wants(t, decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()))
-			if time.Since(began) != 0 || got[n] != c.want {
-				t.Errorf("%s on the destination: the source waited for %v, and is asked for %v", c.power, time.Since(began), got)
-			}
-		}
-	})
+		testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Confirm: true}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
+		return n
+	}
+	for name, move := range map[string]func(w *world) (server int){
+		"being confirmed": confirm,
+		"being confirmed, ended by an administrator": func(w *world) int {
+			n := confirm(w)
+			w.pass(2 * time.Hour)
+			testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Abort: sid(700)}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
+			return n
+		},
+		"evacuated": func(w *world) int {
+			n := w.othersServers()["active"]
+			w.pass(2 * time.Hour)
+			w.movable("h2")
+			m := celldb.Moment{Now: w.clock(), DownTime: time.Hour}
+			testproc.Try(w.store.Migrate(w.t.Context(), sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationEvacuation}, m)).Or(w.t)
+			to := cellwire.MigrationDestination{Host: "h2", Node: "h2-node", NodeUUID: nodeUUID("h2")}
+			testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Destination: &to}, m)).Or(w.t)
+			w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportArrived, Migration: sid(500 + n), PowerState: plugins.PowerRunning})
+			return n
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
+				n := move(w)
+				for _, c := range []struct {
+					power plugins.PowerState
+					want  cellwire.Want
+				}{
+					{plugins.PowerNoState, cellwire.WantDeparting},
+					{plugins.PowerRunning, cellwire.WantLeft},
+				} {
+					polled := w.poll(t.Context(), "h1", w.work("h1", 0, ""), 60)
+					synctest.Wait()
+					began := time.Now()
+					w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportPower, PowerState: c.power})
+					got := wants(t, decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()))
+					if time.Since(began) != 0 || got[n] != c.want {
+						t.Errorf("%s on the destination: the source waited for %v, and is asked for %v", c.power, time.Since(began), got)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestWorkIsComplete: an agent that knows nothing, or whose revision is another database's or from

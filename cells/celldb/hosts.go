@@ -275,7 +275,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 		}
 		moving := map[string]*stored{}
 		for i := range reports {
-			if r := rows[reports[i].UUID]; r != nil && (aboutMigration(reports[i].Kind) || mayMove(&r.Server)) {
+			if r := rows[reports[i].UUID]; r != nil && mayMatter(&r.Server, &reports[i]) {
 				moving[r.Server.UUID] = r
 			}
 		}

@@ -72,8 +72,13 @@ func readMoves(ctx context.Context, db sqldb.Querier, rows map[string]*stored) e
 	return nil
 }
 
-// mayMove says whether the migrations of a server may matter to reports about it.
-func mayMove(s *cellwire.Server) bool {
+// mayMatter says whether the migrations of a server may matter to a report about it. Whether its
+// guest is there matters to the source of any that is open, also if the server shows nothing of it.
+func mayMatter(s *cellwire.Server, report *cellwire.Report) bool {
+	was, is := s.PowerState, report.PowerState
+	if aboutMigration(report.Kind) || s.LaunchedAt != nil && was != is && (was == plugins.PowerNoState || is == plugins.PowerNoState) {
+		return true
+	}
 	switch s.TaskState {
 	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish, cellwire.TaskResizeReverting, cellwire.TaskDeleting:
 		return true
