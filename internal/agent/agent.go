@@ -61,8 +61,8 @@ type Agent struct {
 	self      self
 	started   time.Time
 	telemetry telemetry.Telemetry
-	// userSocket is what the only agent of a user has, see agreeOnUser.
-	userSocket string
+	// user is by what it finds other agents of its user.
+	user soleUser
 
 	settings   settings
 	drivers    driverSet
@@ -85,7 +85,7 @@ func New(opts Options) (*Agent, error) {
 		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir), providers: providers, started: time.Now(),
 		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
 		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
-		absence: absence{changed: make(chan struct{}, 1)}, userSocket: userSocket(os.Geteuid()), run: thisRun{own: process()},
+		absence: absence{changed: make(chan struct{}, 1)}, user: soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, run: thisRun{own: process()},
 	}
 	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, &a.run.placement, opts.Logger)
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := agreeOnUser(a.userSocket, os.Geteuid(), a.settings.current().Agent.ShareUser, a.log)
+	release, err := a.user.agree(a.settings.current().Agent.ShareUser, a.log)
 	if err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}

@@ -26,24 +26,34 @@ const maxSharing = 1000
 
 func sharedSocket(socket string, n int) string { return fmt.Sprintf("%s/%d", socket, n) }
 
-// agreeOnUser makes this process an agent of its user on this machine until release is called: the
-// only one, or one of those that share. Drivers run as the user of their agent, and could read the
-// files and keys of another agent of that user, from which their own sandbox keeps them. So each of
-// the agents of a user must share it, or the one that comes later is refused. socket is
-// [userSocket], but in tests.
+// startPatience is how long an agent waits for others of its user that are starting.
+const startPatience = 10 * time.Second
+
+// soleUser is what agents of a user agree by: socket is [userSocket] and patience [startPatience],
+// but in tests.
+type soleUser struct {
+	socket   string
+	uid      int
+	patience time.Duration
+}
+
+// agree makes this process an agent of its user on this machine until release is called: the only
+// one, or one of those that share. Drivers run as the user of their agent, and could read the files
+// and keys of another agent of that user, from which their own sandbox keeps them. So each of the
+// agents of a user must share it, or the one that comes later is refused.
 //
 // The sockets end with the process. Another user cannot keep an agent from starting: a socket that
 // is not this user's does not count.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
-func agreeOnUser(socket string, uid int, shares bool, log zerolog.Logger) (release func(), err error) {
-	l, err := lockUser(socket, uid)
+func (u soleUser) agree(shares bool, log zerolog.Logger) (release func(), err error) {
+	l, err := u.lock()
 	if err == nil {
 		own := l
 		if shares {
-			own, err = shareUser(socket)
+			own, err = shareUser(u.socket)
 		} else {
-			err = unshared(socket, uid)
+			err = u.unshared()
 		}
 		if shares || err != nil {
 			_ = l.Close()
@@ -60,26 +70,41 @@ func agreeOnUser(socket string, uid int, shares bool, log zerolog.Logger) (relea
 	return func() {}, nil
 }
 
-// lockUser opens the socket of the only agent, unless there is one. It waits for agents that are
+// lock opens the socket of the only agent, unless there is one. It waits for agents that are
 // starting.
-func lockUser(socket string, uid int) (l *net.UnixListener, err error) {
-	const tries = 1000 // of as many that start at once
-	for range tries {
-		if l, err = listenAbstract(socket); !errors.Is(err, unix.EADDRINUSE) {
+func (u soleUser) lock() (*net.UnixListener, error) {
+	for end := time.Now().Add(u.patience); ; time.Sleep(time.Millisecond) {
+		l, err := listenAbstract(u.socket)
+		if !errors.Is(err, unix.EADDRINUSE) {
 			return l, err
 		}
-		other, decided, failed := holder(socket)
-		switch {
-		case failed != nil:
-			err = failed // it has ended, or does not listen yet
-			time.Sleep(time.Millisecond)
-		case int(other.Uid) != uid:
-			return nil, fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, socket)
-		case decided:
-			return nil, refusal(uid, other, "which does not share its user")
+		if kept, err := u.await(end); kept || time.Now().After(end) {
+			return nil, err
 		}
 	}
-	return nil, err
+}
+
+// await waits until the socket is free, and returns an error that says why it was not. kept is true
+// if it is not free: an agent that is starting accepts nothing, and when it closes the socket the
+// kernel resets the connections that wait.
+func (u soleUser) await(end time.Time) (kept bool, err error) {
+	c, other, err := dialAbstract(u.socket)
+	if err != nil {
+		return false, err // it has ended, or does not listen yet
+	}
+	defer func() { _ = c.Close() }()
+	if int(other.Uid) != u.uid {
+		return true, fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, u.socket)
+	}
+	_ = c.SetReadDeadline(end)
+	_, err = c.Read(make([]byte, 1))
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return true, u.refusal(other, "which does not share its user")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return true, u.refusal(other, "which is starting, or stopped")
+	}
+	return false, err
 }
 
 // shareUser opens the socket of one of several agents.
@@ -93,18 +118,18 @@ func shareUser(socket string) (l *net.UnixListener, err error) {
 }
 
 // unshared is a refusal if agents that share run.
-func unshared(socket string, uid int) error {
+func (u soleUser) unshared() error {
 	for n := range maxSharing {
-		if other, err := peer(sharedSocket(socket, n)); err == nil && int(other.Uid) == uid {
-			return refusal(uid, other, "and this one does not share its user")
+		if other, err := peer(sharedSocket(u.socket, n)); err == nil && int(other.Uid) == u.uid {
+			return u.refusal(other, "and this one does not share its user")
 		}
 	}
 	return nil
 }
 
-func refusal(uid int, other unix.Ucred, why string) *identity.Error {
+func (u soleUser) refusal(other unix.Ucred, why string) *identity.Error {
 	return &identity.Error{
-		Problem: fmt.Sprintf("another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could read the secrets of the other", uid, other.Pid, why),
+		Problem: fmt.Sprintf("another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could read the secrets of the other", u.uid, other.Pid, why),
 		Hint:    "stop it, or run each agent as a user of its own; if they may read each other's secrets, set agent.share_user = true for both",
 	}
 }
@@ -127,21 +152,6 @@ func hold(l *net.UnixListener) (release func()) {
 		}
 	}()
 	return func() { _ = l.Close(); <-ended }
-}
-
-// holder returns the process that listens at a socket, and whether it keeps it: one that is
-// starting accepts nothing, and when it closes the socket the kernel resets the connections that
-// wait.
-func holder(socket string) (other unix.Ucred, decided bool, err error) {
-	c, other, err := dialAbstract(socket)
-	if err != nil {
-		return other, false, err
-	}
-	defer func() { _ = c.Close() }()
-	const most = 10 * time.Second // a process may be stopped
-	_ = c.SetReadDeadline(time.Now().Add(most))
-	_, err = c.Read(make([]byte, 1))
-	return other, errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded), nil
 }
 
 // peer returns who listens at an abstract socket.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -20,10 +21,11 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// socketOf is a socket that no agent of this machine, and no other test, has.
-func socketOf(t *testing.T) string {
+// userOf is this user with a socket that no agent of this machine, and no other test, has. It waits
+// for others as long as they need.
+func userOf(t *testing.T) soleUser {
 	t.Helper()
-	return fmt.Sprintf("@compute-agent/test/%d/%s", os.Getpid(), t.Name())
+	return soleUser{fmt.Sprintf("@compute-agent/test/%d/%s", os.Getpid(), t.Name()), os.Geteuid(), time.Hour}
 }
 
 // TestSecondAgentOfAUser: unless both share their user, it ends before it touches anything while
@@ -39,8 +41,8 @@ func TestSecondAgentOfAUser(t *testing.T) {
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 		a := testproc.Try(New(Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
-		testproc.Equal(t, a.userSocket, userSocket(os.Geteuid()), "the socket is %s")
-		a.userSocket = socketOf(t)
+		testproc.Equal(t, a.user, soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, "its user is %+v")
+		a.user = userOf(t)
 		unlock, err = a.prepare()
 		return dir, unlock, err
 	}
@@ -90,14 +92,14 @@ func TestAgentsOfAUserStartAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, sole := range []int{0, 1, 2} {
 		t.Run(fmt.Sprintf("%d do not share", sole), func(t *testing.T) {
-			socket := socketOf(t)
+			user := userOf(t)
 			const all = 20
 			var started [all]func()
 			var wg sync.WaitGroup
 			for n := range all {
 				wg.Go(func() {
 					var log testproc.Buffer
-					release, err := agreeOnUser(socket, os.Geteuid(), n >= sole, zerolog.New(&log))
+					release, err := user.agree(n >= sole, zerolog.New(&log))
 					var refused *identity.Error
 					if err != nil && !errors.As(err, &refused) || log.String() != "" {
 						t.Errorf("%v, log %s", err, log.String())
@@ -123,16 +125,41 @@ func TestAgentsOfAUserStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestSocketOfAnotherUser: it keeps no agent from starting.
+// TestSocketOfAnotherUser: it keeps no agent from starting, also if nothing is accepted there.
 func TestSocketOfAnotherUser(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	var log bytes.Buffer
-	first := testproc.Try(agreeOnUser(socketOf(t), os.Geteuid(), false, zerolog.New(&log))).Or(t)
-	defer first()
-	second, err := agreeOnUser(socketOf(t), os.Geteuid()+1, false, zerolog.New(&log))
-	testproc.Check(t, err)
-	second()
-	if !strings.Contains(log.String(), "It cannot be found out whether another agent of this user runs") {
-		t.Errorf("the log: %s", log.String())
+	for _, accepts := range []bool{true, false} {
+		t.Run(fmt.Sprintf("accepts %v", accepts), func(t *testing.T) {
+			var log bytes.Buffer
+			user := userOf(t)
+			other := testproc.Try(listenAbstract(user.socket)).Or(t)
+			if accepts {
+				defer hold(other)()
+			} else {
+				defer func() { testproc.NoError(t, other.Close()) }()
+			}
+			user.uid++
+			release, err := user.agree(false, zerolog.New(&log))
+			testproc.Check(t, err)
+			release()
+			if !strings.Contains(log.String(), "It cannot be found out whether another agent of this user runs") {
+				t.Errorf("the log: %s", log.String())
+			}
+		})
+	}
+}
+
+// TestAgentOfAUserThatStartsForLong: another one that has the socket and says nothing is not said
+// to be one that does not share.
+func TestAgentOfAUserThatStartsForLong(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	user := userOf(t)
+	other := testproc.Try(listenAbstract(user.socket)).Or(t)
+	defer func() { testproc.NoError(t, other.Close()) }()
+	user.patience = 0
+	_, err := user.agree(true, zerolog.Nop())
+	var refused *identity.Error
+	if !errors.As(err, &refused) || !strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {
+		t.Errorf("%v", err)
 	}
 }
