@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -379,14 +378,31 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 		return err
 	}
 	had := op.before().Traits
-	part := slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
-		free := strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "COMPUTE_SECURITY_")
-		return !free && !slices.Contains(had, trait)
-	})
+	part := r.ofKnownKinds(op, traits)
 	if slices.Equal(part, had) {
 		return err
 	}
 	return besides(err, put(part))
+}
+
+// ofKnownKinds are the traits that Placement admits to a host that has none of another kind: those
+// that the provider had, and all of a kind that one of its tree has.
+func (r *run) ofKnownKinds(op Operation, traits []string) []string {
+	known := map[string]bool{"": true}
+	note := func(traits []string) {
+		for _, trait := range traits {
+			known[wire.TraitKind(trait)] = true
+		}
+	}
+	note(op.before().Traits)
+	if r.node.tree != nil {
+		root, _ := r.node.tree.RootOf(op.UUID) // what others share with it is not this host's
+		for _, uuid := range r.node.tree.Subtree(root) {
+			p, _ := r.node.tree.Provider(uuid)
+			note(p.Traits)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(traits), func(trait string) bool { return !known[wire.TraitKind(trait)] })
 }
 
 // keep notes the new generation and makes the same change in the cached tree. Where that does not

@@ -89,7 +89,10 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
 			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
 		})).Or(t)
-		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_STATUS_DISABLED", "CUSTOM_FAST", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN"})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{
+			"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_STATUS_DISABLED", "CUSTOM_COMPUTE_AGENT_NEW", "CUSTOM_FAST",
+			"HW_CPU_X86_AVX2", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN", "HW_NUMA_ROOT", "OWNER_CYBORG", "OWNER_NOVA",
+		})).Or(t)
 	}
 	puts := func() (list []string) {
 		for _, r := range requests.since() {
@@ -111,10 +114,12 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 			if !root.Inventories.Equal(want) {
 				t.Errorf("%s after pass %d: %+v", which, pass, root.Inventories)
 			}
-			testproc.Samef(t, cmp.Diff([]string{"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "HW_CPU_X86_VMX"}, root.Traits), "%s traits", which)
+			testproc.Samef(t, cmp.Diff([]string{
+				"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "CUSTOM_COMPUTE_AGENT_NEW", "HW_CPU_X86_AVX2", "HW_CPU_X86_VMX", "HW_NUMA_ROOT", "OWNER_NOVA",
+			}, root.Traits), "%s traits", which)
 		}
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY"]}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY", "OWNER_CYBORG"]}`)
 	ok(t, apply(t, client, fewer))
 	testproc.Samef(t, cmp.Diff([]string{"inventories", "traits"}, puts()), "writes when it is admitted")
 }

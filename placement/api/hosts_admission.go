@@ -23,26 +23,6 @@ const (
 	maxRefusals = 20
 )
 
-// kindlessTraits begin the traits that say what software can do and how a provider is used. They
-// come with upgrades and new layouts, so that a host may have them at any time.
-var kindlessTraits = [...]string{"COMPUTE_", "OWNER_NOVA", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
-
-// securityTraits begin the traits of software that have a kind all the same: servers with secrets
-// ask for them.
-const securityTraits = "COMPUTE_SECURITY"
-
-// traitKind is the kind of a trait, its first two words: HW_GPU of HW_GPU_API_VULKAN, CUSTOM_GOLD
-// of CUSTOM_GOLD_2. It is "" for kindlessTraits but securityTraits.
-func traitKind(trait string) string {
-	for _, prefix := range kindlessTraits {
-		if strings.HasPrefix(trait, prefix) && !strings.HasPrefix(trait, securityTraits) {
-			return ""
-		}
-	}
-	words := strings.SplitN(trait, "_", 3)
-	return strings.Join(words[:min(2, len(words))], "_")
-}
-
 // offered is how much of a class can be allocated of an inventory: reserved amounts count, because
 // the host chooses them.
 func offered(i *ledger.Inventory) float64 {
@@ -66,7 +46,7 @@ func (r *report) add(p *ledger.Provider) {
 		r.classes[p.Inventories[i].Class] += offered(&p.Inventories[i])
 	}
 	for _, trait := range p.Traits {
-		if kind := traitKind(trait); kind != "" {
+		if kind := wire.TraitKind(trait); kind != "" {
 			r.kinds[kind] = true
 		}
 	}

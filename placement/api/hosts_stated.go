@@ -78,9 +78,9 @@ func updateAdmission(x *exchange) error {
 	}
 	kinds := make([]string, len(change.Traits))
 	for i, trait := range change.Traits {
-		if kinds[i] = traitKind(trait); kinds[i] == "" {
+		if kinds[i] = wire.TraitKind(trait); kinds[i] == "" {
 			return badRequest("The trait %s needs no admission: a host may have all traits that begin with %q, but for %s.",
-				shortened(trait), kindlessTraits, securityTraits)
+				shortened(trait), wire.KindlessTraits(), wire.SecurityTraits)
 		}
 	}
 	var h *ledger.Host

@@ -3,11 +3,35 @@
 package wire
 
 import (
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
+
+// SecurityTraits begin the traits of software that have a kind all the same: servers with secrets
+// ask for them.
+const SecurityTraits = "COMPUTE_SECURITY"
+
+// KindlessTraits begin the traits that say what software can do and how a provider is used. They
+// come with upgrades and new layouts, so that a host may have them at any time.
+func KindlessTraits() []string {
+	return []string{"COMPUTE_", "OWNER_NOVA", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
+}
+
+// TraitKind is the kind of a trait, by which it is admitted to a host, its first two words: HW_GPU
+// of HW_GPU_API_VULKAN, CUSTOM_GOLD of CUSTOM_GOLD_2. It is "" for [KindlessTraits] but
+// [SecurityTraits].
+func TraitKind(trait string) string {
+	for _, prefix := range KindlessTraits() {
+		if strings.HasPrefix(trait, prefix) && !strings.HasPrefix(trait, SecurityTraits) {
+			return ""
+		}
+	}
+	words := strings.SplitN(trait, "_", 3)
+	return strings.Join(words[:min(2, len(words))], "_")
+}
 
 // HostAdmission is what a host may report of itself, as GET and POST /hosts/{host}/admission
 // answer. OpenStack's Placement has no hosts.
