@@ -143,7 +143,14 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	ask("a key with a space at its end", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":"1"}}}`, 200, "")
 	ask("another key for MariaDB", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd":"2"}}}`, 400,
 		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "ssd" and "ssd " differ only in spaces at the end.`)
-	ask("the key with a space", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":null}}}`, 200, "")
+	ask("two new ones", "POST", "1/action", `{"set_metadata":{"metadata":{"hdd  ":"2","hdd ":"1"}}}`, 400,
+		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "hdd " and "hdd  " differ only in spaces at the end.`)
+	testproc.Try(c.store.ChangeAggregate(t.Context(), 1, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+		a.Metadata["ssd"] = "of a former version"
+		return nil
+	})).Or(t)
+	ask("what has nothing to do with two keys of a former version", "POST", "1/action", `{"set_metadata":{"metadata":{"nvme":"1","ssd":"2"}}}`, 200, "")
+	ask("all keys", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":null,"ssd":null,"nvme":null}}}`, 200, "")
 	got := c.ask(administrator, "2.69", "/v2.1/os-aggregates/1").body["aggregate"].(map[string]any)
 	if diff := gocmp.Diff(map[string]any{}, got["metadata"]); diff != "" || got["name"] != "one" {
 		t.Errorf("what was refused in part changed all the same: %v", got)

@@ -310,15 +310,22 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 		}
 	}
 	return d.changeAggregate(x, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+		var added []string
 		for _, name := range asked.Names() {
-			if value := api.MemberText(asked, name); value != nil {
-				a.Metadata[name] = *value
-			} else {
+			value := api.MemberText(asked, name)
+			if value == nil {
 				delete(a.Metadata, name)
+				continue
 			}
+			if _, had := a.Metadata[name]; !had {
+				added = append(added, name)
+			}
+			a.Metadata[name] = *value
 		}
-		if name, twice := spacedTwice(a.Metadata); twice {
-			return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", strings.TrimRight(name, " "), name))
+		for _, name := range added {
+			if other, taken := spacedTwice(a.Metadata, name); taken {
+				return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", min(name, other), max(name, other)))
+			}
 		}
 		if rezoned {
 			return otherZones(others, a.Hosts, zone, refused)
@@ -327,16 +334,13 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 	})
 }
 
-// spacedTwice is a key that differs from another one only in spaces at the end: MariaDB takes the
-// two for one.
-func spacedTwice(metadata map[string]string) (key string, twice bool) {
-	seen := map[string]bool{}
+// spacedTwice is a key that differs from a name only in spaces at the end: MariaDB takes the two
+// for one.
+func spacedTwice(metadata map[string]string, name string) (key string, twice bool) {
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		trimmed := strings.TrimRight(key, " ")
-		if seen[trimmed] {
+		if key != name && strings.TrimRight(key, " ") == strings.TrimRight(name, " ") {
 			return key, true
 		}
-		seen[trimmed] = true
 	}
 	return "", false
 }
