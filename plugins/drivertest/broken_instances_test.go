@@ -74,6 +74,7 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"ignores what it is to stop":                           {check: "instances/power", breakage: instead("SetPower", &driverv1.SetInstancePowerResponse{Instance: &driverv1.Instance{PowerState: shutdown}})},
 	"does not know what a guest does that starts":          {check: "instances/power-known", breakage: breakage{around: statelessWhileItStarts()}},
+	"lists nothing while a guest changes":                  {check: "instances/power-known", passes: true, breakage: breakage{around: failsOnceDuring()}},
 	"does not say that it is the instance that is missing": {check: "instances/power-unknown", breakage: fails("SetPower", errors.New("no such domain"))},
 	"sends all of a log": {check: "console-log/bounded", breakage: after("ConsoleLog", func(_ *raw, _ any, r *driverv1.ConsoleLogResponse) {
 		r.Log = []byte("more than one byte")
@@ -289,6 +290,37 @@ func growing() breakage {
 			}
 		}
 	})
+}
+
+// failsOnceDuring fails one list while the power of an instance is changed for the first time.
+func failsOnceDuring() func(s *raw, ctx context.Context, call string, req any, next func() (any, error)) (any, error) {
+	var mu sync.Mutex
+	var first sync.Once
+	var changing chan struct{} // nil: it is not, or a list failed
+	return func(_ *raw, ctx context.Context, call string, _ any, next func() (any, error)) (any, error) {
+		switch call {
+		case "SetPower":
+			first.Do(func() {
+				failed := make(chan struct{})
+				mu.Lock()
+				changing = failed
+				mu.Unlock()
+				select {
+				case <-failed:
+				case <-ctx.Done():
+				}
+			})
+		case "List":
+			mu.Lock()
+			defer mu.Unlock()
+			if changing != nil {
+				close(changing)
+				changing = nil
+				return nil, errors.New("the domain changes")
+			}
+		}
+		return next()
+	}
 }
 
 // statelessWhileItStarts lists instances without a state while one is started, which it is until

@@ -3,10 +3,8 @@
 package drivertest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/google/uuid"
@@ -303,44 +301,75 @@ func checkPower(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// checkPowerKnown lists without a pause while the instance is started and stopped.
+// checkPowerKnown lists without a pause while the instance is started and stopped, until a list was
+// answered that began during such a call. A list may fail then, or wait for the end of the call.
 func checkPowerKnown(ctx context.Context, b *bench) error {
 	base, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
 	}
-	var lists sync.WaitGroup
-	var stop atomic.Bool
-	var listed error
-	lists.Go(func() {
-		for listed == nil && !stop.Load() {
-			listed = p.mustListPower(ctx, base.node, m)
+	const rounds = 20
+	var seen [2]bool // lists during a stop, and during a start
+	for range rounds {
+		for i, to := range []driverv1.PowerState{shutdown, running} {
+			during, err := p.listsDuring(ctx, base.node, m, to)
+			if err != nil {
+				return err
+			}
+			seen[i] = seen[i] || during
 		}
-	})
-	for _, to := range []driverv1.PowerState{shutdown, running, running, shutdown, running} {
-		if _, err = p.power(ctx, m.node, m.spec.GetUuid(), to, true); err != nil {
-			err = notRun("the driver does not start and stop the instance; see instances/power")
-			break
+		if seen[0] && seen[1] {
+			return nil
 		}
 	}
-	stop.Store(true)
-	lists.Wait()
-	return cmp.Or(listed, err)
+	return notRun("the driver answers no List that begins while it starts or stops an instance")
 }
 
-// mustListPower checks that the instance has a power state.
-func (p *proc) mustListPower(ctx context.Context, node string, m *made) error {
-	sent := fmt.Sprintf("List of the instances of node %q, during SetPower", node)
+// listsDuring changes the power of the instance and lists until that has ended, and reports whether
+// a list was answered that began before.
+func (p *proc) listsDuring(ctx context.Context, node string, m *made, to driverv1.PowerState) (during bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began, ended := make(chan struct{}), make(chan error, 1)
+	var over atomic.Bool
+	go func() {
+		close(began)
+		_, err := p.power(ctx, m.node, m.spec.GetUuid(), to, true)
+		over.Store(true)
+		ended <- err
+	}()
+	<-began
+	var listed error
+	for listed == nil && !over.Load() {
+		var answered bool
+		answered, listed = p.mustListPower(ctx, node, m)
+		during = during || answered
+	}
+	if listed != nil {
+		cancel() // it is in no state to go on
+	}
+	err = <-ended
+	switch {
+	case listed != nil:
+		return false, listed
+	case err != nil:
+		return false, notRun("the driver does not start and stop the instance; see instances/power")
+	}
+	return during, nil
+}
+
+// mustListPower checks that the instance has a power state, if the list is answered.
+func (p *proc) mustListPower(ctx context.Context, node string, m *made) (answered bool, err error) {
 	list, err := p.list(ctx, node)
 	if err != nil {
-		return failf(sent, "%s", describe(err))
+		return false, nil //nolint:nilerr // it may fail while a guest changes
 	}
 	for _, is := range list {
 		if is.GetUuid() == m.spec.GetUuid() && is.GetPowerState() == driverv1.PowerState_POWER_STATE_NOSTATE {
-			return failf(sent, "instance %s is %s", is.GetUuid(), powerName(is.GetPowerState()))
+			return true, failf(fmt.Sprintf("List of the instances of node %q, during SetPower", node), "instance %s is %s", is.GetUuid(), powerName(is.GetPowerState()))
 		}
 	}
-	return nil
+	return true, nil
 }
 
 func checkPowerUnknown(ctx context.Context, b *bench) error {
