@@ -105,6 +105,13 @@ func ValidateProviderName(name string) error {
 	return nil
 }
 
+// SameName reports whether two names of resource providers are one: they differ only in spaces at
+// the end. MariaDB and MySQL have it so, and with them OpenStack's Placement.
+func SameName(a, b string) bool { return NameKey(a) == NameKey(b) }
+
+// NameKey is what names that are one have in common, see [SameName].
+func NameKey(name string) string { return strings.TrimRight(name, " ") }
+
 // CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. It
 // reads what OpenStack's services take for a uuid (oslo_utils.uuidutils): 32 hexadecimal digits in
 // either case, with hyphens anywhere or none, in braces, behind "urn:uuid:". Placement gives them

@@ -276,8 +276,8 @@ func (c *Client) newNode(ctx context.Context, uuid, name string) (*providertree.
 	}
 	if len(list) > 0 {
 		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, but this node's identity is %s; if this host was reinstalled, "+
-			"adopt it (compute-agent adopt --node %[2]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
-			ErrIdentity, name, list[0].UUID, uuid)
+			"adopt it (compute-agent adopt --node %[5]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
+			ErrIdentity, list[0].Name, list[0].UUID, uuid, name)
 	}
 	tree := &providertree.Tree{}
 	if err := tree.AddRoot(uuid, name); err != nil {

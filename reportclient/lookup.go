@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -16,19 +17,38 @@ import (
 // FindByName returns the uuid of the resource provider of a name; ok is false if there is none. One
 // GET, nothing is cached.
 func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok bool, err error) {
-	if err := c.placement.CheckVersion(ctx); err != nil {
+	list, err := c.findByName(ctx, name)
+	for _, rp := range list {
+		if rp.Name == name {
+			return canonical(rp.UUID), true, err
+		}
+	}
+	return "", false, err
+}
+
+// FindNamesake returns the uuid of a resource provider because of which no other can have a name:
+// it has that, or one that is the same for Placement ([providertree.SameName]); ok is false without
+// one. One GET, nothing is cached.
+func (c *Client) FindNamesake(ctx context.Context, name string) (uuid string, ok bool, err error) {
+	list, err := c.findByName(ctx, name)
+	if len(list) == 0 {
 		return "", false, err
+	}
+	return canonical(list[0].UUID), true, err
+}
+
+// findByName lists those whose names are the same.
+func (c *Client) findByName(ctx context.Context, name string) ([]wire.ResourceProvider, error) {
+	if err := c.placement.CheckVersion(ctx); err != nil {
+		return nil, err
 	}
 	list, err := c.placement.Providers(ctx, url.Values{"name": {name}})
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
-	for _, rp := range list {
-		if rp.Name == name { // databases may compare names without regard to case
-			return canonical(rp.UUID), true, nil
-		}
-	}
-	return "", false, nil
+	return slices.DeleteFunc(list, func(rp wire.ResourceProvider) bool {
+		return !providertree.SameName(rp.Name, name) // databases may compare names without regard to case
+	}), nil
 }
 
 // TreeOf reads the whole tree that has a provider from Placement, without the cache and without

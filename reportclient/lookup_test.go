@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -37,7 +38,10 @@ func testLookups(t *testing.T, url string) {
 	if _, found, err := client.FindByName(t.Context(), "cn2"); found || err != nil {
 		t.Errorf("%t, %v", found, err)
 	}
-	want(t, requests, "GET /resource_providers", "GET /resource_providers")
+	if _, taken, err := client.FindNamesake(t.Context(), "CN1_gpu"); taken || err != nil {
+		t.Errorf("%t, %v", taken, err)
+	}
+	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers")
 
 	tree, err := client.TreeOf(t.Context(), id(2)) // also from a child
 	ok(t, err)
@@ -50,6 +54,28 @@ func testLookups(t *testing.T, url string) {
 	if len(consumers) != 1 || consumers[id(9)]["VCPU"] != 2 {
 		t.Errorf("%v", consumers)
 	}
+}
+
+// TestNamesThatDifferInSpaces: a provider of such a name is no other one's, and keeps another one
+// from having it. A node that finds it says its name.
+func TestNamesThatDifferInSpaces(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
+	asAdmin(t, "1.36", http.MethodPost, url+"/resource_providers", `{"uuid": "`+id(7)+`", "name": "cn1 "}`)
+	client, _, _ := observed(t, url)
+	for name, want := range map[string][2]bool{"cn1": {false, true}, "cn1 ": {true, true}, "cn1  ": {false, true}, "cn": {}} {
+		_, found, err := client.FindByName(t.Context(), name)
+		testproc.Check(t, err)
+		uuid, taken, err := client.FindNamesake(t.Context(), name)
+		testproc.Check(t, err)
+		if got := [2]bool{found, taken}; got != want || taken && uuid != id(7) {
+			t.Errorf("%q is found and taken: %v, by %q", name, got, uuid)
+		}
+	}
+	_, err := client.Tree(t.Context(), id(1), "cn1")
+	testproc.ErrorIs(t, err, reportclient.ErrIdentity, "%v")
+	testproc.Contains(t, err.Error(), `resource provider "cn1 " has uuid `+id(7)+` there`, "%s")
+	testproc.Contains(t, err.Error(), "adopt --node cn1 --uuid "+id(7), "%s")
 }
 
 // TestRenameAndRemove: both look first, can be repeated, and do nothing to a provider that is not

@@ -231,7 +231,7 @@ func (ad *adopter) makePlan(ctx context.Context) (err error) {
 // planMissing handles a provider that Placement does not have. It is valid if this host has never
 // reported anything and only gets its identity back.
 func (ad *adopter) planMissing(ctx context.Context) error {
-	other, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
+	other, found, err := ad.placement.FindNamesake(ctx, ad.opts.Node)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 			Hint:    another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
 		}
 	}
-	named, found, err := ad.placement.FindByName(ctx, ad.opts.Node)
+	named, found, err := ad.placement.FindNamesake(ctx, ad.opts.Node)
 	if err != nil {
 		return err
 	}
@@ -505,7 +505,7 @@ func (ad *adopter) planAsNew(ctx context.Context) error {
 		nodes[ad.opts.Node] = ad.own
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		id, found, err := ad.placement.FindByName(ctx, name)
+		id, found, err := ad.placement.FindNamesake(ctx, name)
 		switch {
 		case err != nil:
 			return err

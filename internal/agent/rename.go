@@ -45,11 +45,11 @@ func PlanRenames(ctx context.Context, placement *reportclient.Client, tree *prov
 			return nil, &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Hint: "give the host a shorter name"}
 		}
 		// Names are unique in all of Placement, not only in a tree.
-		other, taken, err := placement.FindByName(ctx, name)
+		other, taken, err := placement.FindNamesake(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if taken {
+		if taken && other != p.UUID {
 			return nil, &identity.Error{
 				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
 				Hint:    "rename or delete that one first (openstack resource provider set --name NAME UUID)",

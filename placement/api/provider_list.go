@@ -185,7 +185,7 @@ func (pq *providerQuery) check(s *ledger.Snapshot, names bool) (empty bool, err 
 // find returns all providers of the query, in order of creation.
 func (pq *providerQuery) find(s *ledger.Snapshot, give func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
-		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || ledger.SameName(p.Name, pq.name)) && pq.metBy(p) {
+		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || providertree.SameName(p.Name, pq.name)) && pq.metBy(p) {
 			give(p)
 		}
 	}

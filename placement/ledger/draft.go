@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // draft is a snapshot that is being built: a copy of another one, whose
@@ -44,6 +46,7 @@ func (d draft) indexProvider(old, now *Provider) {
 	id := max(was.ID, is.ID)
 	d.rename(&d.providerIDs, id, was.UUID, is.UUID)
 	d.rename(&d.providerNames, id, was.Name, is.Name)
+	d.spaces(id, was.Name, is.Name)
 	d.indexStrings(&d.withTrait, id, was.Traits, is.Traits, d.traitID)
 	d.indexStrings(&d.inAggregate, id, was.Aggregates, is.Aggregates, d.aggregateID)
 	for _, inv := range was.Inventories {
@@ -76,6 +79,27 @@ func (d draft) rename(index *stringMap[int64], id int64, was, is string) {
 	}
 	if is != "" {
 		*index = index.Set(d.owner, is, id)
+	}
+}
+
+// spaces replaces the name of a provider in the index of names with spaces at the end.
+func (d draft) spaces(id int64, was, is string) {
+	if was == is {
+		return
+	}
+	if begin := providertree.NameKey(was); begin != was {
+		ids, _ := d.spaced.Get(begin)
+		if ids = slices.DeleteFunc(slices.Clone(ids), func(other int64) bool { return other == id }); len(ids) > 0 {
+			d.spaced = d.spaced.Set(d.owner, begin, ids)
+		} else {
+			d.spaced = d.spaced.Delete(d.owner, begin)
+		}
+	}
+	if begin := providertree.NameKey(is); begin != is {
+		ids, _ := d.spaced.Get(begin)
+		ids = append(slices.Clone(ids), id)
+		slices.Sort(ids)
+		d.spaced = d.spaced.Set(d.owner, begin, ids)
 	}
 }
 

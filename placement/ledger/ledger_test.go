@@ -361,3 +361,50 @@ func TestNamesOfHosts(t *testing.T) {
 		return err
 	})
 }
+
+// TestNamesThatAreOneAlready: two providers whose names differ only in spaces at the end, of a
+// database of an older version, are found by their own names, and by others the first one. Neither
+// gets a name that is the other's.
+func TestNamesThatAreOneAlready(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, names := range [][]string{{"node", "node "}, {"node ", "node  "}, {"node  ", "node"}} {
+		store := &placementtest.MemoryStore{State: ledger.State{Providers: []ledger.ProviderRow{
+			{ID: 1, UUID: "a", Name: names[0], Root: 1}, {ID: 2, UUID: "b", Name: names[1], Root: 2},
+		}}}
+		l := testproc.Try(ledger.Open(ctx, store, ledger.Options{})).Or(t)
+		found := func(name, uuid string) {
+			t.Helper()
+			if p, ok := l.Current().ProviderByName(name); (uuid != "") != ok || ok && p.UUID != uuid {
+				t.Errorf("with %q, %q is found as %+v", names, name, p)
+			}
+		}
+		rename := func(uuid, to string) error {
+			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
+				_, err := tx.UpdateProvider(uuid, ledger.ProviderUpdate{Name: to})
+				return err
+			})
+			return err
+		}
+		found(names[0], "a")
+		found(names[1], "b")
+		for _, uuid := range []string{"a", "b"} {
+			for _, name := range []string{"node", "node ", "node  ", "node   "} {
+				if name == names[map[string]int{"a": 0, "b": 1}[uuid]] {
+					continue
+				}
+				if err := rename(uuid, name); ledger.KindOf(err) != ledger.DuplicateName {
+					t.Errorf("with %q, rename %s to %q: %v", names, uuid, name, err)
+				}
+			}
+		}
+		testproc.Check(t, rename("a", "other"))
+		testproc.Check(t, rename("b", "node   "))
+		found(names[0], "b")
+		found("node     ", "b")
+		_, err := l.Update(ctx, func(tx *ledger.Tx) error { return tx.DeleteProvider("b") })
+		testproc.Check(t, err)
+		found("node", "")
+		found("node   ", "")
+		testproc.Check(t, l.Close())
+	}
+}

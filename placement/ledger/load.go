@@ -226,6 +226,7 @@ func (d draft) indexAll(providers []*Provider, consumers []*Consumer) {
 		d.providerIDs = d.providerIDs.Set(d.owner, p.UUID, p.ID)
 		if p.Name != "" {
 			d.providerNames = d.providerNames.Set(d.owner, p.Name, p.ID)
+			d.spaces(p.ID, "", p.Name)
 		}
 		d.next.provider = max(d.next.provider, p.ID+1)
 		for _, inv := range p.Inventories {

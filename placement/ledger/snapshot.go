@@ -5,8 +5,8 @@ package ledger
 import (
 	"iter"
 	"slices"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Snapshot is the whole state at one version. It is deeply immutable: any
@@ -19,6 +19,8 @@ type Snapshot struct {
 	providers     intMap[*Provider] // by ID
 	providerIDs   stringMap[int64]  // by uuid
 	providerNames stringMap[int64]  // by name
+	// spaced are those whose names have spaces at the end, by the names without.
+	spaced stringMap[[]int64]
 
 	// Trees by their number. A provider has the number of its tree. Numbers of
 	// removed trees are reused, so that they stay dense.
@@ -94,31 +96,34 @@ func (s *Snapshot) Provider(uuid string) (*Provider, bool) {
 	return s.providers.Get(id)
 }
 
-// ProviderByName returns the resource provider with the name or, without one, a provider whose name
-// is the same but for spaces at its end ([SameName]). Cost: without one of that very name, a lookup
-// for each number of spaces.
+// ProviderByName returns the resource provider with the name or, without one, the first whose name
+// is the same but for spaces at its end ([providertree.SameName]).
 func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
 	if id, ok := s.providerNames.Get(name); ok {
 		return s.providers.Get(id)
 	}
-	begin := trimmed(name)
-	all := begin + strings.Repeat(" ", max(0, maxProviderName-utf8.RuneCountInString(begin)))
-	for end := len(begin); end <= len(all); end++ {
-		if id, ok := s.providerNames.Get(all[:end]); ok {
-			return s.providers.Get(id)
-		}
+	for p := range s.named(name) {
+		return p, true
 	}
 	return nil, false
 }
 
-// maxProviderName is the longest name of a resource provider, in characters.
-const maxProviderName = 200
-
-// SameName reports whether two names of resource providers are one: they differ only in spaces at
-// the end. MariaDB and MySQL have it so, and with them OpenStack's Placement.
-func SameName(a, b string) bool { return trimmed(a) == trimmed(b) }
-
-func trimmed(name string) string { return strings.TrimRight(name, " ") }
+// named iterates over the providers of the same name, which are several only in a database of an
+// older version.
+func (s *Snapshot) named(name string) iter.Seq[*Provider] {
+	return func(yield func(*Provider) bool) {
+		begin := providertree.NameKey(name)
+		ids, _ := s.spaced.Get(begin)
+		if id, ok := s.providerNames.Get(begin); ok {
+			ids = append([]int64{id}, ids...)
+		}
+		for _, id := range ids {
+			if p, ok := s.providers.Get(id); ok && !yield(p) {
+				return
+			}
+		}
+	}
+}
 
 // ProviderCount returns how many resource providers there are.
 func (s *Snapshot) ProviderCount() int { return s.providers.Len() }

@@ -68,8 +68,10 @@ func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 
 // nameIsFree is a conflict if another provider than that of the uuid has the name.
 func (tx *Tx) nameIsFree(name, uuid string) error {
-	if other, ok := tx.ProviderByName(name); ok && other.UUID != uuid {
-		return &Error{Kind: DuplicateName, Provider: other.UUID, Name: name}
+	for other := range tx.named(name) {
+		if other.UUID != uuid {
+			return &Error{Kind: DuplicateName, Provider: other.UUID, Name: name}
+		}
 	}
 	return nil
 }
