@@ -205,8 +205,9 @@ func TestRenamedHost(t *testing.T) {
 	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
 
-	// Names are taken in all of Placement, and this is found out before anything is renamed.
-	s.request(http.MethodPost, "/resource_providers", `{"name": "cn9_gpu0", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
+	// Names are taken in all of Placement, also by those that differ in spaces at the end, and this
+	// is found out before anything is renamed.
+	s.request(http.MethodPost, "/resource_providers", `{"name": "cn9_gpu0 ", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
 	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed", "aaaaaaaa-0000-4000-8000-000000000009 has the name cn9_gpu0")
 	s.request(http.MethodDelete, "/resource_providers/aaaaaaaa-0000-4000-8000-000000000009", "", nil)
 	s.says(exitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"}, "begins with the old one and an underscore")
@@ -226,6 +227,10 @@ func TestRenamedHost(t *testing.T) {
 		t.Errorf("%d writes after the host was renamed", s.writes-before)
 	}
 	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Nothing to do for node")
+
+	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9 "}`, nil)
+	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:")
+	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
 }
 
 func read(t *testing.T, path string) string {
