@@ -68,9 +68,13 @@ var instanceChecks = []check{
 		Rule:     "SetPower brings an instance to PowerRunning or PowerShutdown; if it is in that state already, it changes nothing.", See: seeInstances, run: checkPower,
 	},
 	{
-		ID: "instances/power-known", Title: "never lists a guest that is there as NOSTATE", Needs: protocol.CapabilityInstances,
+		ID:       "instances/power-known",
+		Title:    "never lists a guest that is there as NOSTATE",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "a guest that the agent would report as missing",
-		Rule:     "An instance that Spawn created is never listed as NOSTATE, also while it starts or stops: that means that there is no guest.", See: seeInstances, run: checkPowerKnown,
+		Rule:     "An instance that Spawn created is never listed as NOSTATE, also while it starts or stops: that means that there is no guest.",
+		See:      seeInstances,
+		run:      checkPowerKnown,
 	},
 	{
 		ID: "instances/power-unknown", Title: "returns InstanceNotFound for an unknown uuid", Needs: protocol.CapabilityInstances,
