@@ -127,6 +127,41 @@ func TestAnotherService(t *testing.T) {
 	}
 }
 
+// TestInFrontOfPlacement: the middleware that asks for a login, and proxies, are not other
+// services: what they say is kept, and what it means.
+func TestInFrontOfPlacement(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	login := http.Header{"Www-Authenticate": {`Keystone uri="http://keystone/v3"`}}
+	for _, c := range []struct {
+		answer answer
+		kind   error
+		says   string
+	}{
+		{answer{status: 401, header: login, body: "Authentication required"}, ErrRefused, "Authentication required"},
+		{
+			answer{status: 401, header: login, body: `{"error": {"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}}`},
+			ErrRefused, "requires authentication",
+		},
+		{answer{status: 403, body: `{"forbidden": {"code": 403, "message": "Access was denied."}}`}, ErrRefused, "Access was denied"},
+		{answer{status: 407, body: `{"code": "proxy", "message": "Log in first."}`}, ErrUnexpected, "Log in first"},
+		{answer{status: 429, body: `{"overLimit": {"code": 429, "message": "Slow down."}}`}, ErrUnavailable, "Slow down"},
+		{answer{status: 502, body: `{"code": "bad_gateway", "message": "No upstream."}`}, ErrUnavailable, "No upstream"},
+		{answer{status: 503, body: `{"error": {"code": 503, "message": "Try later.", "title": "Unavailable"}}`}, ErrUnavailable, "Try later"},
+		{answer{status: 504, body: `{"code": "timeout", "message": "No answer."}`}, ErrUnavailable, "No answer"},
+	} {
+		client := newClient(t, handler(func(*http.Request) answer { return c.answer }))
+		_, err := client.Inventories(t.Context(), "x")
+		var failed *Error
+		if !errors.As(err, &failed) || failed.Kind != c.kind || failed.Service != "" {
+			t.Errorf("status %d: %v", c.answer.status, err)
+		}
+		testproc.ErrorHas(t, err, c.says, "what it says: %v")
+	}
+	other := answer{status: 403, header: http.Header{"Openstack-Api-Version": {"compute 2.1"}}, body: "no"}
+	_, err := newClient(t, handler(func(*http.Request) answer { return other })).Inventories(t.Context(), "x")
+	testproc.ErrorIs(t, err, ErrUnexpected, "an answer of a compute API: %v")
+}
+
 // TestEndpoint: where Placement is comes late, and moves. The microversions of the server there are
 // checked again.
 func TestEndpoint(t *testing.T) {

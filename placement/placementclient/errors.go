@@ -199,12 +199,27 @@ func (e *Error) refused(content []byte) {
 
 // elsewhere notes that the answer is that of a service which is no Placement.
 func (e *Error) elsewhere(header http.Header, content []byte) {
+	if e.inFront() && header.Get(wire.HeaderVersion) == "" {
+		return
+	}
 	switch who := textutil.Answering(header, content); who {
 	case "", "a Placement":
 	default:
 		e.Service, e.Kind, e.Code = who, ErrUnexpected, ""
 		e.Detail = who + " answers there: placement_client.url must be the URL of Placement"
 	}
+}
+
+// inFront reports whether the answer may be that of a proxy before Placement, or of the middleware
+// of Keystone within it: their texts are not Placement's. Its versions are there without a login.
+func (e *Error) inFront() bool {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return e.Path != "/"
+	case http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 func conflictKind(code wire.ErrorCode) error {
