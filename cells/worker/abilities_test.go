@@ -106,6 +106,26 @@ func TestStartingAgent(t *testing.T) {
 			t.Error("a driver that never answers keeps the nodes of before forever")
 		}
 	})
+	inScene(t, func(s *scene) {
+		s.process, s.cell.turn, s.away = pki.AgentProcess{Token: "a"}, 7, true
+		s.start()
+		s.pass(30 * time.Second)
+		if of := starting(s); len(of) < 2 || slices.Contains(of, true) {
+			t.Errorf("with drivers that have no node: %v", of)
+		}
+	})
+	inScene(t, func(s *scene) {
+		s.process, s.cell.turn, s.mute = pki.AgentProcess{Token: "a"}, 7, true
+		s.start()
+		s.pass(2500 * time.Millisecond)
+		s.mu.Lock()
+		s.mute = false
+		s.mu.Unlock()
+		s.pass(time.Second)
+		if of := starting(s); len(of) == 0 || of[0] {
+			t.Errorf("as soon as the last driver has answered: %v", of)
+		}
+	})
 }
 
 // TestOlderCellGetsNoAbilities: it refuses a report with what it does not know, and would count the

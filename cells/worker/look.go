@@ -73,6 +73,9 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 	now, complete := w.cfg.Guests.Nodes(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if complete && !w.named {
+		signal(w.heartbeatNow)
+	}
 	w.named = complete
 	named := make(map[string]bool, len(now))
 	w.held = nil
@@ -110,27 +113,28 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 // heartbeat names them.
 func (w *Worker) awaitNodes(ctx context.Context) {
 	for deadline := time.Now().Add(nodesTimeout); time.Now().Before(deadline); {
-		if w.allProbed() || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
+		if known, some := w.allProbed(); known && some || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
 			return
 		}
 	}
 }
 
-// allProbed reports whether it is known which nodes can have guests.
-func (w *Worker) allProbed() bool {
+// allProbed reports whether it is known which nodes can have guests, and whether there are nodes.
+func (w *Worker) allProbed() (known, some bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.named && len(w.nodes)+len(w.held) > 0
+	known = w.named
 	for _, n := range w.nodes {
-		all = all && n.probed
+		known = known && n.probed
 	}
-	return all
+	return known, len(w.nodes)+len(w.held) > 0
 }
 
 // starting reports whether nodes that are missing may come yet. Only the loop of the heartbeats
 // calls it.
 func (w *Worker) starting() bool {
-	w.started = w.started || w.allProbed() || time.Since(w.begun) >= startTimeout
+	known, _ := w.allProbed()
+	w.started = w.started || known || time.Since(w.begun) >= startTimeout
 	return !w.started
 }
 
