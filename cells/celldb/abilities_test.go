@@ -66,10 +66,14 @@ func TestAbilities(t *testing.T) {
 func TestNodesOfAStartingAgent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
+		reported := func(who celldb.Reporter, starting bool, nodes ...cellwire.ReportedNode) {
+			t.Helper()
+			_, _, err := s.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: append([]cellwire.ReportedNode{}, nodes...), Starting: starting}, moment)
+			testproc.Check(t, err)
+		}
 		report := func(starting bool, nodes ...cellwire.ReportedNode) {
 			t.Helper()
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: append([]cellwire.ReportedNode{}, nodes...), Starting: starting}, moment)
-			testproc.Check(t, err)
+			reported(celldb.Reporter{Host: "h1"}, starting, nodes...)
 		}
 		present := func(when string, want ...string) {
 			t.Helper()
@@ -88,6 +92,28 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 		present("with one that is known", "n1 migrate", "n2 ")
 		report(false, n2)
 		present("with all", "n2 ")
+
+		claims := func(when string, want int) {
+			t.Helper()
+			nodes := testproc.Try(s.ComputeNodes(ctx, false, moment)).Or(t)
+			if len(nodes) != 1 || len(nodes[0].Claims) != want {
+				t.Errorf("%s: %+v", when, nodes)
+			}
+		}
+		other := celldb.Reporter{Host: "h2"}
+		reported(other, false, n2)
+		claims("another host reports it", 1)
+		reported(other, true)
+		claims("that is starting", 1)
+		reported(other, false)
+		claims("and does not report it", 0)
+		reported(other, false, n2)
+		reported(celldb.Reporter{Host: "h2", Nodes: []string{sid(93)}}, true)
+		claims("whose certificate is for another node", 0)
+
+		report(false, n1, n2)
+		reported(celldb.Reporter{Host: "h1", Nodes: []string{n2.UUID}}, true)
+		present("with a certificate that is not for a node", "n2 ")
 	})
 }
 

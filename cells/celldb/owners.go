@@ -77,7 +77,8 @@ func contested(named bool, claims []cellwire.NodeClaim) bool {
 }
 
 // judge decides whose the nodes of a report are. A host has at most so many nodes and claims that
-// its certificate does not name. What it has and does not report is absent, unless it is starting.
+// its certificate does not name. What it has or claims and does not report is gone; while it is
+// starting, only if its certificate is for other nodes.
 func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c nodeChanges, problems []cellwire.NodeProblem) {
 	used, reported := 0, report.Nodes
 	for uuid := range o.own {
@@ -135,13 +136,17 @@ func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c 
 			used++
 		}
 	}
+	gone := func(uuid string) bool {
+		may, _ := who.may(uuid)
+		return !seen[uuid] && (!report.Starting || !may)
+	}
 	for _, uuid := range slices.Sorted(maps.Keys(o.own)) {
-		if o.own[uuid].present && !seen[uuid] && !report.Starting {
+		if o.own[uuid].present && gone(uuid) {
 			c.absent = append(c.absent, uuid)
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(o.others)) {
-		if o.others[uuid].claim != nil && (!seen[uuid] || o.others[uuid].host == "") {
+		if o.others[uuid].claim != nil && (gone(uuid) || o.others[uuid].host == "") {
 			c.dropped = append(c.dropped, uuid)
 		}
 	}
