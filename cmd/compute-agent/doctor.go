@@ -116,7 +116,7 @@ func cellStates(ctx context.Context, socket string) (out []doctor.Cell, err erro
 	defer cancel()
 	states, err := cells.AskStates(ctx, socket)
 	for _, s := range states {
-		out = append(out, doctor.Cell{Name: s.Name, URL: s.URL, Up: s.Up, Since: s.Since, Cause: s.Cause})
+		out = append(out, doctor.Cell{Name: s.Name, URL: s.URL, Cell0: s.UUID == apidb.Cell0UUID, Up: s.Up, Since: s.Since, Cause: s.Cause})
 	}
 	return out, err
 }

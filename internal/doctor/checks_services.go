@@ -41,6 +41,7 @@ const ComputeAPIUnit = "compute-agent-cells-api.service"
 // Cell is a cell as the compute API has it.
 type Cell struct {
 	Name, URL string
+	Cell0     bool // it has no hosts
 	Up        bool
 	Since     time.Time // it is up or down
 	Cause     string    // why it is down
@@ -107,10 +108,14 @@ func (e *Env) cell(c Cell) Result {
 	if !slices.ContainsFunc(e.Services, func(s Service) bool { return s.Name == unit }) {
 		fix += "   # on the machine of " + c.URL
 	}
+	why := "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running."
+	if c.Cell0 {
+		why = "Servers that no host takes stay in BUILD until it answers. Those that it has are shown as UNKNOWN, and cannot be changed."
+	}
 	return Result{
 		Name: "cells." + c.Name, Title: "Cell " + c.Name, Severity: Error,
 		Found: fmt.Sprintf("down for %s: %s", max(e.Now().Sub(c.Since), 0).Round(time.Second), c.Cause),
-		Why:   "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running.",
+		Why:   why,
 		Fix:   fix,
 	}
 }

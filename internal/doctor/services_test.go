@@ -86,6 +86,10 @@ func TestCells(t *testing.T) {
 	if first := ControlPlane(e.Services)[0]; first.Name != "cells.cell2" {
 		t.Errorf("the first of a status is %+v", first)
 	}
+	e.Services[0].Cells[1].Cell0 = true
+	if why := checkCells(t.Context(), e)[0].Why; !strings.HasPrefix(why, "Servers that no host takes stay in BUILD") || strings.Contains(why, "Guests") {
+		t.Errorf("without cell0: %s", why)
+	}
 	e.Services[0].Cells[1].Up = true
 	if got := checkCells(t.Context(), e); len(got) != 1 || got[0].Severity != OK || got[0].Found != "2 cells, all answer the compute API" {
 		t.Errorf("with all cells: %+v", got)
