@@ -15,11 +15,11 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Allocations reads what a server holds. One that Placement does not know holds nothing. One GET.
+// Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
 func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (placementclient.ConsumerAllocations, error) {
 	held, err := c.Client.Allocations(ctx, uuid)
 	if err != nil {
-		return held, fmt.Errorf("reading the allocations of server %s: %w", uuid, err)
+		return held, fmt.Errorf("reading the allocations of consumer %s: %w", uuid, err)
 	}
 	return held, nil
 }
@@ -92,7 +92,7 @@ func (c *PlacementClient) releaseIf(ctx context.Context, uuid string, confirm fu
 		err = consumerConflict(err)
 	}
 	if err != nil {
-		return fmt.Errorf("removing the allocations of server %s: %w", uuid, err)
+		return fmt.Errorf("removing the allocations of consumer %s: %w", uuid, err)
 	}
 	return nil
 }
