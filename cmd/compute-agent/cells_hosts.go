@@ -381,6 +381,9 @@ func freeNodes(cmd *cobra.Command, cfg *config.Config, cell apidb.Cell, host str
 		return struct{}{}, c.NodesState(ctx, cellwire.NodesRequest{Host: host})
 	})
 	switch {
+	case err != nil && !mapped:
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "It is not known whether cell %s has the host, and nodes of it to be freed for other hosts: %v. "+
+			"When the cell answers, and lists the host (openstack compute service list), delete its service: openstack compute service delete\n", cell.Name, err)
 	case err != nil:
 		_, err = fmt.Fprintf(
 			cmd.ErrOrStderr(),
