@@ -110,6 +110,8 @@ type Unchecked struct {
 	Why  string `json:"why"`
 	// Leaves says what is not known without it.
 	Leaves string `json:"leaves"`
+	// Partly says that it stopped answering meanwhile: what was found before is in the report.
+	Partly bool `json:"partly,omitempty"`
 }
 
 // String is the name of the service.
@@ -173,8 +175,8 @@ type AuditConfig struct {
 
 // Audit compares all of it. Placement, or a cell, that does not answer, and a cell that has another
 // database than before, is unchecked, and what only it knows is left out. Cost: a request to
-// Placement for each resource provider, a page of servers for each thousand of them, and some for
-// each finding.
+// Placement for each resource provider, a page of servers for each thousand of them, two for the
+// nodes of each cell, and some for each finding.
 //
 // Errors: the API database cannot be read.
 func Audit(ctx context.Context, c AuditConfig) (report AuditReport, err error) {
@@ -185,7 +187,8 @@ func Audit(ctx context.Context, c AuditConfig) (report AuditReport, err error) {
 		s:        &Scheduler{o: Options{Store: c.Store, Fenced: c.Store, Gatherer: c.Gatherer, Placement: c.Placement, Now: time.Now}},
 		progress: c.Progress, patterns: c.DiscoverPatterns, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
 		pending: map[string]bool{}, living: map[string]apidb.Mapping{}, servers: map[string]auditServer{}, up: map[hostKey]bool{},
-		report: AuditReport{HostsDown: []string{}, Unchecked: []Unchecked{}, Findings: []Finding{}},
+		discovered: map[string]discovered{},
+		report:     AuditReport{HostsDown: []string{}, Unchecked: []Unchecked{}, Findings: []Finding{}},
 	}
 	for _, step := range []func(context.Context) error{
 		a.readNodes, a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers, a.auditNodes, a.auditProviders,
@@ -195,6 +198,7 @@ func Audit(ctx context.Context, c AuditConfig) (report AuditReport, err error) {
 		}
 	}
 	defer func() { report.Cells = len(a.checked) }()
+	a.repairing = true
 	for i := range a.report.Findings {
 		f := &a.report.Findings[i]
 		if !c.Repair || f.repair == nil {
@@ -219,10 +223,13 @@ type audit struct {
 	progress func(string)
 	patterns []string
 	report   AuditReport
+	// repairing: all is compared; what does not answer now is a problem of one repair.
+	repairing  bool
+	discovered map[string]discovered // by cell: what mapping its nodes came to
 
 	cells     []apidb.Cell
 	checked   map[string]bool // cells, by uuid
-	placement bool            // it was read
+	placement bool            // it was read, and answers since
 	mapped    map[string]apidb.Node
 	// reported are the nodes that hosts report to cells that were checked, by uuid.
 	reported map[string]reportedNode
@@ -272,25 +279,27 @@ var errUnasked = errors.New("no answer")
 
 // unasked is the error of a cell, which is unchecked from now on, with errUnasked.
 func (a *audit) unasked(ctx context.Context, cell apidb.Cell, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, errUnasked) {
+	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
 		return err
 	}
+	partly := a.checked[cell.UUID]
 	delete(a.checked, cell.UUID)
 	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == cell.Name }) {
-		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Cell: cell.Name, Why: err.Error(), Leaves: leavesCell})
+		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Cell: cell.Name, Why: err.Error(), Leaves: leavesCell, Partly: partly})
 	}
 	return fmt.Errorf("%w: %w", errUnasked, err)
 }
 
-// withoutPlacement is unasked, of Placement.
+// withoutPlacement is unasked, of Placement. What was read of it stays, for the repair of what was
+// found before.
 func (a *audit) withoutPlacement(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, errUnasked) {
+	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
 		return err
 	}
-	a.placement, a.auditProviderSet = false, auditProviderSet{}
-	a.report.Providers, a.report.Consumers = 0, 0
+	partly := a.placement
+	a.placement = false
 	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == "" }) {
-		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Why: err.Error(), Leaves: leavesPlacement})
+		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Why: err.Error(), Leaves: leavesPlacement, Partly: partly})
 	}
 	return fmt.Errorf("%w: %w", errUnasked, err)
 }

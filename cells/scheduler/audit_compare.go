@@ -224,9 +224,9 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 		place, known := a.places[provider]
 		node, mapped := a.mapped[place]
 		switch {
-		case a.sharing[place]: // of any host
 		case !known, place == s.NodeUUID, mapped && slices.Contains(hosts[0].Hosts, node.Host):
 			here = true
+		case a.sharing[place]: // of any host
 		default:
 			elsewhere = append(elsewhere, a.names[place])
 		}
@@ -273,6 +273,9 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 			f, err := a.consumer(ctx, consumer, m, mapped)
 			if err != nil && !errors.Is(err, errUnasked) {
 				return err
+			}
+			if !a.placement {
+				return nil // since then: whether it still holds something is not known
 			}
 			if f == nil {
 				continue
@@ -415,6 +418,9 @@ func over(m cellwire.Migration) bool {
 type neededError struct{ server, host string }
 
 func (e *neededError) Error() string {
+	if e.host == "" {
+		return fmt.Sprintf("its cell does not say on which node server %s is: this may be what it needs there", e.server)
+	}
 	return fmt.Sprintf("server %s holds nothing itself on host %s, where it is: this may be what it needs there", e.server, e.host)
 }
 
@@ -434,6 +440,9 @@ func (a *audit) needless(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	held, err := a.s.o.Placement.Allocations(ctx, m.ServerUUID)
 	if err != nil {
 		return a.withoutPlacement(ctx, err)
+	}
+	if server.NodeUUID == "" {
+		return &neededError{server: m.ServerUUID}
 	}
 	for provider := range held.Allocations {
 		if a.places[provider] == server.NodeUUID {
@@ -455,93 +464,4 @@ func (a *audit) where(consumer string) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
-}
-
-// auditNodes compares the nodes of the API database, of the cells and of Placement.
-func (a *audit) auditNodes(_ context.Context) error {
-	a.progress("the nodes")
-	names := map[string]string{}
-	for _, cell := range a.cells {
-		names[cell.UUID] = cell.Name
-	}
-	for _, uuid := range slices.Sorted(maps.Keys(a.mapped)) {
-		n := a.mapped[uuid]
-		if _, reported := a.reported[uuid]; !reported && a.checked[n.CellUUID] {
-			hint := "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
-			if a.up[hostKey{n.CellUUID, n.Host}] {
-				hint = "The agent of the host reports to the cell: `compute-agent status` there says whether the node is held, or why else it is not reported. " +
-					"A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
-			}
-			a.found(Finding{
-				Kind:     FindingNodeMissing,
-				Cell:     names[n.CellUUID],
-				Host:     n.Host,
-				Provider: uuid,
-				Text:     fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
-				Hint:     hint,
-			})
-		}
-	}
-	for _, uuid := range slices.Sorted(maps.Keys(a.reported)) {
-		n := a.reported[uuid]
-		if m, mapped := a.mapped[uuid]; !mapped || m.Host != n.Host || m.CellUUID != n.cell.UUID {
-			f := Finding{
-				Kind: FindingNodeUnmapped, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Host %s of cell %s reports node %s (%s), which is not mapped to it: it gets no servers.", n.Host, n.cell.Name, n.Name, uuid),
-				Hint: "--repair maps it, or says why not; so does `compute-agent cells manage discover-hosts`.",
-			}
-			if n.Problem == "" {
-				f.repair = a.mapping(n)
-			} else {
-				f.Manual, f.Hint = "the compute API may not map it", n.Problem
-			}
-			a.found(f)
-		}
-		if unknown := n.Details.UnknownGuests; unknown > 0 {
-			a.found(Finding{
-				Kind:     FindingUnknownGuests,
-				Cell:     n.cell.Name,
-				Host:     n.Host,
-				Provider: uuid,
-				Text:     fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
-				Hint:     "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
-			})
-		}
-		if _, exists := a.places[uuid]; a.placement && !exists {
-			a.found(Finding{
-				Kind: FindingNoProvider, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.", n.Name, n.Host),
-				Hint: "On the host: compute-agent status",
-			})
-		}
-	}
-	return nil
-}
-
-// mapping is the repair of a node that is not mapped.
-func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		if err := a.fits(ctx, n.cell); err != nil {
-			return "", err
-		}
-		report, err := Discover(ctx, a.s.o.Fenced, a.s.o.Gatherer, a.cells, DiscoverOptions{Patterns: a.patterns, Cell: n.cell.UUID})
-		if err != nil {
-			return "", err
-		}
-		for _, c := range slices.Concat(report.Conflicts, report.NotEnrolled) {
-			if c.Node.UUID == n.UUID && c.Node.Host == n.Host {
-				return "", c.Err
-			}
-		}
-		mapped, err := a.s.o.Store.Nodes(ctx)
-		if err != nil {
-			return "", err
-		}
-		for _, now := range mapped {
-			if now.UUID == n.UUID && now.Host == n.Host && now.CellUUID == n.cell.UUID {
-				return "mapped it to its host", nil
-			}
-		}
-		return "", errors.New("the host does not report it any more")
-	}
 }

@@ -63,7 +63,7 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 	f := &Finding{Kind: FindingNoHost, Provider: place}
 	remove := "If nothing is held: openstack resource provider delete " + place
 	named := fmt.Sprintf("Resource provider %s (%s)", a.names[place], place)
-	if a.compute[a.roots[place]] && !a.sharing[place] {
+	if a.compute[place] && a.roots[place] == place {
 		f.Text = fmt.Sprintf("%s is that of a compute node of no host here; %d consumers hold something of it.", named, consumers)
 		f.Hint = "It may be the node of an agent without a cell, or of Nova. If its machine is gone: see who holds something, with openstack resource provider show --allocations " + place + ". " + remove
 		return f, nil

@@ -39,8 +39,11 @@ func (a *audit) readNodes(ctx context.Context) error {
 
 // readPlacement reads all resource providers, and who holds something of them.
 func (a *audit) readPlacement(ctx context.Context) error {
-	a.placement = true
-	return a.withoutPlacement(ctx, a.readProviders(ctx))
+	err := a.readProviders(ctx)
+	if a.placement = err == nil; !a.placement {
+		a.auditProviderSet, a.report.Providers, a.report.Consumers = auditProviderSet{}, 0, 0
+	}
+	return a.withoutPlacement(ctx, err)
 }
 
 func (a *audit) readProviders(ctx context.Context) error {

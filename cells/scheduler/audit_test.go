@@ -263,6 +263,12 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			w.aggregated(external, aggregate)
 			return external
 		}, scheduler.FindingNoHost, false},
+		"a compute node without a host that shares what it has": {func(w *world, _ string, on *agent) string {
+			w.provider(external, map[string]int{"DISK_GB": 100}, "COMPUTE_NODE", "MISC_SHARES_VIA_AGGREGATE")
+			w.aggregated(external, aggregate)
+			w.aggregated(on.node, aggregate)
+			return external
+		}, scheduler.FindingNoHost, false},
 		"a deleted server that holds something that is shared": {func(w *world, server string, on *agent) string {
 			w.provider(external, map[string]int{"VCPU": 4}, "MISC_SHARES_VIA_AGGREGATE")
 			w.aggregated(external, aggregate)

@@ -82,7 +82,11 @@ func printAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
 	fmt.Fprintf(&b, "Compared %s, %s, %s, %s and %s.\n", many(r.Cells, "cell"), many(r.Nodes, "node"), many(r.Servers, "server"),
 		many(r.Providers, "resource provider"), many(r.Consumers, "consumer"))
 	for _, u := range r.Unchecked {
-		fmt.Fprintf(&b, "%s was not compared: %s\n  not checked: %s\n", u, u.Why, u.Leaves)
+		extent := ""
+		if u.Partly {
+			extent = " to the end"
+		}
+		fmt.Fprintf(&b, "%s was not compared%s: %s\n  not checked: %s\n", u, extent, u.Why, u.Leaves)
 	}
 	if len(r.HostsDown) > 0 {
 		const left = "whether their servers have guests; guests without a server are as they were seen last"
