@@ -149,10 +149,10 @@ func TestInFrontOfPlacement(t *testing.T) {
 		{answer{status: 503, body: `{"error": {"code": 503, "message": "Try later.", "title": "Unavailable"}}`}, ErrUnavailable, "Try later"},
 		{answer{status: 504, body: `{"code": "timeout", "message": "No answer."}`}, ErrUnavailable, "No answer"},
 	} {
-		client := newClient(t, handler(func(*http.Request) answer { return c.answer }))
+		client := newClient(t, handler(func(*http.Request) answer { return c.answer }), func(cfg *Config) { cfg.Retries = 0 })
 		_, err := client.Inventories(t.Context(), "x")
 		var failed *Error
-		if !errors.As(err, &failed) || failed.Kind != c.kind || failed.Service != "" {
+		if !errors.As(err, &failed) || !errors.Is(failed.Kind, c.kind) || failed.Service != "" {
 			t.Errorf("status %d: %v", c.answer.status, err)
 		}
 		testproc.ErrorHas(t, err, c.says, "what it says: %v")
