@@ -3,7 +3,6 @@
 package scheduler_test
 
 import (
-	"context"
 	"net/http"
 	"os"
 	"regexp"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -254,12 +252,17 @@ func TestAuditMapsNodes(t *testing.T) {
 			done: "it was mapped to host other",
 		},
 		"with a cell that does not take what became of it": {
-			meanwhile: func(w *world, s *site) {
-				problems := map[string]string{s.agents[0].node: "a", s.agents[1].node: "b"}
-				w.inCell(s, func(ctx context.Context, c *cellclient.Client) error {
-					return c.NodesState(ctx, cellwire.NodesRequest{Problems: problems})
+			meanwhile: func(_ *world, s *site) {
+				to := s.link.to
+				s.link.to = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodGet {
+						to.ServeHTTP(w, r)
+						return
+					}
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusConflict)
+					_, _ = w.Write([]byte(`{"code": "conflict", "message": "The cell does not take it."}`))
 				})
-				s.link.refuse(func(r *http.Request) bool { return r.Method != http.MethodGet })
 			},
 			done: "mapped it to its host",
 		},
