@@ -56,7 +56,10 @@ func TestFlavorsAsInNova(t *testing.T) {
 	}
 	c.replay(calls, map[string]ours{
 		"show-private-member-p1": {why: "no project has access to a private flavor", status: 404, says: "itemNotFound: Flavor 8b1a could not be found."},
-		"access-get":             {why: "there is no access", status: 404, says: "itemNotFound: The resource could not be found."},
+		"access-get": {
+			why: "there is no access", status: 404,
+			says: "itemNotFound: This service does not support os-flavor-access; docs/cells.md lists the calls that it has.",
+		},
 	}, func(name string, body any) any {
 		answer, _ := body.(map[string]any)
 		if list, has := answer["flavors"].([]any); has && onlyPrivate[name] {

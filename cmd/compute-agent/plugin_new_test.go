@@ -56,6 +56,7 @@ func starts(ts *testscript.TestScript, neg bool, args []string) {
 	for _, key := range []string{"PATH", "HOME", "TMPDIR", "COMPUTE_AGENT_AGENT_RUNTIME_DIR"} {
 		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 	}
+	cmd.Env = append(cmd.Env, testproc.ShareUser) // other tests run agents as well
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
