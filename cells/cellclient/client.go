@@ -210,8 +210,11 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 		return readAnswer(resp, data, out)
 	case status >= 400 && status < 500:
 		return readRefusal(resp, data)
-	case elsewhere(resp, data) != nil:
-		return elsewhere(resp, data)
+	}
+	if err := elsewhere(resp, data); err != nil {
+		return err
+	}
+	switch status := resp.StatusCode; {
 	case status >= 500:
 		// As text: what is within a Failure must not look like a refusal.
 		return broken("status %d: %q", status, textutil.Line(data, maxSnippet))

@@ -279,27 +279,24 @@ var errUnasked = errors.New("no answer")
 
 // unasked is the error of a cell, which is unchecked from now on, with errUnasked.
 func (a *audit) unasked(ctx context.Context, cell apidb.Cell, err error) error {
-	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
-		return err
-	}
-	partly := a.checked[cell.UUID]
-	delete(a.checked, cell.UUID)
-	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == cell.Name }) {
-		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Cell: cell.Name, Why: err.Error(), Leaves: leavesCell, Partly: partly})
-	}
-	return fmt.Errorf("%w: %w", errUnasked, err)
+	return a.without(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]}, func() { delete(a.checked, cell.UUID) })
 }
 
 // withoutPlacement is unasked, of Placement. What was read of it stays, for the repair of what was
 // found before.
 func (a *audit) withoutPlacement(ctx context.Context, err error) error {
+	return a.without(ctx, err, Unchecked{Leaves: leavesPlacement, Partly: a.placement}, func() { a.placement = false })
+}
+
+// without notes once that a service does not answer, unless the audit ends or repairs.
+func (a *audit) without(ctx context.Context, err error, service Unchecked, lose func()) error {
 	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
 		return err
 	}
-	partly := a.placement
-	a.placement = false
-	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == "" }) {
-		a.report.Unchecked = append(a.report.Unchecked, Unchecked{Why: err.Error(), Leaves: leavesPlacement, Partly: partly})
+	lose()
+	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == service.Cell }) {
+		service.Why = err.Error()
+		a.report.Unchecked = append(a.report.Unchecked, service)
 	}
 	return fmt.Errorf("%w: %w", errUnasked, err)
 }
