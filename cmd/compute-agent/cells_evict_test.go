@@ -84,21 +84,35 @@ func TestEvictionByAWrongClock(t *testing.T) {
 	}
 }
 
+// managed is the state directory of a compute API that does not run, with an authority, and runs
+// the commands of `cells manage` there: each ends with an exit code, and says something.
+func managed(t *testing.T, configuration string) (dir string, run func(want int, args ...string) string) {
+	t.Helper()
+	dir = t.TempDir()
+	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
+	configured := filepath.Join(dir, "api.toml")
+	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n%s", filepath.Join(dir, "ca"), configuration)
+	testproc.Check(t, os.WriteFile(configured, text, 0o600))
+	return dir, func(want int, args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		args = append(append([]string{"cells", "manage"}, args...), "--config", configured, "--state-dir", dir)
+		if code := execute(t.Context(), args, &out, &out); code != want {
+			t.Errorf("%v ends with %d:\n%s", args, code, &out)
+		}
+		return out.String()
+	}
+}
+
 // TestAllowHost: a host that was evicted by a clock that was ahead is not invited before it is
 // allowed, and each answer says what to do next.
 func TestAllowHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir := t.TempDir()
-	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
-	configured := filepath.Join(dir, "api.toml")
-	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n", filepath.Join(dir, "ca"))
-	testproc.Check(t, os.WriteFile(configured, text, 0o600))
+	dir, manage := managed(t, "")
 	run := func(want int, part string, args ...string) {
 		t.Helper()
-		var out bytes.Buffer
-		args = append(append([]string{"cells", "manage"}, args...), "--config", configured, "--state-dir", dir)
-		if code := execute(t.Context(), args, &out, &out); code != want || !strings.Contains(out.String(), part) {
-			t.Errorf("%v ends with %d:\n%s", args, code, &out)
+		if out := manage(want, args...); !strings.Contains(out, part) {
+			t.Errorf("%v says nothing of %q:\n%s", args, part, out)
 		}
 	}
 	run(exitDone, "", "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
@@ -122,20 +136,7 @@ func TestAllowHost(t *testing.T) {
 // each cell that may have it is named.
 func TestDeleteHostOfNoCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir := t.TempDir()
-	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
-	configured := filepath.Join(dir, "api.toml")
-	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n[placement_client]\nurl = \"http://127.0.0.1:1\"\nretries = 0\n", filepath.Join(dir, "ca"))
-	testproc.Check(t, os.WriteFile(configured, text, 0o600))
-	run := func(want int, args ...string) string {
-		t.Helper()
-		var out bytes.Buffer
-		args = append(append([]string{"cells", "manage"}, args...), "--config", configured, "--state-dir", dir)
-		if code := execute(t.Context(), args, &out, &out); code != want {
-			t.Errorf("%v ends with %d:\n%s", args, code, &out)
-		}
-		return out.String()
-	}
+	_, run := managed(t, "[placement_client]\nurl = \"http://127.0.0.1:1\"\nretries = 0\n")
 	run(exitDone, "create", "--name", "cell1", "--url", servedCell(t))
 	run(exitDone, "create", "--name", "cell2", "--url", "http://127.0.0.1:1")
 	run(exitDone, "add-host", "h417", "--cell", "cell2", "--node", secondNode+"=h417")
