@@ -108,14 +108,18 @@ func InBrief(t testing.TB) bool {
 }
 
 // Case runs a case of a table as a subtest: on SQLite and in make nightly each of them, on an
-// engine with a server one of three, by its name. It is for cases that ask the same of the database
-// and differ in what is decided.
+// engine with a server one of three, by its name, and under the race detector another one of three.
+// It is for cases that ask the same of the database and differ in what is decided.
 func Case(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	const every = 3
-	if !OnServer(t) || testproc.Nightly() || crc32.ChecksumIEEE([]byte(t.Name()+"/"+name))%every == 0 {
-		t.Run(name, f)
+	third := crc32.ChecksumIEEE([]byte(t.Name()+"/"+name)) % every
+	switch {
+	case testproc.Nightly():
+	case OnServer(t) && third != 0, !OnServer(t) && testproc.Race && third != 1:
+		return
 	}
+	t.Run(name, f)
 }
 
 // FewerChecks has a property be checked less often, if the suite runs on an engine with a server:
