@@ -114,8 +114,14 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 
 // names returns the classes and traits that the driver reports for its first node.
 func (b *bench) names(ctx context.Context) (classes, traits []string) {
-	base, _, err := b.base(ctx)
-	if err != nil {
+	base := b.baseline
+	if base == nil {
+		var err error
+		if base, _, err = b.base(ctx); err != nil {
+			return nil, nil
+		}
+	}
+	if base.own == nil {
 		return nil, nil
 	}
 	traits = slices.Collect(maps.Keys(base.reply.GetCapabilityTraits()))
