@@ -4,7 +4,7 @@
 # debs.sh OUT [all]: makes the packages of make test-install below OUT: those of HEAD in newer, whose version is above that of all
 # releases. Those of the previous release, in previous, and a release of HEAD that is built twice, in release, are made with all,
 # where the commit's hash says so (one of four), or where what they are made of, or a schema, has changed: since the last tag of a release,
-# or in the last 100 commits where this clone has no tag.
+# or in the last 100 commits where this clone has no tag. With all that release is compressed as a real one, which takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:?usage: debs.sh OUT [all]}")
@@ -22,5 +22,6 @@ if [ -z "$why" ]; then
 fi
 echo "The previous release is upgraded, and HEAD is released twice, because $why."
 packaging/previous.sh "$out/previous" &
+[ -n "${2:-}" ] || export COMPRESSION=gzip
 packaging/reproduce.sh "$out/release" || { wait; exit 1; }
 wait $!

@@ -66,7 +66,7 @@ pure)
   racy=
   [ -z "${RACE:-}" ] || racy=$(racy)
   gate -p $beside -timeout 30m -skip "$elsewhere" "$@" -- $(packages | without $whole $racy)
-  # What a property draws differs in values and not in what runs beside what.
+  # What a property draws differs in values and not in what runs beside what; on a database server it takes as long.
   [ -z "$racy" ] || RAPID_CHECKS=${RAPID_CHECKS:-25} gate "${race[@]}" -p "$(nproc)" -timeout 40m -skip "$elsewhere" "$@" -- $racy
   ;;
 race)
@@ -78,7 +78,7 @@ real)
   gate -p $beside -timeout 40m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
 real | suites)
-  gate -p "$(nproc)" -timeout 40m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
+  RAPID_CHECKS=${RAPID_CHECKS:-25} gate -p "$(nproc)" -timeout 40m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
   ;;
 databases)
   gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers

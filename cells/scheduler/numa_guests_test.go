@@ -176,6 +176,7 @@ func (g *modelledGuests) agrees() {
 // refused and hold nothing. Servers that are deleted make place for others, and in the end all is
 // free.
 func TestGuestsOfAllSizes(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, files(t, dbservers.Memory(t)), []int{10, 10}, nil)
 	t.Cleanup(w.close)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -275,6 +276,7 @@ func (s *placementRig) cellHosts(n int) {
 // TestEveryGuestInOneCell: of guests with a GPU on 20 hosts, each has all of one cell. As many of
 // them fit as with the one group that Nova asks for, where some have not.
 func TestEveryGuestInOneCell(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1, ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
 	fill := func(find func(*scheduler.PlacementClient) ([]scheduler.Candidate, error)) (guests, whole int) {

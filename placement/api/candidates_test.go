@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -254,6 +255,7 @@ func (*counted) HostLimited() {}
 // TestCandidatesOptions is what the server's options and the client's limit do: three hosts with
 // four places each.
 func TestCandidatesOptions(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	const nodes, places = 3, 4
 	forest := func(o api.Options, seen *counted) http.Handler {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -200,6 +201,7 @@ func TestAPolicyFileThatChanges(t *testing.T) {
 }
 
 func TestCORSOptions(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	const origin = "https://dashboard.example"
 	ask := []string{"Origin: " + origin, "Access-Control-Request-Method: PUT"}

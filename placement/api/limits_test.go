@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -120,6 +121,7 @@ func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 // TestASlowAnswerIsNoSlowBody: the time for the body does not count against the work that follows
 // it.
 func TestASlowAnswerIsNoSlowBody(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		l := openLedger(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -58,6 +59,7 @@ func asked(t *testing.T, h http.Handler, query string) (hosts []string) {
 // of them, whatever the limit and the strategy; and what a limit leaves out of one answer is in the
 // next ones.
 func TestSuccessiveRequestsBeginAtDifferentHosts(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	const hosts = 60
 	for name, change := range map[string]func(*api.Config){
@@ -100,6 +102,7 @@ func TestRandomOrderStays(t *testing.T) {
 // TestClientsInStepClaimDifferentHosts: clients that all ask before any of them claims take the
 // first candidate, and still get hosts of their own, until few are left.
 func TestClientsInStepClaimDifferentHosts(t *testing.T) {
+	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
 	const hosts = 256
 	for _, clients := range []int{1, 4, 16} {

@@ -93,6 +93,15 @@ func AboutFiles(t testing.TB) {
 	}
 }
 
+// AboutNoDatabase skips a long test that has a database and asks nothing of it, if the suite runs
+// on an engine with a server.
+func AboutNoDatabase(t testing.TB) {
+	t.Helper()
+	if OnServer(t) {
+		t.Skip("It is not about the database.")
+	}
+}
+
 // OnServer reports whether a test runs on an engine with a server.
 func OnServer(t testing.TB) bool {
 	t.Helper()
