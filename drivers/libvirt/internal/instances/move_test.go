@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -85,12 +87,39 @@ func disksIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, name := range movable {
-		text, err := os.ReadFile(filepath.Join(dir, domain.Name(id(1)), name))
-		if err == nil {
-			out[name] = string(bytes.TrimRight(text, "\x00"))
+		path := filepath.Join(dir, domain.Name(id(1)), name)
+		if _, err := os.Stat(path); err == nil {
+			out[name] = blocksOf(t, path)
 		}
 	}
 	return out
+}
+
+// blocksOf are the blocks of a file that are not empty, each with its offset: disks are mostly
+// holes.
+func blocksOf(t *testing.T, path string) string {
+	t.Helper()
+	f := testproc.Try(os.Open(path)).Or(t)
+	defer func() { testproc.NoError(t, f.Close()) }()
+	const size = 4096
+	var out strings.Builder
+	block, empty := make([]byte, size), make([]byte, size)
+	for at := int64(0); ; {
+		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return out.String() // only a hole is left
+		}
+		testproc.Check(t, err)
+		at = data - data%size
+		n, err := f.ReadAt(block, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(block[:n], empty[:n]) {
+			fmt.Fprintf(&out, "%d: %s\n", at, bytes.TrimRight(block[:n], "\x00"))
+		}
+		at += size
+	}
 }
 
 // scribble writes to the swap disk of an instance, far from its beginning.
@@ -136,7 +165,8 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 			testproc.Samef(t, cmp.Diff(want, source.files), "files that were read")
 			after := disksIn(t, to.dir)
 			if !shared { // the layer leans on the image of its own host
-				path, err := Backing(strings.NewReader(after[rootDisk]))
+				root := testproc.Try(os.ReadFile(filepath.Join(to.dir, domain.Name(id(1)), rootDisk))).Or(t)
+				path, err := Backing(bytes.NewReader(root))
 				if err != nil || path != filepath.Join(to.images, "debian") {
 					t.Errorf("the root disk is a layer over %q: %v", path, err)
 				}

@@ -309,7 +309,7 @@ func TestWhatIsOnADisk(t *testing.T) {
 				delete(r.domains, id(1))
 			}
 			r.mustSpawn(request(1))
-			if kept := contents(t, filepath.Join(dir, rootDisk)) == "data"; kept == gone {
+			if kept := blocksOf(t, filepath.Join(dir, rootDisk)) == "0: data\n"; kept == gone {
 				t.Errorf("the domain was gone: %v, the data is there: %v", gone, kept)
 			}
 		})
