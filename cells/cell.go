@@ -100,7 +100,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	c.metrics.WatchCertificates(cfg.TLS.CertFile)
 	c.metrics.Watch(cellMetricSources{
 		Check:    c.handler.Check,
-		Hosts:    func(ctx context.Context) ([]cellwire.Service, error) { return store.Services(ctx, c.handler.Moment()) },
+		Hosts:    c.Services,
 		Writable: func() bool { return store.Problem() == nil },
 		Servers:  store.CountStates, Nodes: store.CountNodes, Waiting: c.handler.Waiting,
 	})
@@ -110,6 +110,11 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 // Database is the file of its database, or the address without a password; Shared says that other
 // processes may have it as well.
 func (c *Cell) Database() (where string, shared bool) { return c.db.Where(), c.db.Shared() }
+
+// Services are those of all hosts.
+func (c *Cell) Services(ctx context.Context) ([]cellwire.Service, error) {
+	return c.db.Services(ctx, c.handler.Moment())
+}
 
 // Handler is the HTTP side.
 func (c *Cell) Handler() http.Handler { return c.handler }

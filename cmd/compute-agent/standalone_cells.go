@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -196,14 +197,13 @@ func offerFlavors(ctx context.Context, store apidb.Store) error {
 // standaloneDiscovery is how often the cell, which is in the same process, is asked for new hosts.
 const standaloneDiscovery = 500 * time.Millisecond
 
-// awaitHost waits until the compute API knows the host, or until ctx ends. A server that is created
-// before finds no host.
+// awaitHost waits until a host is mapped and its service is up, or until ctx ends. A server that is
+// created before finds no host. A former run leaves a mapped host whose service is down.
 func (s *standaloneCompute) awaitHost(ctx context.Context) error {
 	tick := time.NewTicker(standaloneDiscovery / 5)
 	defer tick.Stop()
 	for {
-		hosts, err := s.api.Store().Hosts(ctx)
-		if err != nil || len(hosts) > 0 {
+		if takes, err := s.hasHost(ctx); takes || err != nil {
 			return err
 		}
 		select {
@@ -212,6 +212,27 @@ func (s *standaloneCompute) awaitHost(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// hasHost reports whether a host is mapped and its service is up. One that is forced down stays so,
+// which is not waited for.
+func (s *standaloneCompute) hasHost(ctx context.Context) (bool, error) {
+	hosts, err := s.api.Store().Hosts(ctx)
+	if err != nil || len(hosts) == 0 {
+		return false, err
+	}
+	for _, c := range s.cells {
+		services, err := c.Services(ctx)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(services, func(service cellwire.Service) bool {
+			return (service.Up || service.ForcedDown) && slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == service.Host })
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // URL is the endpoint of the compute API.

@@ -112,7 +112,7 @@ func TestStandalone(t *testing.T) {
 }
 
 // TestStandaloneServer runs the command that standalone prints as soon as it is printed: the host
-// is mapped by then.
+// is mapped and up by then, also when a former run has left its mapping.
 func TestStandaloneServer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := testproc.SocketDir(t)
@@ -122,6 +122,14 @@ func TestStandaloneServer(t *testing.T) {
 instances = {}
 nodes = [{name = "cn1", inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 8192}, DISK_GB = {total = 100}}}]
 `), 0o600))
+	for _, run := range []string{"first", "second"} {
+		t.Run(run, func(t *testing.T) { standaloneServer(t, dir, file) })
+	}
+}
+
+// standaloneServer is one run of standalone, of its start and its end.
+func standaloneServer(t *testing.T, dir, file string) {
+	t.Helper()
 	agent := spawn(t, nil, "compute-agent", "standalone", "--listen", testproc.FreeAddress(t), "--config", file,
 		"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
 	curl, _ := agent.Until(t, "the command that makes a server", 0, func(line string) bool { return strings.Contains(line, "curl ") && strings.Contains(line, "/servers") })
