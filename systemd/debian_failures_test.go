@@ -187,7 +187,8 @@ func testRefusal(t *testing.T, m *machine) {
 	m.healthy(t, services...)
 }
 
-// testLateDisk: more than ten failures in a row, and then what was missing is there.
+// testLateDisk: more than ten failures in a row, of which clients of Placement learn, and then what
+// was missing is there.
 func testLateDisk(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "stop", agentUnit, apiUnit, cell1Unit, socketUnit, placementUnit)
 	readOnly := []string{"/var/lib/compute-agent", "/var/lib/compute-agent-placement"}
@@ -206,6 +207,10 @@ func testLateDisk(t *testing.T, m *machine) {
 			}
 			return nil
 		})
+	}
+	// Its socket stays open. A client is answered by the start that fails next.
+	if code, _ := m.try("curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/"); code != "503" {
+		t.Errorf("while Placement cannot start, a client gets %s, want 503", code)
 	}
 	for _, dir := range readOnly {
 		m.run(t, "mount", "-o", "remount,bind,rw", dir)

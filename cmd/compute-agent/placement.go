@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -41,7 +42,7 @@ func newPlacementServe() *cobra.Command {
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
 		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given database.\n" +
 			"Under systemd, the socket named \"placement\" of a socket unit is used instead of --listen.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			if metricsListen != "" {
 				opts.extra = append(opts.extra, config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
 			}
@@ -50,8 +51,8 @@ func newPlacementServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return servePlacement(cmd.Context(), cfg, flags, newLogger(cfg, cmd.ErrOrStderr()))
-		},
+			return servePlacement(cmd.Context(), cfg, flags, sockets, newLogger(cfg, cmd.ErrOrStderr()))
+		}),
 	}
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "additional `ADDRESS` for metrics, :PORT for loopback (placement_metrics.listen)")
@@ -62,10 +63,10 @@ func newPlacementServe() *cobra.Command {
 	return cmd
 }
 
-func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlags, log zerolog.Logger) error {
+func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlags, sockets passedSockets, log zerolog.Logger) error {
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
-	listener, passed, err := placementListener(ctx, flags.listen, log)
+	listener, passed, err := placementListener(ctx, sockets, flags.listen, log)
 	if err != nil {
 		return err
 	}
@@ -112,12 +113,53 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 	return nil
 }
 
-// placementListener returns the socket that systemd passed, or opens one.
-func placementListener(ctx context.Context, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
-	sockets, err := systemd.Listeners()
-	if err != nil {
-		return nil, false, err
+// passedSockets are the sockets that systemd passed to this process, by name.
+type passedSockets map[string][]net.Listener
+
+// withSockets makes the run of a command of a service that gets the sockets that systemd passed. If
+// the service cannot start, and systemd is to start it again, the requests that wait on Placement's
+// socket are answered: the socket stays open, and their clients would wait for as long as the
+// service cannot start. For other failures systemd closes the socket.
+func withSockets(run func(*cobra.Command, passedSockets) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		sockets, err := systemd.Listeners()
+		if err != nil {
+			return err
+		}
+		var again []net.Listener // as the service closes its own
+		defer func() { closeAll(again) }()
+		for _, l := range sockets[systemd.PlacementSocket] {
+			second, err := duplicate(l)
+			if err != nil {
+				return fmt.Errorf("the socket that systemd passed: %w", err)
+			}
+			again = append(again, second)
+		}
+		if err = run(cmd, sockets); err != nil && exitCode(err) == exitFailed && cmd.Context().Err() == nil {
+			for _, l := range again {
+				osapi.TurnAway(cmd.Context(), l, "Placement cannot start. Its log says why. It is started again.")
+			}
+		}
+		return err
 	}
+}
+
+// duplicate returns another listener of the same socket.
+func duplicate(l net.Listener) (net.Listener, error) {
+	of, ok := l.(interface{ File() (*os.File, error) })
+	if !ok {
+		return nil, fmt.Errorf("%s: a listener of type %T", l.Addr(), l)
+	}
+	f, err := of.File()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // FileListener duplicates it
+	return net.FileListener(f)
+}
+
+// placementListener returns the socket that systemd passed, or opens one.
+func placementListener(ctx context.Context, sockets passedSockets, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
 	ours := sockets[systemd.PlacementSocket]
 	delete(sockets, systemd.PlacementSocket)
 	for name, others := range sockets {

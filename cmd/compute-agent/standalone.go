@@ -42,12 +42,12 @@ func newStandalone() *cobra.Command {
 		Long: "Run the agent with a Placement service, a Nova-compatible compute API and a cell, all on embedded databases: the quickest way\n" +
 			"to see this machine's provider tree and to create a server on it. Without a configured driver it runs the libvirt driver, with\n" +
 			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			cfg, err := opts.load()
 			if err != nil {
 				return err
 			}
-			listener, _, err := placementListener(cmd.Context(), listen, newLogger(cfg, cmd.ErrOrStderr()))
+			listener, _, err := placementListener(cmd.Context(), sockets, listen, newLogger(cfg, cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func newStandalone() *cobra.Command {
 				compute = ""
 			}
 			return standalone(cmd.Context(), &opts, listener, compute, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
