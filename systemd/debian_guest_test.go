@@ -47,12 +47,7 @@ func testGuest(t *testing.T, m *machine) {
 		t.Errorf("the disk is no layer over the image: %s", backing)
 	}
 	before := m.domain(t)
-	eventually(t, "the console's log, which belongs to root", func() error {
-		if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, "ok") {
-			return errors.New(out)
-		}
-		return nil
-	})
+	m.awaitConsole(t)
 	for _, text := range []string{userData, base64.StdEncoding.EncodeToString([]byte(userData))} {
 		m.keepsSecret(t, text)
 	}
@@ -68,6 +63,36 @@ func testGuest(t *testing.T, m *machine) {
 	}
 }
 
+// made waits until the server of an answer is made.
+func (m *machine) made(t *testing.T, answer string) {
+	t.Helper()
+	var made struct{ Server struct{ ID string } }
+	testproc.Check(t, json.Unmarshal([]byte(answer), &made))
+	m.guest.server = made.Server.ID
+	m.awaitStatus(t, "ACTIVE")
+}
+
+// bootSector writes a disk whose guest writes "ok" to its serial console.
+func (m *machine) bootSector(t *testing.T, path string) {
+	t.Helper()
+	boot := make([]byte, 512)
+	copy(boot, "\xba\xf8\x03\xb0o\xee\xb0k\xee\xf4\xeb\xfd") // "ok" to the serial port
+	boot[510], boot[511] = 0x55, 0xaa
+	m.write(t, path, string(boot))
+	m.run(t, "truncate", "--size=16M", path)
+}
+
+// awaitConsole waits for what the guest of a bootSector writes, in a log that belongs to root.
+func (m *machine) awaitConsole(t *testing.T) {
+	t.Helper()
+	eventually(t, "the console's log", func() error {
+		if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, "ok") {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
 // instancesDropIn lets the agent write to the disks of guests.
 func (m *machine) instancesDropIn(t *testing.T) {
 	t.Helper()
@@ -80,11 +105,8 @@ func (m *machine) instancesDropIn(t *testing.T) {
 // `cells manage`.
 func (m *machine) makeServer(t *testing.T, manage string) {
 	t.Helper()
-	boot := make([]byte, 512)
-	copy(boot, "\xba\xf8\x03\xb0o\xee\xb0k\xee\xf4\xeb\xfd") // writes "ok" to the serial port
-	boot[510], boot[511] = 0x55, 0xaa
-	m.write(t, "/root/boot", string(boot))
-	m.sh(t, "truncate --size=16M /root/boot; qemu-img convert -O qcow2 /root/boot /var/lib/compute-agent-images/"+image)
+	m.bootSector(t, "/root/boot")
+	m.sh(t, "qemu-img convert -O qcow2 /root/boot /var/lib/compute-agent-images/"+image)
 	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
 		m.sh(t, manage+"create "+cell)
 	}
@@ -96,11 +118,8 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 		return nil
 	})
 	m.api(t, "POST", "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 64, "disk": 1}}`)
-	var made struct{ Server struct{ ID string } }
-	must(t, json.Unmarshal([]byte(m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
-		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`)), &made))
-	m.guest.server = made.Server.ID
-	m.awaitStatus(t, "ACTIVE")
+	m.made(t, m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
+		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`))
 	m.guest.allocations = m.allocations(t)
 	testproc.Contains(t, m.guest.allocations, "VCPU", "Placement has no allocations of the server: %s")
 }
