@@ -170,7 +170,7 @@ func (s *SeenGuests) load(root string) (seenNode, error) {
 		err = fmt.Errorf("it is about node %q", f.Root)
 	}
 	if err != nil {
-		return seenNode{}, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), err)
+		return seenNode{}, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), files.Denied(err))
 	}
 	s.nodes[root] = seenNode{f.Guests, f.Uncompared}
 	return s.nodes[root], nil

@@ -74,7 +74,7 @@ func readIdentity(path string) (string, error) {
 	const most = 256
 	f, err := os.Open(path)
 	if err != nil {
-		return "", err
+		return "", files.Denied(err)
 	}
 	defer func() { _ = f.Close() }()
 	buf := make([]byte, most)

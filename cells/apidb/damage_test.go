@@ -96,7 +96,7 @@ func TestUnreachable(t *testing.T) {
 			must(t, os.Chmod(up, 0o755)) //nolint:gosec // the other user looks inside
 		}
 		output := openUnprivileged(t, path)
-		for _, want := range []string{"it cannot be written", "check the owner and mode"} {
+		for _, want := range []string{"it cannot be written", "check the owner and mode", "and this process runs as "} {
 			testproc.Contains(t, output, want, "another user's error does not say %q: %s", want)
 		}
 		return

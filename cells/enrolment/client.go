@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -117,7 +118,7 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 	}
 	pair, err := tls.LoadX509KeyPair(c.IdentityFile, c.IdentityFile)
 	if err != nil {
-		return err
+		return files.Denied(err)
 	}
 	// Which CAs the service names does not matter: it has asked for the certificate of this host.
 	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}

@@ -43,11 +43,11 @@ type HostIdentity struct {
 func ReadIdentity(certFile, keyFile string) (HostIdentity, error) {
 	info, err := os.Stat(certFile)
 	if err != nil {
-		return HostIdentity{}, err
+		return HostIdentity{}, files.Denied(err)
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return HostIdentity{}, fmt.Errorf("%s: %w", certFile, err)
+		return HostIdentity{}, fmt.Errorf("%s: %w", certFile, files.Denied(err))
 	}
 	out, err := identityOf(pair.Leaf)
 	if err != nil {

@@ -138,9 +138,11 @@ func exitCode(err error) int {
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
 		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase): // another program's database, or one to adopt or upgrade
 		return exitProtect
+	case config.Unreadable(err): // its disk may appear later
+		return exitFailed
 	case config.OnlyFlags(err):
 		return exitUsage
-	case invalid(err) && !config.Unreadable(err):
+	case invalid(err):
 		return exitConfig
 	}
 	return exitFailed

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -124,7 +125,7 @@ func (s *scenario) read() {
 func readFile(path string) ([]byte, stamp, error) {
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, stamp{}, err
+		return nil, stamp{}, files.Denied(err)
 	}
 	seen := stamp{st.Size(), st.ModTime()}
 	if !st.Mode().IsRegular() || st.Size() > maxScenario {
@@ -132,7 +133,7 @@ func readFile(path string) ([]byte, stamp, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, seen, err
+		return nil, seen, files.Denied(err)
 	}
 	content, err := io.ReadAll(io.LimitReader(f, maxScenario))
 	return content, seen, errors.Join(err, f.Close())

@@ -95,6 +95,8 @@ func databaseDSN(s string) *fault {
 	switch {
 	case err == nil && a.HasPassword:
 		bad = faultf("write the password into a file (chmod g-w,o= FILE), and ?password_file=FILE at the end of the address", "the address of a database may not hold a password")
+	case Unreadable(err): // one of its files, which the error says what to do about
+		bad.what, bad.hint, bad.cause = err.Error(), "", err
 	case err != nil && strings.Contains(s, "://"):
 		bad.what = err.Error()
 	}

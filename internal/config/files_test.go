@@ -4,6 +4,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,21 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 				t.Errorf("unreadable %v, only flags %v: %v", Unreadable(err), OnlyFlags(err), err)
 			}
 		})
+	}
+}
+
+// TestDeniedFile: a file that this process may not read is named with its owner and with what gives
+// access, without the root that paths begin with.
+func TestDeniedFile(t *testing.T) {
+	dir := t.TempDir()
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "cell2.toml"), nil, 0o600))
+	l := &loader{opts: Options{Root: dir}}
+	problem := l.fileProblem("/cell2.toml", &fs.PathError{Op: "open", Path: dir + "/cell2.toml", Err: fs.ErrPermission})
+	testproc.ErrorHas(t, problem, "/cell2.toml: cannot be read: permission denied: it belongs to ", "%v")
+	testproc.ErrorHas(t, problem, "\n  hint: run: chgrp ", "%v")
+	testproc.ErrorHas(t, problem, " /cell2.toml && chmod g+r /cell2.toml", "%v")
+	if text := problem.Error(); strings.Contains(text, dir) || !Unreadable(problem) {
+		t.Errorf("unreadable %v: %s", Unreadable(problem), text)
 	}
 }
 

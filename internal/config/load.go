@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // Limits on what is read.
@@ -104,6 +106,14 @@ func (l *loader) path(name string) string {
 	return filepath.Join(l.opts.Root, name)
 }
 
+// shown is a text about files without the root that their paths begin with.
+func (l *loader) shown(text string) string {
+	if l.opts.Root == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, l.opts.Root, "")
+}
+
 // fileNames are the files to read, in order.
 func (l *loader) fileNames() []string {
 	main := l.cfg.file
@@ -114,13 +124,13 @@ func (l *loader) fileNames() []string {
 		names = append(names, main)
 	case l.opts.File == "" && errors.Is(err, fs.ErrNotExist):
 	default:
-		l.report(fileProblem(main, err))
+		l.report(l.fileProblem(main, err))
 	}
 	dir := filepath.Join(filepath.Dir(main), "conf.d")
 	entries, err := os.ReadDir(l.path(dir))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			l.report(fileProblem(dir, err))
+			l.report(l.fileProblem(dir, err))
 		}
 		return names
 	}
@@ -130,15 +140,18 @@ func (l *loader) fileNames() []string {
 		}
 	}
 	if len(names) > maxFiles {
-		l.report(fileProblem(dir, fmt.Errorf("%d files, more than the %d that are read", len(names), maxFiles)))
+		l.report(l.fileProblem(dir, fmt.Errorf("%d files, more than the %d that are read", len(names), maxFiles)))
 		names = names[:maxFiles]
 	}
 	return names
 }
 
-func fileProblem(name string, err error) *Problem {
-	hint := "make it readable for the user that the agent runs as"
+func (l *loader) fileProblem(name string, err error) *Problem {
+	hint := ""
+	why, command := files.WhyDenied(err)
 	switch {
+	case command != "":
+		hint = "run: " + l.shown(command)
 	case errors.Is(err, fs.ErrNotExist):
 		hint = "create it (`compute-agent config defaults` writes one to begin with) or name another with --config"
 	case errors.Is(err, errNotRegular), errors.Is(err, errTooBig):
@@ -150,6 +163,9 @@ func fileProblem(name string, err error) *Problem {
 		what += path.Err.Error()
 	} else {
 		what += err.Error()
+	}
+	if why != "" {
+		what += ": " + l.shown(why)
 	}
 	return &Problem{Source: Source{Kind: FromFile, Name: name}, What: what, Hint: hint, cause: err}
 }
@@ -184,7 +200,7 @@ func readFile(name string) ([]byte, error) {
 func (l *loader) applyFile(name string) {
 	data, err := readFile(l.path(name))
 	if err != nil {
-		l.report(fileProblem(name, err))
+		l.report(l.fileProblem(name, err))
 		return
 	}
 	l.cfg.files = append(l.cfg.files, name)

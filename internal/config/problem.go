@@ -147,6 +147,7 @@ func (ps Problems) err() error {
 type fault struct {
 	what, hint string
 	secret     bool
+	cause      error // of the operating system
 }
 
 func faultf(hint, format string, args ...any) *fault {
@@ -154,5 +155,5 @@ func faultf(hint, format string, args ...any) *fault {
 }
 
 func (f *fault) at(key string, s Source) *Problem {
-	return &Problem{Source: s, Key: key, What: f.what, Hint: f.hint, secret: f.secret}
+	return &Problem{Source: s, Key: key, What: f.what, Hint: f.hint, secret: f.secret, cause: f.cause}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,7 +140,7 @@ func (e *Env) refused(err error, why string) []Result {
 	switch {
 	case errors.As(err, &refused):
 		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Hint, e.Root, ""))
-	case os.IsPermission(err):
+	case errors.Is(err, fs.ErrPermission):
 		return skip("%s is not readable; run this command as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
 	case err != nil:
 		return bad(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)

@@ -14,22 +14,43 @@ import (
 )
 
 // Denied adds to an error of opening a file for reading whose the file is, who this process is, and
-// how it gets access, if access is what it lacks. Other errors are returned as they are.
-func Denied(path string, err error) error {
-	if !errors.Is(err, fs.ErrPermission) {
+// how it gets access, if access is what it lacks. The error names the file, see [fs.PathError].
+// Other errors are returned as they are.
+func Denied(err error) error {
+	why, command := WhyDenied(err)
+	if why == "" {
 		return err
 	}
+	return fmt.Errorf("%w: %s; run: %s", err, why, command)
+}
+
+// WhyDenied returns what [Denied] adds: why access is denied, and the command that gives it. Both
+// are empty for other errors.
+func WhyDenied(err error) (why, command string) {
+	var file *fs.PathError
+	if !errors.As(err, &file) || !errors.Is(file, fs.ErrPermission) {
+		return "", ""
+	}
 	self, group := userName(os.Geteuid()), groupName(os.Getegid())
-	if info, statErr := os.Stat(path); statErr == nil {
-		return fmt.Errorf("%w: it %s, and this process runs as %s; run: chgrp %s %s && chmod g+r %[5]s", err, owned(info), self, group, path)
+	info, statErr := os.Stat(file.Path)
+	if statErr == nil {
+		needs := "r"
+		if info.IsDir() {
+			needs = "rx"
+		}
+		return fmt.Sprintf("it %s, and this process runs as %s", owned(info), self),
+			fmt.Sprintf("chgrp %s %s && chmod g+%s %[2]s", group, file.Path, needs)
+	}
+	if !errors.Is(statErr, fs.ErrPermission) {
+		return "", "" // it was to be made
 	}
 	// What cannot be looked at is in a directory that is closed.
-	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(file.Path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if info, statErr := os.Stat(dir); statErr == nil {
-			return fmt.Errorf("%w: %s cannot enter %s, which %s; run: chgrp %s %[3]s && chmod g+x %[3]s", err, self, dir, owned(info), group)
+			return fmt.Sprintf("%s cannot enter %s, which %s", self, dir, owned(info)), fmt.Sprintf("chgrp %s %s && chmod g+x %[2]s", group, dir)
 		}
 	}
-	return err
+	return "", ""
 }
 
 // owned describes whose a file is and its mode.

@@ -25,6 +25,10 @@ const (
 func TestDenied(t *testing.T) {
 	if path := os.Getenv(deniedFile); path != "" {
 		_, err := Read(path)
+		if filepath.Base(path) == "list" {
+			_, err = os.ReadDir(path)
+			err = Denied(err)
+		}
 		fmt.Println(err)
 		return
 	}
@@ -34,16 +38,17 @@ func TestDenied(t *testing.T) {
 	}
 	dir := testproc.Try(os.MkdirTemp("", "denied")).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(dir)) })
-	closed := filepath.Join(dir, "closed")
-	testproc.Check(t, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(closed, 0o700)))
+	closed, list := filepath.Join(dir, "closed"), filepath.Join(dir, "list")
+	testproc.Check(t, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(closed, 0o700), os.Mkdir(list, 0o700),
+		os.WriteFile(filepath.Join(dir, "key"), []byte("secret"), 0o600), os.WriteFile(filepath.Join(closed, "key"), []byte("secret"), 0o600)))
 	program := filepath.Join(dir, "test")
 	content := testproc.Try(os.ReadFile(testproc.Try(os.Executable()).Or(t))).Or(t)
 	testproc.Check(t, testproc.WriteExecutable(program, content))
 	for path, want := range map[string]string{
 		filepath.Join(dir, "key"):    "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH",
+		list:                         "it belongs to root:root with mode 0700, and this process runs as USER; run: chgrp GROUP PATH && chmod g+rx PATH",
 		filepath.Join(closed, "key"): "USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR",
 	} {
-		testproc.Check(t, os.WriteFile(path, []byte("secret"), 0o600))
 		cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDenied$")
 		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+path)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}

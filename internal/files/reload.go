@@ -234,7 +234,7 @@ func readOpen(f *os.File, c Content) (Content, error) {
 func Read(path string) (c Content, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, Denied(path, err))
+		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, Denied(err))
 	}
 	if !info.Mode().IsRegular() {
 		return c, fmt.Errorf("%s %w: it is not a regular file", path, ErrUnreadable)
@@ -244,7 +244,7 @@ func Read(path string) (c Content, err error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, Denied(path, err))
+		return c, fmt.Errorf("%s %w: %w", path, ErrUnreadable, Denied(err))
 	}
 	defer func() { _ = f.Close() }() // It was only read.
 	c = Content{Path: path, Mode: info.Mode()}

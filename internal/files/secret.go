@@ -17,7 +17,7 @@ const maxSecretSize = 64 << 10
 func ReadSecret(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator's choice
 	if err != nil {
-		return "", Denied(path, err)
+		return "", Denied(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()

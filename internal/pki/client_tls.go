@@ -56,11 +56,11 @@ func (t ClientTLS) Config() (*tls.Config, error) {
 	}
 	if t.CertFile != "" {
 		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
+			return nil, fmt.Errorf("%w: %w", ErrCertificate, files.Denied(err))
 		}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			return &pair, err
+			return &pair, files.Denied(err)
 		}
 	}
 	return config, nil

@@ -16,7 +16,7 @@ import (
 func CertPool(path string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // an operator names it
 	if err != nil {
-		return nil, files.Denied(path, err)
+		return nil, files.Denied(err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {

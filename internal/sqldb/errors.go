@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // What can be wrong with a database. Match them with errors.Is.
@@ -93,6 +95,9 @@ func fileError(op, path string, err error) *Error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Kind, e.Hint = ErrReadOnly, "check the owner and mode of the file and of its directory"
+		if why, _ := files.WhyDenied(err); why != "" {
+			e.Hint = why + "; " + e.Hint
+		}
 	case errors.Is(err, syscall.EISDIR):
 		e.Hint = "a directory is in its place; move it away, or choose another path"
 	case errors.Is(err, syscall.ELOOP):

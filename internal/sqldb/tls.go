@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // verification is what of a server's certificate is checked.
@@ -129,7 +131,7 @@ func (o *tlsOptions) config() (*tls.Config, error) {
 	if o.ca != "" {
 		text, err := os.ReadFile(o.ca)
 		if err != nil {
-			return nil, fmt.Errorf("read the ssl_ca of the database address %s: %w", o.d, err)
+			return nil, fmt.Errorf("read the ssl_ca of the database address %s: %w", o.d, files.Denied(err))
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("the ssl_ca %s of the database address %s has no certificate", o.ca, o.d)
@@ -138,7 +140,7 @@ func (o *tlsOptions) config() (*tls.Config, error) {
 	if o.cert != "" {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {
-			return nil, fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", o.d, err)
+			return nil, fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", o.d, files.Denied(err))
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

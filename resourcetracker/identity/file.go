@@ -71,7 +71,7 @@ func read(path string) (*Record, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, files.Denied(err)
 	}
 	defer func() { _ = f.Close() }()
 	content, err := io.ReadAll(io.LimitReader(f, maxFile))

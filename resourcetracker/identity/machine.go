@@ -14,6 +14,8 @@ import (
 	"os"
 
 	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // MachineFile is where systems keep machine id: see machine-id(5).
@@ -32,7 +34,7 @@ func Machine(path string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("machine id: %w", err)
+		return "", fmt.Errorf("machine id: %w", files.Denied(err))
 	}
 	defer func() { _ = f.Close() }()
 	content, err := io.ReadAll(io.LimitReader(f, 256))

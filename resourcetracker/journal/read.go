@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 )
@@ -96,15 +97,15 @@ func Find(stateDir string, id int64) (Entry, error) {
 // list returns the names of the entries' files by number. Of a duplicate entry, left by a crash
 // between writing the outcome and removing the open file, the finished file counts.
 func list(dir string) ([]string, error) {
-	files, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the journal of reshapes: %w", err)
+		return nil, fmt.Errorf("the journal of reshapes: %w", files.Denied(err))
 	}
 	byID := map[int64]string{}
-	for _, f := range files {
+	for _, f := range entries {
 		id, _, open, ok := parseName(f.Name())
 		if ok && (byID[id] == "" || !open) {
 			byID[id] = f.Name()
@@ -167,7 +168,7 @@ func (f *file) decode() error {
 func load(path string) (e file, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return e, err
+		return e, files.Denied(err)
 	}
 	defer func() { _ = f.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(f, maxEntry+1))

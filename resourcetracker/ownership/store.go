@@ -115,7 +115,7 @@ func checkRoot(root string) error {
 func readBounded(path string) (content []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, files.Denied(err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	content, err = io.ReadAll(io.LimitReader(f, maxFile+1))

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // Limits on what is read.
@@ -123,6 +125,7 @@ func readFile(path string) ([]byte, error) {
 
 func fileProblem(path string, err error) *Problem {
 	p := &Problem{Place: Place{File: path}, cause: err}
+	why, command := files.WhyDenied(err)
 	var inPath *fs.PathError
 	if errors.As(err, &inPath) { // the error has the path
 		err = inPath.Err
@@ -139,8 +142,8 @@ func fileProblem(path string, err error) *Problem {
 		p.Hint = "this is a symbolic link that leads to itself: fix or remove it"
 	case errors.Is(err, syscall.ENOTDIR):
 		p.Hint = "make it a directory and put the files there"
-	default:
-		p.Hint = "make it readable for the user that the agent runs as"
+	case why != "":
+		p.What, p.Hint = p.What+": "+why, "run: "+command
 	}
 	return p
 }

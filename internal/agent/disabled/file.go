@@ -58,7 +58,7 @@ func Open(dir string) (*Store, error) {
 		return s, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, files.Denied(err)
 	}
 	defer func() { _ = f.Close() }()
 	content, err := io.ReadAll(io.LimitReader(f, maxFile))
