@@ -12,6 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -184,8 +185,8 @@ func (e *exits) moves(until cellwire.MigrationStatus) {
 	}
 }
 
-// exitRows are what waits for a host that never comes back: the words are those of the table in
-// docs/cells.md.
+// exitRows are what waits for a host that never comes back, or for Placement: the words are those
+// of the table in docs/cells.md.
 var exitRows = []struct {
 	task, down, exit string
 	before           func(e *exits)
@@ -224,6 +225,12 @@ var exitRows = []struct {
 		e.migrate(cellwire.MigrationEvacuation)
 		e.to("h2")
 	}, "h2", "active rebuilding h2", func(e *exits) { e.abort(); e.evacuate() }, "active  h3", true},
+	{"`rebuilding` (evacuation)", "Placement", "ends by itself if that answers others, or abort it: the server is what it was", func(e *exits) {
+		e.dies("h1")
+		e.migrate(cellwire.MigrationEvacuation)
+	}, "", "active rebuilding h1", (*exits).abort, "active  h1", false},
+	{"`resize_prep`", "Placement", "ends by itself if that answers others, or abort it: the server is what it was",
+		func(e *exits) { e.moves(cellwire.MigrationAccepted) }, "", "active resize_prep h1", (*exits).abort, "active  h1", false},
 	{"`resize_prep`", "the old host", "ends by itself when no host is chosen, or becomes `resize_migrating`", func(e *exits) { e.moves(cellwire.MigrationAccepted) },
 		"h1", "active resize_prep h1", func(e *exits) { e.step(cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "none"}}); e.evacuate() }, "active  h3", true},
 	{"`resize_migrating`", "the old host", "abort it, and `evacuate`", func(e *exits) { e.moves(cellwire.MigrationPre) }, "h1", "active resize_migrating h1",
@@ -259,8 +266,8 @@ var exitRows = []struct {
 	}, "h1", "resized resize_reverting h1", (*exits).evacuate, "active  h3", true},
 }
 
-// TestEveryTaskHasAWayOut: a server that waits for a host that never comes back is brought out of
-// that, whatever it was to do there, and the host removes what it has if it comes back after all.
+// TestEveryTaskHasAWayOut: a server that waits for what never comes back is brought out of that,
+// whatever it was to do there, and the host removes what it has if it comes back after all.
 func TestEveryTaskHasAWayOut(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, row := range exitRows {
@@ -273,7 +280,9 @@ func TestEveryTaskHasAWayOut(t *testing.T) {
 				active(t, e.s, building(1))
 				row.before(e)
 			}
-			e.dies(row.host)
+			if row.host != "" {
+				e.dies(row.host)
+			}
 			is := func() string {
 				s := testproc.Try(e.s.Server(ctx, sid(1), e.now)).Or(t)
 				return s.VMState + " " + s.TaskState + " " + s.Host
@@ -311,7 +320,6 @@ func TestEveryTaskHasAWayOut(t *testing.T) {
 func TestAbortIsRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for status, why := range map[cellwire.MigrationStatus]string{
-		cellwire.MigrationAccepted: "is accepted, and waits for no host",
 		cellwire.MigrationPre:      "is pre-migrating, and host h1, which is up, ends it",
 		cellwire.MigrationPost:     "is post-migrating, and host h2, which is up, ends it",
 		cellwire.MigrationFinished: "is finished, and waits for no host",
@@ -332,6 +340,100 @@ func TestAbortIsRefused(t *testing.T) {
 				t.Errorf("it is reset while it moves: %v", err)
 			}
 		})
+	}
+}
+
+// TestAbortWithoutDestination: a migration that has no destination ends, and the server is what it
+// was, asked for by its host as before; the migration stays open until what it may have claimed is
+// given back, and what is asked for meanwhile is not touched by that.
+func TestAbortWithoutDestination(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for n, c := range []struct {
+		kind   cellwire.MigrationType
+		before func(e *exits)
+		is     string
+		wants  string // of the host, when it is back
+	}{
+		{cellwire.MigrationCold, func(*exits) {}, "active", "present"},
+		{cellwire.MigrationCold, func(e *exits) {
+			e.power(cellwire.PowerStop)
+			e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
+		}, "stopped", "present"},
+		{cellwire.MigrationEvacuation, func(e *exits) { e.dies("h1") }, "active", "present"},
+		{cellwire.MigrationEvacuation, func(e *exits) { e.reset(cellwire.VMError); e.dies("h1") }, "error", "idle"},
+	} {
+		s := fresh(t)
+		e := &exits{t: t, s: s, now: moment, dead: map[string]bool{}}
+		e.beat()
+		active(t, s, building(1))
+		c.before(e)
+		row := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
+		e.migrate(c.kind)
+		abort := cellwire.MigrationStep{Abort: sid(700)}
+		for range 2 { // repeating it changes nothing
+			e.step(abort)
+		}
+		is := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
+		if is.VMState != c.is || is.TaskState != "" || is.Host != "h1" || is.Node != row.Node || is.PowerState != row.PowerState {
+			t.Errorf("%d: it was %+v, and is %+v", n, row, is)
+		}
+		testproc.Same(t, gocmp.Diff(row.Fault, is.Fault))
+		open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t)
+		if len(open) != 1 || !open[0].GiveBack || len(open[0].Hosts()) > 0 {
+			t.Fatalf("%d: open are %+v", n, open)
+		}
+		if got := wants(t, s, "h1", 0); !slices.Contains(got, "01: "+c.wants) {
+			t.Errorf("%d: the host is asked for %v", n, got)
+		}
+		e.step(cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "none"}}) // changes nothing
+		if _, err := s.Step(ctx, e.moving, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{
+			Host: "h2", Node: "n2", NodeUUID: sid(901),
+		}}, e.now); !cellclient.IsConflict(err) {
+			t.Errorf("%d: it gets a destination: %v", n, err)
+		}
+		if _, err := s.Migrate(
+			ctx, sid(1), cellwire.MigrateRequest{UUID: sid(600), Type: c.kind}, e.now,
+		); !cellclient.IsConflict(err) || !strings.Contains(err.Error(), "not given back yet") {
+			t.Errorf("%d: it moves again: %v", n, err)
+		}
+		action := testproc.Try(s.Actions(ctx, sid(1))).Or(t).Actions[0]
+		if !action.Failed || action.Details != "An administrator ended the migration of instance "+sid(1)+"." {
+			t.Errorf("%d: the action is %+v", n, action)
+		}
+		e.reset(cellwire.VMActive)
+		e.power(cellwire.PowerRebootHard)
+		e.giveBack()
+		after := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
+		if open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t); len(open) > 0 || after.TaskState != cellwire.TaskRebootingHard || after.Host != "h1" {
+			t.Errorf("%d: the server is %+v, and open are %+v", n, after, open)
+		}
+	}
+}
+
+// TestDeletedAfterAbort: a server is deleted while what its migration may have is given back.
+func TestDeletedAfterAbort(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, dead := range []bool{false, true} {
+		e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
+		e.beat()
+		active(t, e.s, building(1))
+		e.migrate(cellwire.MigrationCold)
+		e.step(cellwire.MigrationStep{Abort: sid(700)})
+		if dead {
+			e.dies("h1")
+		}
+		e.delete(cellwire.DeleteNormal)
+		if !dead {
+			testproc.Same(t, gocmp.Diff([]string{"01: gone (error)"}, wants(t, e.s, "h1", 0)))
+			e.says("h1", cellwire.Report{Kind: cellwire.ReportGone})
+		}
+		if s := testproc.Try(e.s.Server(ctx, sid(1), e.now)).Or(t); !s.Deleted {
+			t.Errorf("the server is %+v", s)
+		}
+		e.giveBack()
+		if left := testproc.Try(e.s.MigrationsOf(ctx, sid(1))).Or(t); len(left) > 0 {
+			t.Errorf("open are %+v", left)
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ var ended = []cellwire.MigrationStatus{
 // source has not left because an administrator did not wait for it, does not count.
 func (r *Record) moving() *Move {
 	for _, m := range slices.Backward(r.Moves) { // an older one may still wait for its source
+		if m.stayed() {
+			continue
+		}
 		kept := m.Type == cellwire.MigrationCold &&
 			(m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
 		if m.Open && (m.GiveBack || kept || m.Type != cellwire.MigrationCold && !slices.Contains(ended, m.Status)) {
@@ -114,6 +117,8 @@ func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
 			return "", false // all that is there goes
 		}
 		return cellwire.WantLeft, true
+	case m.stayed():
+		return "", false
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationDone:
 		if r.lost() { // what is here may be the only copy
 			return cellwire.WantDeparting, true
@@ -167,10 +172,18 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 	}
 	if moving != nil {
 		return false, conflict(
-			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down",
+			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down, or has no destination yet",
 			moving.UUID,
 			s.UUID,
 			moving.Status,
+		)
+	}
+	if i := slices.IndexFunc(r.Moves, (*Move).stayed); i >= 0 {
+		return false, conflict(
+			"migration %s of server %s is %s, and its allocations are not given back yet. Send the request again.",
+			r.Moves[i].UUID,
+			s.UUID,
+			r.Moves[i].Status,
 		)
 	}
 	if q.Host == s.Host {
@@ -197,7 +210,7 @@ func (r *Record) Step(
 	case step.Destination != nil:
 		return r.destine(m, *step.Destination)
 	case step.Failed != nil:
-		return r.unplaced(m, step.Failed, now)
+		return r.unplaced(m, step.Failed, step.GiveBack, now)
 	case step.GivenBack:
 		return r.givenBack(m)
 	case step.Confirm, step.Revert:
@@ -282,9 +295,12 @@ func (r *Record) moveBack(m *Move) {
 
 // unplaced ends a migration that has no destination. As in Nova, a server that was to be evacuated
 // is in error then, and another one is as it was.
-func (r *Record) unplaced(m *Move, fault *cellwire.Fault, now time.Time) (bool, error) {
+func (r *Record) unplaced(m *Move, fault *cellwire.Fault, giveBack bool, now time.Time) (bool, error) {
 	s := &r.Server
-	if m.Status != cellwire.MigrationAccepted || r.leaving() {
+	switch {
+	case m.stayed() && !r.leaving(): // a repetition, or it was aborted
+		return false, nil
+	case m.Status != cellwire.MigrationAccepted, r.leaving():
 		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
 	if was := s.Fault; m.Type == cellwire.MigrationBuild && was != nil { // it says more to the owner
@@ -294,13 +310,11 @@ func (r *Record) unplaced(m *Move, fault *cellwire.Fault, now time.Time) (bool, 
 		), fault.Created
 		fault = &both
 	}
-	s.TaskState, s.Fault = "", keptFault(fault, now)
+	s.Fault = keptFault(fault, now)
 	if m.Type != cellwire.MigrationCold {
 		s.VMState = cellwire.VMError
-		m.becomes(cellwire.MigrationFailed, true)
-	} else {
-		m.becomes(cellwire.MigrationError, true)
 	}
+	r.stay(m, giveBack)
 	return true, nil
 }
 
@@ -318,6 +332,10 @@ func (r *Record) givenBack(m *Move) (bool, error) {
 		return true, nil
 	case r.leaving():
 		return false, conflict("server %s is being deleted", s.UUID)
+	case m.stayed(): // what it is asked to do since then goes on
+		m.GiveBack = false
+		m.becomes(m.Status, true)
+		return true, nil
 	}
 	m.GiveBack = false
 	r.moveBack(m)
@@ -335,75 +353,6 @@ func (r *Record) givenBack(m *Move) (bool, error) {
 // back says that a migration was undone, and the server waits for the source.
 func (m *Move) back(s *cellwire.Server) bool {
 	return !m.GiveBack && s.Host == m.SourceHost && s.TaskState == cellwire.TaskResizeReverting
-}
-
-// abort has an administrator end a migration that waits for a host that is down: the server goes
-// back, or stays where it is confirmed to be, or where it waits for the source's word. The host
-// removes what it has when it comes back: for a destination there is an evacuation from it that is
-// done, with the uuid, and a source is asked by the migration itself.
-func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
-	s := &r.Server
-	host := m.DestHost
-	switch {
-	case m.GiveBack:
-		return false, nil // a repetition
-	case r.leaving():
-		return false, conflict("server %s is being deleted", s.UUID)
-	case m.back(s):
-		return false, conflict(
-			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
-			m.UUID,
-			s.UUID,
-			m.SourceHost,
-		)
-	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
-		host = m.SourceHost
-	case m.Status == cellwire.MigrationRevert && m.SourceGuest == cellwire.SourceGuestAsked && up(m.DestHost):
-		host = m.SourceHost
-	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
-	default:
-		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
-	}
-	unproven := m.Status == cellwire.MigrationRevert && host == m.SourceHost // nothing is removed yet
-	if up(host) && !unproven {
-		return false, conflict(
-			"migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host,
-		)
-	}
-	fault := &cellwire.Fault{
-		Code: 500, Message: fmt.Sprintf("An administrator ended the migration of instance %s.", s.UUID),
-		Details: fmt.Sprintf("It was %s, and host %s was down.", m.Status, host),
-	}
-	if unproven {
-		fault.Details = fmt.Sprintf("It was %s, and host %s had not said that it has the guest.", m.Status, host)
-	}
-	switch {
-	case m.Status == cellwire.MigrationConfirm && s.VMState != cellwire.VMResized:
-		return false, nil // a repetition
-	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
-		s.VMState, m.changed = stateOf(s.PowerState), true
-	case m.Status == cellwire.MigrationRevert && host == m.SourceHost:
-		r.staysResized(m, fault, now)
-	case host == m.SourceHost:
-		r.rollBack(m, fault, now)
-	case m.Status == cellwire.MigrationRevert:
-		m.GiveBack, m.changed = true, true
-		r.abandon(m, uuid, now)
-	default:
-		r.rollBack(m, fault, now)
-		r.abandon(m, uuid, now)
-	}
-	return true, nil
-}
-
-// abandon has the destination of a migration remove what it has of the server when it is back.
-func (r *Record) abandon(m *Move, uuid string, now time.Time) {
-	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
-		UUID: uuid, ServerUUID: m.ServerUUID, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone,
-		SourceHost: m.DestHost, SourceNode: m.DestNode, SourceNodeUUID: m.DestNodeUUID, SourceZone: m.DestZone,
-		DestHost: m.SourceHost, DestNode: m.SourceNode, DestNodeUUID: m.SourceNodeUUID, DestZone: m.SourceZone,
-		OldVMState: m.OldVMState, UserID: m.UserID, ProjectID: m.ProjectID, CreatedAt: Kept(now),
-	}})
 }
 
 // returned ends a migration that was undone, when the guest is on the source as it was.

@@ -250,6 +250,8 @@ func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep,
 			err = tx.began(ctx, cellwire.ActionRevert, &r.Server, m.Now)
 		case step.Destination != nil && one.Type == cellwire.MigrationBuild:
 			err = tx.createdAgain(ctx, &r.Server, m.Now)
+		case step.Abort != "" && one.Status == cellwire.MigrationAccepted: // the server has no fault of it
+			err = tx.failed(ctx, r.Server.UUID, byAdministrator(r.Server.UUID), m.Now)
 		default:
 			var ended outcomes
 			ended.note(&was, &r.Server)

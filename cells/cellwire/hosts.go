@@ -52,7 +52,7 @@ func (m *Migration) Hosts() []string {
 	case MigrationPre, MigrationPost, MigrationFinished, MigrationRevert:
 		return []string{m.SourceHost, m.DestHost}
 	case MigrationError, MigrationFailed: // the allocations are still on both
-		if m.GiveBack {
+		if m.GiveBack && m.DestNode != "" {
 			return []string{m.SourceHost, m.DestHost}
 		}
 	}

@@ -48,8 +48,9 @@ type Migration struct {
 	// SourceGuest is what is known of the guest that a cold migration keeps on the source, since
 	// it is finished.
 	SourceGuest SourceGuest `json:"source_guest,omitempty"`
-	// GiveBack says that it failed or is reverted, and that the compute API has to give the
-	// allocations on the source back to the server, or, if that is deleted, to remove them.
+	// GiveBack says that it failed, was aborted or is reverted, and that the compute API has to
+	// give the allocations on the source back to the server, or, if that is deleted, to remove
+	// them.
 	GiveBack bool `json:"give_back,omitempty"`
 
 	UserID string `json:"user_id,omitempty"` // of the client that asked for it
@@ -178,22 +179,24 @@ func (q MigrateRequest) Check(s *Server) error {
 	return nil
 }
 
-// MigrationStep is what a compute API does about a migration: exactly one member is set. Repeating
-// it changes nothing.
+// MigrationStep is what a compute API does about a migration: exactly one member is set, but for
+// GiveBack. Repeating it changes nothing.
 type MigrationStep struct {
 	// Destination says where it goes. The allocations are there.
 	Destination *MigrationDestination `json:"destination,omitempty"`
 	// Failed ends a migration for which there is no destination, with the reason.
 	Failed *Fault `json:"failed,omitempty"`
+	// GiveBack says of one that failed that it may have allocations, which are to be given back.
+	GiveBack bool `json:"give_back,omitempty"`
 	// GivenBack says that the server has its allocations on the source back, or, if it is deleted,
 	// that none of both consumers has any.
 	GivenBack bool `json:"given_back,omitempty"`
 	// Confirm and Revert end a migration that is finished.
 	Confirm bool `json:"confirm,omitempty"`
 	Revert  bool `json:"revert,omitempty"`
-	// Abort ends a migration that waits for a host that is down. It is the uuid of an evacuation
-	// by which that host removes what it has when it comes back, where one is needed. A refusal
-	// (conflict) if the host is up, or nothing waits for a host.
+	// Abort ends a migration that has no destination yet, or waits for a host that is down. It is
+	// the uuid of an evacuation by which that host removes what it has when it comes back, where
+	// one is needed. A refusal (conflict) if the host is up, or if it waits for neither.
 	Abort string `json:"abort,omitempty"`
 }
 

@@ -44,7 +44,7 @@ var history = [api.MaxVersion]change{
 	{nova: "Actions of deleted servers are shown.", here: "As in Nova.", meaning: true},
 	{nova: "A live migration can be forced to complete."},
 	{nova: "`GET /servers/{id}/migrations`; `os-migrations` has `migration_type`.", here: "As in Nova; no migration is live, so that the list of a server is empty."},
-	{nova: "A live migration can be aborted.", here: "Any migration, if it waits for a host that is down."},
+	{nova: "A live migration can be aborted.", here: "Any migration, if it has no destination yet, or waits for a host that is down."},
 	{nova: "`os-migrateLive` finds out whether storage is shared."},
 	{nova: "Servers have tags, and lists filters by them.", here: "As in Nova."},
 	{nova: "The header `OpenStack-API-Version`.", here: "It is read, and sent, at all microversions, and so is `X-OpenStack-Nova-API-Version`.", meaning: true},

@@ -29,8 +29,9 @@ type Scheduler interface {
 	// Decide confirms a migration that is finished, or takes it back; scheduler.ErrNotResized if
 	// there is none.
 	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
-	// Abort ends a migration that waits for a host that is down, by its number in the cell of the
-	// server; scheduler.ErrNoMigration if there is none. Refusals of the cell pass through.
+	// Abort ends a migration that has no destination yet, or waits for a host that is down, by its
+	// number in the cell of the server; scheduler.ErrNoMigration if there is none. Refusals of the
+	// cell pass through.
 	Abort(ctx context.Context, m apidb.Mapping, id int64) error
 	// UserDataHost is the host that may get new user data of a server in a cell; "": any.
 	// scheduler.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass

@@ -51,8 +51,8 @@ func (a *API) resetServer(x *api.Exchange, m apidb.Mapping, argument *js.Object)
 }
 
 // abortMigration answers DELETE /servers/{id}/migrations/{migration}. Nova aborts live migrations;
-// here one ends that waits for a host that is down, and no other. Cost: two reads of the API
-// database, and two requests to one cell.
+// here one ends that has no destination yet, or waits for a host that is down, and no other. Cost:
+// two reads of the API database, and two requests to one cell.
 func (a *API) abortMigration(x *api.Exchange) error {
 	m, err := a.mappingOfPath(x, ruleServerMigrationAbort)
 	if err != nil {

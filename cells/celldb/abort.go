@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package celldb
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+)
+
+// A migration ends before its end: without a destination, or because an administrator says so.
+
+// stayed says that a migration ended before its destination was chosen: the server is where it was,
+// and what the compute API may have claimed elsewhere is given back.
+func (m *Move) stayed() bool { return m.Open && m.GiveBack && m.DestNode == "" }
+
+// stay ends a migration before its destination was chosen.
+func (r *Record) stay(m *Move, giveBack bool) {
+	r.Server.TaskState, m.GiveBack = "", giveBack
+	status := cellwire.MigrationFailed
+	if m.Type == cellwire.MigrationCold {
+		status = cellwire.MigrationError
+	}
+	m.becomes(status, !giveBack)
+}
+
+// abort has an administrator end a migration that has no destination yet: the server is what it
+// was; or one that waits for a host that is down: the server goes back, or stays where it is
+// confirmed to be, or where it waits for the source's word. That host removes what it has when it
+// comes back: for a destination there is an evacuation from it that is done, with the uuid, and a
+// source is asked by the migration itself.
+func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
+	s := &r.Server
+	host := m.DestHost
+	switch {
+	case m.GiveBack:
+		return false, nil // a repetition
+	case r.leaving():
+		return false, conflict("server %s is being deleted", s.UUID)
+	case m.Status == cellwire.MigrationAccepted:
+		if m.Type == cellwire.MigrationBuild { // its fault says why its host could not build it
+			s.VMState = cellwire.VMError
+		}
+		r.stay(m, true)
+		return true, nil
+	case m.back(s):
+		return false, conflict(
+			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
+			m.UUID,
+			s.UUID,
+			m.SourceHost,
+		)
+	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
+		host = m.SourceHost
+	case m.Status == cellwire.MigrationRevert && m.SourceGuest == cellwire.SourceGuestAsked && up(m.DestHost):
+		host = m.SourceHost
+	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
+	default:
+		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
+	}
+	unproven := m.Status == cellwire.MigrationRevert && host == m.SourceHost // nothing is removed yet
+	if up(host) && !unproven {
+		return false, conflict(
+			"migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host,
+		)
+	}
+	fault := &cellwire.Fault{
+		Code: 500, Message: byAdministrator(s.UUID),
+		Details: fmt.Sprintf("It was %s, and host %s was down.", m.Status, host),
+	}
+	if unproven {
+		fault.Details = fmt.Sprintf("It was %s, and host %s had not said that it has the guest.", m.Status, host)
+	}
+	switch {
+	case m.Status == cellwire.MigrationConfirm && s.VMState != cellwire.VMResized:
+		return false, nil // a repetition
+	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
+		s.VMState, m.changed = stateOf(s.PowerState), true
+	case m.Status == cellwire.MigrationRevert && host == m.SourceHost:
+		r.staysResized(m, fault, now)
+	case host == m.SourceHost:
+		r.rollBack(m, fault, now)
+	case m.Status == cellwire.MigrationRevert:
+		m.GiveBack, m.changed = true, true
+		r.abandon(m, uuid, now)
+	default:
+		r.rollBack(m, fault, now)
+		r.abandon(m, uuid, now)
+	}
+	return true, nil
+}
+
+// byAdministrator is how an action ends whose migration was aborted.
+func byAdministrator(server string) string {
+	return "An administrator ended the migration of instance " + server + "."
+}
+
+// abandon has the destination of a migration remove what it has of the server when it is back.
+func (r *Record) abandon(m *Move, uuid string, now time.Time) {
+	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+		UUID: uuid, ServerUUID: m.ServerUUID, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone,
+		SourceHost: m.DestHost, SourceNode: m.DestNode, SourceNodeUUID: m.DestNodeUUID, SourceZone: m.DestZone,
+		DestHost: m.SourceHost, DestNode: m.SourceNode, DestNodeUUID: m.SourceNodeUUID, DestZone: m.SourceZone,
+		OldVMState: m.OldVMState, UserID: m.UserID, ProjectID: m.ProjectID, CreatedAt: Kept(now),
+	}})
+}
