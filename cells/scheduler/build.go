@@ -401,7 +401,7 @@ func (b *build) abandon(ctx context.Context) error {
 // another try.
 func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	if b.move != nil {
-		return b.failMove(ctx, fault)
+		return b.s.failMove(ctx, b.move.cell, b.move.Migration, fault)
 	}
 	held, err := b.s.o.Placement.Allocations(ctx, b.spec.UUID)
 	if err != nil {

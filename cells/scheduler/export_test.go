@@ -24,8 +24,12 @@ func (s *Scheduler) Schedule(ctx context.Context) error {
 // Reconcile goes round once.
 func (s *Scheduler) Reconcile(ctx context.Context) error { return s.reconcile(ctx) }
 
-// Moves looks for migrations once, and goes on with them.
-func (s *Scheduler) Moves(ctx context.Context) error { return s.moves(ctx) }
+// Moves looks for migrations once, goes on with them, and waits until that is done.
+func (s *Scheduler) Moves(ctx context.Context) error {
+	w := s.newWorkers()
+	defer w.all.Wait()
+	return s.moves(ctx, w)
+}
 
 // Mirror goes round once.
 func (s *Scheduler) Mirror(ctx context.Context) error { return s.mirror(ctx) }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -32,6 +29,9 @@ import (
 //	            server: source  ─▶  server: destination, migration: source
 //	give back:  POST /allocations ▶ Step(given back)
 //	            server: destination, migration: source  ─▶  server: source
+//
+// One whose requests Placement fails while it answers others is not tried forever: Step(failed)
+// says that it may have allocations, and they are given back whenever Placement does that.
 //
 // A process may end after each arrow. The allocations say how far it came: as long as the migration
 // has some, the server's say where it goes, and no other host is chosen. Each write to Placement
@@ -99,8 +99,8 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 // ErrNoMigration says that a server has no migration of that number.
 var ErrNoMigration = errors.New("the server has no such migration")
 
-// Abort ends a migration of a server, by its number, that waits for a host that is down, or refuses
-// with why not.
+// Abort ends a migration of a server, by its number, that has no destination yet, or waits for a
+// host that is down, or refuses with why not.
 //
 // Errors: [ErrNoMigration]; [gather.ErrDown] and the cell's refusals pass through. Cost: two
 // requests to the cell.
@@ -128,16 +128,21 @@ func (s *Scheduler) Abort(ctx context.Context, m apidb.Mapping, id int64) error 
 	return nil
 }
 
-// movesAndLog does what there is to be done about migrations.
-func (s *Scheduler) movesAndLog(ctx context.Context) {
-	if err := s.moves(ctx); err != nil && ctx.Err() == nil {
-		s.log(ctx).Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
-	}
+// moveLoop does what there is to be done about migrations at each kick, and periodically.
+func (s *Scheduler) moveLoop(ctx context.Context) {
+	w := s.newWorkers()
+	defer w.all.Wait()
+	s.every(ctx, s.o.PollInterval, s.kickMoves, func(ctx context.Context) {
+		if err := s.moves(ctx, w); err != nil && ctx.Err() == nil {
+			s.log(ctx).Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
+		}
+	})
 }
 
-// moves does what there is to be done about migrations, in all cells that are up: one request to
-// each. Cells of before that have none are left out.
-func (s *Scheduler) moves(ctx context.Context) error {
+// moves gives each migration that is due to a worker, in all cells that are up: one request to
+// each. Cells of before that have none are left out. It waits for free workers, and not for the
+// last ones to end.
+func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
@@ -148,60 +153,83 @@ func (s *Scheduler) moves(ctx context.Context) error {
 	}
 	view := &view{s: s}
 	var errs []error
+	there, all := map[string]bool{}, true
 	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
+		for _, m := range a.Value {
+			there[m.UUID] = true
+		}
+		all = all && (a.Err == nil || cellclient.IsNotFound(a.Err))
 		switch {
 		case a.Down(), cellclient.IsNotFound(a.Err):
 		case a.Err != nil:
 			errs = append(errs, fmt.Errorf("asking cell %s for migrations: %w", a.Cell.Name, a.Err))
 		case len(a.Value) > 0:
-			errs = append(errs, s.movesIn(ctx, a.Cell, a.Value, view))
+			errs = append(errs, s.movesIn(ctx, a.Cell, a.Value, view, w))
 		}
 	})
+	if all {
+		s.moveDelay.keep(there)
+	}
 	return errors.Join(errs...)
 }
 
 // movesIn does what there is to be done in one cell, if its database is the right one.
-func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, due []cellwire.Migration, v *view) error {
+func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view, w *workers) error {
 	if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
 		return err
 	}
-	slots := make(chan struct{}, s.o.Workers)
-	var all sync.WaitGroup
-	defer all.Wait()
-	for _, m := range due {
-		if !s.moveDelay.due(m.UUID, false, s.o.Now()) {
+	for _, m := range list {
+		due, unanswered := s.moveDelay.due(m.UUID, true, s.o.Now())
+		if !due {
 			continue
 		}
-		free, _ := s.locks.tryLock(m.ServerUUID)
-		if free == nil {
-			continue
+		if err := s.give(ctx, w, m.ServerUUID, unanswered, func() { s.goOnWith(ctx, cell, m, v) }); err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			free()
-			return ctx.Err()
-		case slots <- struct{}{}:
-		}
-		all.Go(func() {
-			defer func() { <-slots }()
-			defer free()
-			ctx := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
-			ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
-			span.Set(tracing.KeyServer, m.ServerUUID)
-			span.Set(tracing.KeyProjectID, m.ProjectID)
-			err := s.move(ctx, cell, m, v)
-			span.End(err)
-			switch {
-			case err == nil:
-				s.moveDelay.succeeded(m.UUID, false)
-			case ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost):
-				wait := s.moveDelay.failed(m.UUID, s.o.Now())
-				s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Str("wait", wait.Round(time.Millisecond).String()).
-					Msg("A step of a migration failed. Retrying.")
-			}
-		})
 	}
 	return nil
+}
+
+// goOnWith tries once what there is to be done about a migration, or puts it off. The caller has
+// taken the server.
+func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) {
+	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
+	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
+	span.Set(tracing.KeyServer, m.ServerUUID)
+	span.Set(tracing.KeyProjectID, m.ProjectID)
+	err := s.move(ctx, cell, m, v)
+	span.End(err)
+	if !s.tried(ctx, tries{
+		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
+		again:      "Going on with the migrations.",
+		unanswered: "Its migration waits. Retrying; after some tries it ends, and its fault says why.",
+		down:       "so migrations wait",
+		failed:     "A step of a migration failed. Retrying.",
+	}, true, err) {
+		return
+	}
+	if err := s.unmovable(ctx, cell, m, err); err != nil {
+		s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Msg("Could not end a migration. Retrying.")
+	}
+}
+
+// unmovable ends a migration that has no destination, whose requests Placement fails. What it may
+// have in Placement is given back afterwards.
+func (s *Scheduler) unmovable(ctx context.Context, cell apidb.Cell, m cellwire.Migration, cause error) error {
+	m, _, _, err := s.asIs(ctx, cell, m)
+	if err != nil || m.UUID == "" || m.GiveBack || m.Status != cellwire.MigrationAccepted {
+		return err
+	}
+	fault := unansweredFault(cause)
+	err = s.sayFailed(ctx, cell, m, cellwire.MigrationStep{Failed: &fault, GiveBack: true})
+	if cellclient.IsBadRequest(err) { // an older cell, which does not know GiveBack
+		return s.failMove(ctx, cell, m, fault)
+	}
+	if err == nil {
+		s.moveDelay.succeeded(m.UUID, false) // giving back is another matter
+		wake(s.kickMoves)
+	}
+	return err
 }
 
 // moving is what a build is about that is a migration.
@@ -414,11 +442,33 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 	return false, nil
 }
 
-// failMove ends a migration for which there is no host. The server's allocations are written once
-// more as they are, so that a claim that was sent before and arrives late has a generation of
-// before.
-func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
-	p, m := b.s.o.Placement, b.move.Migration
+// failMove ends a migration for which there is no host.
+func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Migration, fault cellwire.Fault) error {
+	if err := s.fence(ctx, m); err != nil {
+		return err
+	}
+	if err := s.next(ctx, "fail"); err != nil {
+		return err
+	}
+	return s.sayFailed(ctx, cell, m, cellwire.MigrationStep{Failed: &fault})
+}
+
+// sayFailed says to its cell that a migration failed which has no destination.
+func (s *Scheduler) sayFailed(ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep) error {
+	step.Failed.Created = s.o.Now().UTC()
+	s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", step.Failed.Details).
+		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
+	err := s.say(ctx, cell, m, step)
+	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
+		return nil // it is being deleted
+	}
+	return err
+}
+
+// fence writes the server's allocations once more as they are, so that a claim of a migration that
+// was sent before and arrives late has a generation of before. It is errClaimed if one was made.
+func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) error {
+	p := s.o.Placement
 	held, err := p.Allocations(ctx, m.ServerUUID)
 	if err != nil {
 		return err
@@ -430,14 +480,12 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 	if len(source.Allocations) > 0 {
 		return errClaimed
 	}
-	if err := b.s.confirm(ctx); err != nil {
+	if err := s.confirm(ctx); err != nil {
 		return err
 	}
 	switch {
 	case m.Type == cellwire.MigrationBuild:
-		if err := b.s.release(ctx, m.ServerUUID); err != nil {
-			return err
-		}
+		return s.release(ctx, m.ServerUUID)
 	case len(held.Allocations) > 0:
 		same := held.ConsumerAllocations
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
@@ -447,17 +495,7 @@ func (b *build) failMove(ctx context.Context, fault cellwire.Fault) error {
 			return fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
 		}
 	}
-	if err := b.s.next(ctx, "fail"); err != nil {
-		return err
-	}
-	fault.Created = b.s.o.Now().UTC()
-	b.s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", fault.Details).
-		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
-	err = b.s.say(ctx, b.move.cell, m, cellwire.MigrationStep{Failed: &fault})
-	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
-		return nil // it is being deleted
-	}
-	return err
+	return nil
 }
 
 // swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
@@ -514,6 +552,11 @@ func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	default:
 		if err := s.swapBack(ctx, m); err != nil {
 			return err
+		}
+		if m.DestNode == "" { // it ended without a destination, and may have claimed one
+			if err := s.fence(ctx, m); err != nil {
+				return err
+			}
 		}
 	}
 	if err := s.next(ctx, "give back"); err != nil {

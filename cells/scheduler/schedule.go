@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -27,13 +29,49 @@ func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	})
 }
 
-// workers are those who schedule one server each.
+// workers are those who schedule or move one server each. Servers whose last request Placement has
+// failed, while it answered others, have workers of their own: however long their requests take,
+// no other server waits for them again.
 type workers struct {
-	slots chan struct{}
-	all   sync.WaitGroup
+	slots, unanswered chan struct{}
+	all               sync.WaitGroup
 }
 
-func (s *Scheduler) newWorkers() *workers { return &workers{slots: make(chan struct{}, s.o.Workers)} }
+func (s *Scheduler) newWorkers() *workers {
+	return &workers{slots: make(chan struct{}, s.o.Workers), unanswered: make(chan struct{}, s.o.Workers)}
+}
+
+// give has a worker do something about a server, which it takes, if it is free. It waits for a free
+// worker; a server that was unanswered is left for the next round if there is none.
+func (s *Scheduler) give(ctx context.Context, w *workers, server string, unanswered bool, do func()) error {
+	free, _ := s.locks.tryLock(server)
+	if free == nil {
+		return nil
+	}
+	slots := w.slots
+	if unanswered {
+		slots = w.unanswered
+		select {
+		case slots <- struct{}{}:
+		default:
+			free()
+			return nil
+		}
+	} else {
+		select {
+		case <-ctx.Done():
+			free()
+			return ctx.Err()
+		case slots <- struct{}{}:
+		}
+	}
+	w.all.Go(func() {
+		defer func() { <-slots }()
+		defer free()
+		do()
+	})
+	return nil
+}
 
 // schedule gives each build request that is due to a worker, the oldest first. It waits for free
 // workers, and not for the last ones to end. It costs one query when there is nothing to do.
@@ -42,29 +80,22 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 	if err != nil {
 		return err
 	}
-	s.delay.keep(requests)
+	there := make(map[string]bool, len(requests))
+	for _, r := range requests {
+		there[r.InstanceUUID] = true
+	}
+	s.delay.keep(there)
 	view := &view{s: s}
 	for _, request := range requests {
 		uuid := request.InstanceUUID
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
-		if !s.delay.due(uuid, needsPlacement, s.o.Now()) {
+		due, unanswered := s.delay.due(uuid, needsPlacement, s.o.Now())
+		if !due {
 			continue
 		}
-		free, _ := s.locks.tryLock(uuid)
-		if free == nil {
-			continue
+		if err := s.give(ctx, w, uuid, unanswered, func() { s.attempt(ctx, uuid, view, needsPlacement) }); err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			free()
-			return ctx.Err()
-		case w.slots <- struct{}{}:
-		}
-		w.all.Go(func() {
-			defer func() { <-w.slots }()
-			defer free()
-			s.attempt(ctx, uuid, view, needsPlacement)
-		})
 	}
 	return nil
 }
@@ -86,42 +117,63 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
 		s.built(PutOff)
 	}
+	if s.tried(ctx, tries{
+		delays: &s.delay, server: uuid, key: uuid, ends: request.CellUUID == "",
+		again:      "Scheduling the servers in BUILD.",
+		unanswered: "The server stays in BUILD. Retrying; after some tries the server is in ERROR.",
+		down:       "so new servers stay in BUILD",
+		failed:     "Scheduling a server failed. It stays in BUILD. Retrying.",
+	}, asksPlacement, err) {
+		if err := s.unanswerable(ctx, request, v, err); err != nil {
+			s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Could not put a server in ERROR. Retrying.")
+		}
+	}
+}
+
+// tries are what is tried until it is done: the build of a server, or a move.
+type tries struct {
+	delays      *delays
+	server, key string // key is what it is delayed by
+	ends        bool   // it ends if Placement never answers its requests
+	// What is logged: again when Placement is back; unanswered, down and failed for what failed.
+	again, unanswered, down, failed string
+}
+
+// tried notes how a try ended, and puts the next one off if it failed. It is true if Placement has
+// failed its requests so often, while it answered others, that there is to be no other.
+func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err error) (over bool) {
 	switch {
 	case err == nil:
-		if s.delay.succeeded(uuid, asksPlacement) {
-			s.o.Logger.Info().Msg("Placement is available again. Scheduling the servers in BUILD.")
+		if t.delays.succeeded(t.key, asksPlacement) {
+			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
-	case placementclient.Down(err) && request.CellUUID == "" && s.answersOthers(ctx, err):
-		tries, wait := s.delay.unanswered(uuid, s.o.Now())
-		s.log(ctx).Warn().Err(err).Str("server", uuid).Int("tries", tries).
-			Str("wait", wait.Round(time.Millisecond).String()).
-			Msg("Placement fails a request for a server, and answers others. The server stays in BUILD. Retrying; after some tries the server is in ERROR.")
-		if tries >= mostUnanswered {
-			if err := s.unanswerable(ctx, request, v, err); err != nil {
-				s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Could not put a server in ERROR. Retrying.")
-			}
-		}
+	case t.ends && s.answersOthers(ctx, err):
+		n, wait := t.delays.unanswered(t.key, s.o.Now())
+		s.log(ctx).Warn().Err(err).Str("server", t.server).Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
+			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
+		return n >= mostUnanswered
 	case placementclient.Down(err):
-		if wait, first := s.delay.placementFailed(s.o.Now()); first {
+		if wait, first := t.delays.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
-				Msg("Placement is unavailable, so new servers stay in BUILD. Check that it runs and how it is reached ([placement_client]). Retrying.")
+				Msg("Placement is unavailable, " + t.down + ". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
-		s.delay.failed(uuid, s.o.Now())
+		t.delays.failed(t.key, s.o.Now())
 	default:
-		wait := s.delay.failed(uuid, s.o.Now())
-		s.log(ctx).Warn().Err(err).Str("server", uuid).Str("wait", wait.Round(time.Millisecond).String()).Msg("Scheduling a server failed. It stays in BUILD. Retrying.")
+		wait := t.delays.failed(t.key, s.o.Now())
+		s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	}
+	return false
 }
 
 // mostUnanswered is how often Placement may fail a request for a server while it answers others.
 const mostUnanswered = 10
 
-// answersOthers says whether Placement, which has failed a request in a way that looks like an
-// outage, answers another one: then it is that request which it does not answer.
+// answersOthers says whether Placement, which has failed a request, answers another one: then it is
+// that request which it does not answer, whatever it says about it.
 func (s *Scheduler) answersOthers(ctx context.Context, err error) bool {
 	var failed *placementclient.Error
-	if !errors.As(err, &failed) || failed.Unsent || errors.Is(err, placementclient.ErrRefused) {
+	if !errors.As(err, &failed) || failed.Unsent {
 		return false
 	}
 	_, err = s.o.Placement.HasTrait(ctx, TraitNUMARoot)
@@ -134,12 +186,16 @@ func (s *Scheduler) unanswerable(ctx context.Context, request apidb.BuildRequest
 	if err != nil {
 		return err
 	}
-	why := fmt.Sprintf(
+	return s.newBuild(request.RequestSpec, v, hosts, nil).fail(ctx, unansweredFault(cause))
+}
+
+// unansweredFault is that of a server whose requests Placement fails.
+func unansweredFault(cause error) cellwire.Fault {
+	return noHost(fmt.Sprintf(
 		"Placement failed a request for this server %d times, while it answered others. The last time: %s",
 		mostUnanswered,
 		cause.Error(),
-	)
-	return s.newBuild(request.RequestSpec, v, hosts, nil).fail(ctx, noHost(why))
+	))
 }
 
 // The times to wait after a failure, doubled each time.
@@ -169,32 +225,39 @@ func (d *delay) more(now time.Time) time.Duration {
 	return wait
 }
 
-func (d *delays) due(uuid string, needsPlacement bool, now time.Time) bool {
+// due says whether a server is to be tried, and whether Placement has failed its requests while it
+// answered others.
+func (d *delays) due(uuid string, needsPlacement bool, now time.Time) (due, unanswered bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if needsPlacement && now.Before(d.placement.until) {
-		return false
+		return false, false
 	}
 	own := d.servers[uuid]
-	return own == nil || !now.Before(own.until)
+	return own == nil || !now.Before(own.until), own != nil && own.tries > 0
 }
 
 func (d *delays) failed(uuid string, now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.servers[uuid] == nil {
-		d.servers[uuid] = &delay{}
-	}
-	return d.servers[uuid].more(now)
+	return d.of(uuid).more(now)
 }
 
 // unanswered puts off a server alone, whose request Placement failed while it answered others.
 func (d *delays) unanswered(uuid string, now time.Time) (tries int, wait time.Duration) {
-	wait = d.failed(uuid, now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.servers[uuid].tries++
-	return d.servers[uuid].tries, wait
+	own := d.of(uuid)
+	own.tries++
+	return own.tries, own.more(now)
+}
+
+// of is the delay of a server. The caller has the mutex.
+func (d *delays) of(uuid string) *delay {
+	if d.servers[uuid] == nil {
+		d.servers[uuid] = &delay{}
+	}
+	return d.servers[uuid]
 }
 
 // succeeded ends the wait for a server, and for Placement if that was asked; back says that it was
@@ -223,19 +286,8 @@ func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool)
 }
 
 // keep forgets all servers but these.
-func (d *delays) keep(requests []apidb.PendingBuild) {
+func (d *delays) keep(there map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.servers) == 0 {
-		return
-	}
-	there := make(map[string]bool, len(requests))
-	for _, r := range requests {
-		there[r.InstanceUUID] = true
-	}
-	for uuid := range d.servers {
-		if !there[uuid] {
-			delete(d.servers, uuid)
-		}
-	}
+	maps.DeleteFunc(d.servers, func(uuid string, _ *delay) bool { return !there[uuid] })
 }

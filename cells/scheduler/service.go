@@ -188,7 +188,7 @@ func (s *Scheduler) run(ctx context.Context) {
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
-	all.Go(func() { s.every(ctx, s.o.PollInterval, s.kickMoves, s.movesAndLog) })
+	all.Go(func() { s.moveLoop(ctx) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.reconcileAndLog) })
 	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.mirrorAndLog) })
 	if s.o.DiscoverInterval > 0 {

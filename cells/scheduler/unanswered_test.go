@@ -3,13 +3,19 @@
 package scheduler_test
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -27,6 +33,7 @@ func TestRequestsThatPlacementNeverAnswers(t *testing.T) {
 		"too long":  {how: tooLong, why: "placement rejects the request as invalid"},
 		"a failure": {how: rubbish, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
 		"no answer": {how: hangs, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
+		"a denial":  {how: denied, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1})
@@ -57,6 +64,242 @@ func TestRequestsThatPlacementNeverAnswers(t *testing.T) {
 			}
 			w.consistent(map[string]bool{bad: true, good: true})
 		})
+	}
+}
+
+// failing has Placement fail requests that are about a server of two VCPUs: for candidates, or also
+// about its allocations.
+func (w *world) failing(how fault, server string, allocations bool) {
+	w.plink.when(func(r *http.Request) fault {
+		about := r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, "VCPU%3A2")
+		if allocations {
+			about = about || strings.HasSuffix(r.URL.Path, server) || strings.Contains(posted(r), server)
+		}
+		if about {
+			return how
+		}
+		return up
+	})
+}
+
+// posted is the body of a POST, which can still be read.
+func posted(r *http.Request) string {
+	if r.Method != http.MethodPost {
+		return ""
+	}
+	body, _ := io.ReadAll(r.Body) // what is missing fails where it is served
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return string(body)
+}
+
+// moving begins a move of a server of two VCPUs, which is on a host.
+func (w *world) moving(kind cellwire.MigrationType) (uuid string, from *agent) {
+	w.t.Helper()
+	uuid = w.created(func(r *scheduler.CreateRequest) { r.Flavor.VCPUs = 2 })
+	w.schedule()
+	from = w.host(uuid)
+	if kind == cellwire.MigrationBuild {
+		from.fails = map[cellwire.Want]bool{cellwire.WantPresent: true}
+	}
+	w.work()
+	switch kind {
+	case cellwire.MigrationBuild:
+		w.is(uuid, cellwire.VMBuilding, cellwire.TaskScheduling, from)
+		return uuid, from
+	case cellwire.MigrationEvacuation:
+		w.dies(from)
+	}
+	w.must(w.migrate(uuid, kind, ""))
+	return uuid, from
+}
+
+// TestMovesThatPlacementNeverAnswers: a move of a server whose requests Placement refuses, or
+// always fails, delays no other, and ends as often as a build is tried, with that as its fault. It
+// leaves nothing behind.
+func TestMovesThatPlacementNeverAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const never = "Placement failed a request for this server 10 times, while it answered others."
+	for _, c := range []struct {
+		name        string
+		how         fault
+		allocations bool
+		tries       int
+		why         string
+	}{
+		{name: "too long", how: tooLong, tries: 1, why: "placement rejects the request as invalid"},
+		{name: "a failure", how: rubbish, tries: 10, why: never},
+		{name: "no answer", how: hangs, tries: 10, why: never},
+		{name: "a denial", how: denied, tries: 10, why: never},
+		{name: "a failure of all", how: rubbish, allocations: true, tries: 10, why: never},
+		{name: "no answer to all", how: hangs, allocations: true, tries: 10, why: never},
+		{name: "a denial of all", how: denied, allocations: true, tries: 10, why: never},
+		{name: "too long, all", how: tooLong, allocations: true, tries: 10, why: never},
+	} {
+		for _, kind := range []cellwire.MigrationType{
+			cellwire.MigrationCold, cellwire.MigrationEvacuation, cellwire.MigrationBuild,
+		} {
+			t.Run(c.name+", "+string(kind), func(t *testing.T) {
+				w := begin(t, []int{3, 3}, attempts(3))
+				bad, from := w.moving(kind)
+				others := map[string]*agent{}
+				for _, s := range w.sites[1:] { // in both cells
+					i := 0
+					for s.agents[i] == from {
+						i++
+					}
+					uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = s.agents[i].host })
+					others[uuid] = s.agents[i]
+				}
+				w.schedule()
+				w.work()
+				w.failing(c.how, bad, c.allocations)
+				for uuid := range others {
+					w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+				}
+				w.moves()
+				for uuid, at := range others {
+					w.is(uuid, cellwire.VMActive, cellwire.TaskResizeMigrating, at)
+				}
+				tries := 1
+				ended := func() bool { return w.row(bad).TaskState == "" }
+				for ; !ended() && tries < 20; tries++ {
+					w.pass(time.Minute)
+					w.beat()
+					w.moves()
+				}
+				testproc.Equal(t, tries, c.tries, "it ends after %d tries")
+				vm := map[cellwire.MigrationType]string{cellwire.MigrationCold: cellwire.VMActive}[kind]
+				w.is(bad, cmp.Or(vm, cellwire.VMError), "", from)
+				if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, c.why) {
+					t.Errorf("the fault is %+v", row.Fault)
+				}
+				if last := w.action(bad); !last.Failed || last.FinishedAt == nil {
+					t.Errorf("the action is %+v", last)
+				}
+				w.plink.set(up)
+				w.pass(time.Minute)
+				w.beat()
+				w.moves()
+				if open := w.open(bad); len(open) > 0 {
+					t.Errorf("these are left: %+v", open)
+				}
+				held := w.holders()[bad]
+				if kind != cellwire.MigrationBuild && !slices.Equal(held, []string{from.node}) ||
+					kind == cellwire.MigrationBuild && len(held) > 0 {
+					t.Errorf("it holds something of %v", held)
+				}
+				alive := map[string]bool{bad: kind != cellwire.MigrationBuild}
+				if kind == cellwire.MigrationBuild {
+					w.must(w.delete(bad, false))
+				}
+				for uuid := range others {
+					alive[uuid] = true
+				}
+				w.consistent(alive)
+			})
+		}
+	}
+}
+
+// TestSilenceDelaysNoOtherMove: while Placement does not answer the requests of one move, others
+// begin and go on, with a single worker too once it was asked.
+func TestSilenceDelaysNoOtherMove(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+		o.Workers, o.PollInterval = 1, time.Millisecond
+	})
+	bad, _ := w.moving(cellwire.MigrationCold)
+	w.failing(rubbish, bad, false)
+	w.moves() // now it is known
+	others := []string{w.created(), w.created()}
+	w.schedule()
+	w.work()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.plink.when(func(r *http.Request) fault {
+		if r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, "VCPU%3A2") {
+			once.Do(func() { close(asked) })
+			<-answer
+			return hangs
+		}
+		return up
+	})
+	w.pass(time.Minute)
+	w.beat()
+	stop := run(w.scheduler)
+	defer stop()
+	defer close(answer) // before stop, which waits for all workers
+	<-asked
+	for _, uuid := range others { // each in a round of its own
+		w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+		testproc.Eventually(t, testproc.Patience, "a server gets a destination", testproc.True(func() bool {
+			return w.row(uuid).TaskState == cellwire.TaskResizeMigrating
+		}))
+	}
+}
+
+// TestAbortWithoutDestination: a migration that has no destination ends, the server is what it was,
+// and a claim that was made, or arrives late, is given back.
+func TestAbortWithoutDestination(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, kind := range []cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation} {
+		for _, claim := range []string{"none", "made", "late", "unanswered"} {
+			t.Run(string(kind)+", claim: "+claim, func(t *testing.T) {
+				w := begin(t, []int{3})
+				uuid, from := w.moving(kind)
+				switch claim {
+				case "made":
+					w.scheduler.SetAfter(func(string) error { return errEnd })
+				case "late":
+					w.plink.when(func(r *http.Request) fault {
+						if r.Method == http.MethodPost {
+							return late
+						}
+						return up
+					})
+				default:
+					w.failing(hangs, uuid, claim == "unanswered")
+				}
+				w.moves()
+				w.scheduler.SetAfter(nil)
+				queue := w.plink.queue
+				if w.plink.queue = nil; (len(queue) > 0) != (claim == "late") {
+					t.Fatalf("%d requests are on their way", len(queue))
+				}
+				open := w.open(uuid)
+				if len(open) != 1 || open[0].Status != cellwire.MigrationAccepted ||
+					(len(w.holders()[open[0].UUID]) > 0) != (claim == "made") {
+					t.Fatalf("%+v, and %v", open, w.holders())
+				}
+				m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
+				for range 2 { // repeating it changes nothing
+					w.must(w.scheduler.Abort(ctx, m, open[0].ID))
+				}
+				w.is(uuid, cellwire.VMActive, "", from)
+				if last := w.action(uuid); !last.Failed || !strings.Contains(last.Details, "An administrator ended") {
+					t.Errorf("the action is %+v", last)
+				}
+				if err := w.migrate(uuid, kind, ""); !cellclient.IsConflict(err) {
+					t.Errorf("it moves again before what it has is given back: %v", err)
+				}
+				w.plink.set(up)
+				w.pass(time.Minute)
+				w.beat()
+				w.moves()
+				w.plink.queue = queue
+				w.plink.deliver()
+				w.holds(map[string]*agent{uuid: from})
+				if open := w.open(uuid); len(open) > 0 {
+					t.Errorf("these are left: %+v", open)
+				}
+				w.must(w.migrate(uuid, kind, ""))
+				w.moves()
+				if open := w.open(uuid); len(open) != 1 || open[0].Status != cellwire.MigrationPre {
+					t.Errorf("the next one is %+v", open)
+				}
+				w.consistent(map[string]bool{uuid: true})
+			})
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ const (
 	rubbish       // something else answers
 	tooLong       // it is refused, because its query is too long
 	late          // there is no answer, and the request arrives later
+	denied        // it is refused, as if the credentials were not good for it
 )
 
 // link is the way to a service, which can fail. It counts requests by method and path, with what
@@ -92,6 +93,8 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusRequestHeaderFieldsTooLarge, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("too long")), Request: r,
 		}, nil
+	case denied:
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("denied")), Request: r}, nil
 	case rubbish:
 		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
 	}
