@@ -23,6 +23,8 @@ type UnitState struct {
 	Exit     int    // exit code or signal of the last main process
 	Restarts int    // by systemd, since an operator or the boot started it
 	Command  string // of its main process, as ExecStart= has it
+	User     string // of its processes; "" is root
+	Groups   []string
 }
 
 // Enabled reports whether the unit starts with the machine.
@@ -51,7 +53,7 @@ func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 		return nil, nil
 	}
 	slices.Sort(names)
-	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart"
+	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart,User,Group,SupplementaryGroups"
 	shown, err := systemctl(ctx, append([]string{"show", properties, "--"}, slices.Compact(names)...)...)
 	if err != nil {
 		return nil, err
@@ -81,6 +83,10 @@ func parseUnits(shown string) []UnitState {
 				u.Exit, _ = strconv.Atoi(value)
 			case "NRestarts":
 				u.Restarts, _ = strconv.Atoi(value)
+			case "User":
+				u.User = value
+			case "Group", "SupplementaryGroups":
+				u.Groups = append(u.Groups, strings.Fields(value)...)
 			case "ExecStart":
 				_, command, _ := strings.Cut(value, "argv[]=")
 				u.Command, _, _ = strings.Cut(command, " ;")

@@ -47,9 +47,9 @@ type Config struct {
 	file    string
 	files   []string
 	sources map[string]Source
-	named   []namedFile
+	named   []NamedFile
 
-	unusedCredentials []string
+	unusedCredentials []NamedFile
 	pluginDirs        []string
 }
 
@@ -374,7 +374,12 @@ func (c *Config) File() string { return c.file }
 
 // UnusedCredentials are the keys that name a credential in sections that are not used
 // ([Options.Uses]).
-func (c *Config) UnusedCredentials() []string { return slices.Clone(c.unusedCredentials) }
+func (c *Config) UnusedCredentials() (keys []string) {
+	for _, file := range c.unusedCredentials {
+		keys = append(keys, file.Key)
+	}
+	return keys
+}
 
 // PluginDirsOf are the directories in which the executable of a driver was looked for, the first
 // one first; none if its path says where it is.

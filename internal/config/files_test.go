@@ -97,6 +97,12 @@ func TestCredentialsOfOtherServices(t *testing.T) {
 	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil || cfg.PlacementClient.TokenFile != want {
 		t.Errorf("of another service: %q, want %q; %v", cfg.PlacementClient.TokenFile, want, err)
 	}
+	if got := cfg.ServiceFiles(AgentService, "/passed"); len(got) != 1 || got[0] != (NamedFile{"placement_client.token_file", "/passed/placement-token"}) {
+		t.Errorf("the agent reads %+v", got)
+	}
+	if got := cfg.ServiceFiles(PlacementService, "/passed"); len(got) != 0 {
+		t.Errorf("Placement reads %+v", got)
+	}
 	if got := cfg.UnusedCredentials(); len(got) != 1 || got[0] != "placement_client.token_file" {
 		t.Errorf("unused are %q", got)
 	}

@@ -57,7 +57,7 @@ func (l *loader) resolve() {
 	}
 	for key, path := range map[string]string{"deny_list.ca_file": c.DenyList.CAFile, "deny_list.file": c.DenyList.File} {
 		if path != "" && (key != "deny_list.file" || c.DenyList.URL == "") {
-			c.named = append(c.named, namedFile{key, path})
+			c.named = append(c.named, NamedFile{key, path})
 		}
 	}
 	l.resolveCells()
@@ -187,11 +187,11 @@ func (l *loader) resolveCredential(key string, path *string) {
 		return
 	}
 	if filepath.IsAbs(*path) {
-		l.cfg.named = append(l.cfg.named, namedFile{key, *path})
+		l.cfg.named = append(l.cfg.named, NamedFile{key, *path})
 		return
 	}
 	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
-		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, key)
+		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, NamedFile{key, *path})
 		*path = filepath.Join("/run/credentials", credentialUnits[section], *path)
 		return
 	}
@@ -210,7 +210,7 @@ func (l *loader) resolveCredential(key string, path *string) {
 		return
 	}
 	*path = found
-	l.cfg.named = append(l.cfg.named, namedFile{key, found})
+	l.cfg.named = append(l.cfg.named, NamedFile{key, found})
 }
 
 // orDefault is the source, or the default when there is none; a computed

@@ -48,10 +48,18 @@ type Cell struct {
 }
 
 // ConfigFile is the file that the command of a unit names with --config, "" for the default.
-func ConfigFile(u systemd.UnitState) string {
+func ConfigFile(u systemd.UnitState) string { return flagOf(u, "--config") }
+
+// flagOf is the value of a flag in the command of a unit, "" without it.
+func flagOf(u systemd.UnitState, flag string) string {
 	words := strings.Fields(u.Command)
-	if i := slices.Index(words, "--config"); i >= 0 && i+1 < len(words) {
-		return words[i+1]
+	for i, word := range words {
+		if value, found := strings.CutPrefix(word, flag+"="); found {
+			return value
+		}
+		if word == flag && i+1 < len(words) {
+			return words[i+1]
+		}
 	}
 	return ""
 }
@@ -182,35 +190,28 @@ func ended(u systemd.UnitState) string {
 // soon is how long before its end a certificate is a warning. Services and CAs do not renew theirs.
 const soon = 14 * 24 * time.Hour
 
+// expiring are the keys of certificates that end with the service's connections. Bundles of many
+// CAs have some that have ended.
+var expiring = []string{
+	"placement_tls.cert_file", "placement_tls.client_ca_file", "placement_tls.host_ca_file",
+	"compute_api.cert_file", "compute_api.client_ca_file", "compute_api.cell_cert_file", "compute_api.cell_ca_file",
+	"enrolment.ca_dir", "cell.cert_file", "cell.peer_ca_file",
+}
+
 // checkCertificates looks at how long the certificates that services show and trust are valid, if
-// there are any.
+// there are any. Those that are missing are checkFiles' affair.
 func checkCertificates(_ context.Context, e *Env) (out []Result) {
 	seen := map[string]bool{}
 	for _, s := range e.servers() {
-		if s.Config == nil {
-			continue
-		}
-		c, authority := s.Config, ""
-		if c.Enrolment.Listen != "" {
-			authority = filepath.Join(cmp.Or(c.Enrolment.CADir, "/run/credentials/"+s.Name), pki.CACertificateFile)
-		}
-		for _, f := range []struct{ key, path string }{
-			{"placement_tls.cert_file", c.PlacementTLS.CertFile},
-			{"placement_tls.client_ca_file", c.PlacementTLS.ClientCAFile},
-			{"placement_tls.host_ca_file", c.PlacementTLS.HostCAFile},
-			{"compute_api.cert_file", c.ComputeAPI.CertFile},
-			{"compute_api.client_ca_file", c.ComputeAPI.ClientCAFile},
-			{"compute_api.cell_cert_file", c.ComputeAPI.CellCertFile},
-			{"compute_api.cell_ca_file", c.ComputeAPI.CellCAFile},
-			{"enrolment.ca_dir", authority},
-			{"cell.cert_file", c.Cell.CertFile},
-			{"cell.peer_ca_file", c.Cell.PeerCAFile},
-		} {
-			if f.path == "" || seen[f.path] {
+		for _, f := range s.files() {
+			if f.Key == "enrolment.ca_dir" {
+				f.Path = filepath.Join(filepath.Dir(f.Path), pki.CACertificateFile)
+			}
+			if _, err := e.stat(f.Path); os.IsNotExist(err) || seen[f.Path] || !slices.Contains(expiring, f.Key) {
 				continue
 			}
-			seen[f.path] = true
-			out = append(out, e.certificate(s, f.key, f.path)...)
+			seen[f.Path] = true
+			out = append(out, e.certificate(s, f.Key, f.Path)...)
 		}
 	}
 	if len(out) == 0 && len(seen) > 0 {
@@ -233,7 +234,7 @@ func (e *Env) certificate(s Service, key, path string) []Result {
 		all, err = pki.Certificates(text, path)
 	}
 	if err != nil {
-		return named(Error, fmt.Sprintf("%s of %s: %v", key, s.Name, err), "The service does not start, and one that runs keeps the former file.", "ls -l "+path)
+		return named(Error, fmt.Sprintf("%s of %s: %v", key, s.Name, err), noStart, "ls -l "+path)
 	}
 	first := slices.MinFunc(all, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	found := fmt.Sprintf(

@@ -74,7 +74,9 @@ func Checks() []Check {
 		{"placement", "Placement", checkPlacement},
 		{"service", "Services", checkServices},
 		{"cells", "Cells", checkCells},
+		{"files", "Files of services", checkFiles},
 		{"certificates", "Certificates", checkCertificates},
+		{"deny-list", "Deny lists", checkDenyLists},
 		{"database", "Databases", checkDatabases},
 		{"clock", "Clock", checkClock},
 		{"open-files", "Open files", checkOpenFiles},
@@ -84,7 +86,7 @@ func Checks() []Check {
 }
 
 // ofServices are the checks of a machine without an agent.
-var ofServices = []string{"service", "cells", "certificates", "database", "clock"}
+var ofServices = []string{"service", "cells", "files", "certificates", "deny-list", "database", "clock"}
 
 // DefaultTimeout limits all checks if Env.Timeout is 0.
 const DefaultTimeout = 10 * time.Second

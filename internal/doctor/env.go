@@ -67,6 +67,7 @@ type Env struct {
 
 	Stat        func(path string) (File, error)
 	LookupGroup func(name string) (gid int, err error)
+	LookupUser  func(name string) (Account, error)
 	Statfs      func(path string) (Space, error)
 	OpenFiles   func() (soft, hard uint64, err error)
 	ClockSynced func() (bool, error)
@@ -87,7 +88,7 @@ type Env struct {
 func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 	env := Env{
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
-		Stat: statFile, LookupGroup: lookupGroup, Statfs: statfs, OpenFiles: openFiles,
+		Stat: statFile, LookupGroup: lookupGroup, LookupUser: lookupAccount, Statfs: statfs, OpenFiles: openFiles,
 		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: driverhost.OwnKernel,
 	}
 	if agentUser != "" {
@@ -124,11 +125,11 @@ func currentAccount() Account {
 func lookupAccount(name string) (Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return Account{}, fmt.Errorf("looking up the agent's user: %w", err)
+		return Account{}, fmt.Errorf("looking up the user: %w", err)
 	}
 	a := Account{Name: u.Username}
 	if a.UID, err = strconv.Atoi(u.Uid); err != nil {
-		return Account{}, fmt.Errorf("looking up the agent's user %s: %w", name, err)
+		return Account{}, fmt.Errorf("looking up the user %s: %w", name, err)
 	}
 	gids, err := u.GroupIds()
 	if err != nil {

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,11 @@ func TestMachinesWithoutAgent(t *testing.T) {
 	}
 	want := []string{"service.compute-agent-cells-api", "database", "clock"}
 	testproc.Samef(t, cmp.Diff(want, names(unit("compute-agent-cells-api.service"))), "checks")
+	configured := func(s *Service) {
+		s.Config = &config.Config{DenyList: config.DenyList{File: "/none"}, Enrolment: config.Enrolment{Listen: ":8775", CADir: "/none"}}
+	}
+	want = []string{"service.compute-agent-cells-api", "files.enrolment.ca_dir", "deny-list.compute-agent-cells-api", "database", "clock"}
+	testproc.Samef(t, cmp.Diff(want, names(unit("compute-agent-cells-api.service", configured))), "checks of one with files that are missing")
 	if got := names(unit("compute-agent-cells-api.service"), unit("compute-agent.service")); len(got) < 20 {
 		t.Errorf("with an agent: %q", got)
 	}
@@ -164,9 +170,8 @@ func TestCertificates(t *testing.T) {
 				tc.text = string(authority.PEM())
 			}
 			f.write("/etc/compute-agent/ca.pem", tc.text, 0o644)
-			e := &Env{Root: f.root, Now: func() time.Time { return tc.now }, Services: []Service{unit("compute-agent-cell@cell1.service", func(s *Service) {
-				s.Config = &config.Config{Cell: config.Cell{PeerCAFile: "/etc/compute-agent/ca.pem"}}
-			})}}
+			e := f.withCell("[cell]\nlisten = \"127.0.0.1:8780\"\nauth = \"mtls\"\ncert_file = \"/etc/none.pem\"\nkey_file = \"/etc/none.pem\"\npeer_ca_file = \"/etc/compute-agent/ca.pem\"\n")
+			e.Now = func() time.Time { return tc.now }
 			got := checkCertificates(t.Context(), e)
 			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.want) {
 				t.Errorf("%+v", got)
@@ -183,5 +188,204 @@ func TestConfigFile(t *testing.T) {
 		"/usr/bin/compute-agent placement serve": "", "": "", "compute-agent --config": "",
 	} {
 		testproc.Equal(t, ConfigFile(systemd.UnitState{Command: command}), want, command+": %q")
+	}
+}
+
+// serviceUID is the user of the cell's service, and its group.
+const serviceUID = 991
+
+// withCell is a machine with a cell that has a configuration; its unit may be changed.
+func (f *fixture) withCell(text string, change ...func(*Service)) *Env {
+	f.t.Helper()
+	const file = "/etc/compute-agent/cell1.toml"
+	f.write(file, text, 0o640)
+	cfg, err := config.Load(config.Options{File: file, Root: f.root, Environ: []string{"STATE_DIRECTORY=/var/lib/cell1"}, UID: func() int { return 0 }, Uses: []string{}})
+	f.must(err)
+	cell := unit("compute-agent-cell@cell1.service", append(change, func(s *Service) {
+		s.Config, s.User, s.Groups = cfg, "compute-agent-cell", []string{"compute-agent-cell"}
+	})...)
+	return &Env{
+		Root: f.root, Services: []Service{cell}, Stat: f.stat, Now: func() time.Time { return noon },
+		LookupGroup: func(string) (int, error) { return serviceUID, nil },
+		LookupUser:  func(name string) (Account, error) { return Account{Name: name, UID: serviceUID}, nil },
+	}
+}
+
+// TestFilesOfServices: what keeps a service from using a file shows before its next start: the
+// command is root's, and the service another user.
+func TestFilesOfServices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const (
+		token, key, certificate = "/etc/compute-agent/cell-tokens", "/etc/compute-agent/cell.key", "/etc/compute-agent/cell.pem"
+		digest                  = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef compute-api nova\n"
+		of                      = "cell.token_file of compute-agent-cell@cell1.service: "
+	)
+	pair := func(t *testing.T) (certificate, key string) {
+		private, text, err := pki.NewKey()
+		testproc.Check(t, err)
+		request := testproc.Try(pki.ParseRequest(testproc.Try(pki.NewRequest(private, "cell1")).Or(t))).Or(t)
+		authority := testproc.Try(pki.InitAuthority(t.TempDir(), "site", noon)).Or(t)
+		id := pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1"}}
+		signed := testproc.Try(authority.Sign(request, id, pki.SignOptions{Now: noon, Lifetime: time.Hour})).Or(t)
+		return string(signed), string(text)
+	}
+	for name, tc := range map[string]struct {
+		change     func(f *fixture)
+		severity   Severity
+		found, fix string
+	}{
+		"good": {func(*fixture) {}, OK, "3 files, all usable", ""},
+		"of another user": {
+			func(f *fixture) { f.owners[token], f.groups[token] = 5, serviceUID }, Error,
+			of + token + " belongs to user 5, which is neither root nor compute-agent-cell", "chown root " + token,
+		},
+		"closed": {
+			func(f *fixture) { f.groups[token] = 0 }, Error,
+			of + "compute-agent-cell cannot read " + token + ", which belongs to user 0 and group 0 with mode 0640",
+			"chgrp compute-agent-cell " + token + " && chmod g+r " + token,
+		},
+		"directory closed": {func(f *fixture) { f.mkdir("/etc/compute-agent", 0o700) }, Error, of + "compute-agent-cell cannot enter /etc/compute-agent", "chmod o+x /etc/compute-agent"},
+		"open":             {func(f *fixture) { f.chmod(token, 0o644) }, Error, of + token + " has mode 0644, so that other users can read or change it", "chmod g-w,o= " + token},
+		"missing":          {func(f *fixture) { f.remove(token) }, Error, of + token + " does not exist", "ls -l " + token},
+		"a directory":      {func(f *fixture) { f.remove(token); f.mkdir(token, 0o755) }, Error, of + token + " is not a regular file", "ls -ld " + token},
+		"damaged":          {func(f *fixture) { f.write(token, "hello\n", 0o640) }, Error, of + token + " line 1: 1 fields", "editor " + token},
+		"unknown to root":  {func(f *fixture) { f.denied[token] = true }, Skipped, of + token + " cannot be looked at; run this command as root", ""},
+		"an open key":      {func(f *fixture) { f.chmod(key, 0o644) }, Error, "cell.key_file of compute-agent-cell@cell1.service: " + key + " has mode 0644", "chmod g-w,o= " + key},
+		"another key": {
+			func(f *fixture) { _, other := pair(f.t); f.write(key, other, 0o640) }, Error,
+			"the certificate " + certificate + " with the key " + key + ": tls: private key does not match public key", "editor " + key,
+		},
+		"a certificate that all may change": {func(f *fixture) { f.chmod(certificate, 0o666) }, Error, "all users can change it", "chmod o-w " + certificate},
+		"a certificate that is gone":        {func(f *fixture) { f.remove(certificate) }, Error, "cell.cert_file of compute-agent-cell@cell1.service: " + certificate + " does not exist", "ls -l " + certificate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthy(t)
+			f.write(token, digest, 0o640)
+			shown, secret := pair(t)
+			f.write(certificate, shown, 0o644)
+			f.write(key, secret, 0o640)
+			f.groups[token], f.groups[key] = serviceUID, serviceUID
+			tc.change(f)
+			e := f.withCell("[cell]\nlisten = \"127.0.0.1:8780\"\nauth = \"token\"\ntoken_file = \"" + token + "\"\ncert_file = \"" + certificate + "\"\nkey_file = \"" + key + "\"\n" +
+				"[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/another-service\"\n")
+			got := checkFiles(t.Context(), e)
+			if name == "directory closed" {
+				got = got[len(got)-1:] // it closes all three
+			}
+			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.found) || got[0].Fix != tc.fix {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestFilesByTheirKeys: what else a service reads, and what the modes mean there.
+func TestFilesByTheirKeys(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	f := healthy(t)
+	for _, path := range []string{"/etc/tokens", "/etc/password", "/etc/cells.key", "/ca/ca.key", "/etc/database", "/etc/policy"} {
+		f.write(path, "hello\n", 0o644)
+	}
+	f.write("/etc/compute-agent/api.toml", `[compute_api]
+auth = "keystone"
+database = "mysql://nova@db/nova_api?password_file=/etc/database"
+cell_cert_file = "/etc/none"
+cell_key_file = "/etc/cells.key"
+key_file = "passed.key"
+cert_file = "passed.pem"
+policy_file = "/etc/policy"
+[keystone]
+auth_url = "https://keystone.example/v3"
+username = "nova"
+password_file = "/etc/password"
+[placement_tls]
+cert_file = "/etc/of-placement"
+key_file = "/etc/of-placement"
+[enrolment]
+listen = "0.0.0.0:8775"
+ca_dir = "/ca"
+names = ["api.example"]
+`, 0o640)
+	e := f.withCell("")
+	cfg, err := config.Load(config.Options{File: "/etc/compute-agent/api.toml", Root: f.root, UID: func() int { return 0 }, Uses: []string{}})
+	testproc.Check(t, err)
+	e.Services = []Service{
+		unit(ComputeAPIUnit, func(s *Service) { s.Config, s.User = cfg, "compute-agent-cells-api" }),
+		unit("compute-agent-placement.service", func(s *Service) {
+			s.Config, s.Command = &config.Config{}, "/usr/bin/compute-agent placement serve --auth token --token-file=/etc/tokens"
+		}),
+	}
+	var got []string
+	for _, r := range checkFiles(t.Context(), e) {
+		got = append(got, string(r.Severity)+" "+strings.TrimPrefix(r.Name, "files."))
+	}
+	want := []string{
+		"warning compute_api.cell_key_file", "error compute_api.cell_cert_file", "error keystone.password_file",
+		"error enrolment.ca_dir", "error compute_api.database", "error --token-file",
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	testproc.Same(t, cmp.Diff(want, got))
+	e.LookupUser = func(string) (Account, error) { return Account{}, errors.New("no such user") }
+	if got := checkFiles(t.Context(), e); got[0].Severity != Skipped || got[0].Found != "the user of "+ComputeAPIUnit+": no such user" {
+		t.Errorf("without the user: %+v", got[0])
+	}
+}
+
+// TestDenyLists: a service that refuses all hosts for its list runs, and so does one that will
+// refuse them after its next start.
+func TestDenyLists(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const file = "/var/lib/cell1/denied_hosts"
+	list := func(t *testing.T, age time.Duration) string {
+		one := testproc.Try(pki.NewDenyList([]pki.Denial{{Host: "h417", Before: noon}})).Or(t)
+		return string(one.Dated(10, time.Now().Add(-age)).Text())
+	}
+	copied := "# Copied now and then from https://api.example:8775\n"
+	for name, tc := range map[string]struct {
+		text       func(t *testing.T) string // nil: no file
+		unit       func(*Service)
+		own        bool
+		severity   Severity
+		found, fix string
+	}{
+		"a copy":          {text: func(t *testing.T) string { return copied + list(t, time.Hour) }, severity: OK, found: "1 list, all usable"},
+		"an old copy":     {text: func(t *testing.T) string { return copied + list(t, 25*time.Hour) }, severity: Error, found: "longer ago than deny_list.max_age (24h0m0s)", fix: "journalctl"},
+		"a copy of later": {text: func(t *testing.T) string { return copied + list(t, -time.Hour) }, severity: Error, found: "or ahead of the clock", fix: "journalctl"},
+		"a damaged copy":  {text: func(*testing.T) string { return copied }, severity: Error, found: "has neither a header nor a host", fix: "journalctl"},
+		"none yet":        {severity: Error, found: "the list was not fetched from https://api.example:8775 yet", fix: "journalctl"},
+		"stopped":         {unit: func(s *Service) { s.Active = "inactive" }, severity: OK, found: "1 list, all usable"},
+		"no copy":         {text: func(t *testing.T) string { return list(t, 0) }, severity: Error, found: "has 1 hosts that were denied there", fix: "ls -l " + file},
+		"its own":         {own: true, text: func(t *testing.T) string { return list(t, 1000*time.Hour) }, severity: OK, found: "1 list, all usable"},
+		"its own damaged": {own: true, text: func(*testing.T) string { return "" }, severity: Error, found: "has neither a header nor a host", fix: "compute-agent ca deny-list --file " + file},
+		"no header":       {own: true, text: func(*testing.T) string { return "h1 2026-01-31T12:00:00Z\n" }, severity: Warning, found: "has no header", fix: "compute-agent ca deny-list --renew --file " + file},
+		"its own missing": {own: true, severity: Error, found: file + " does not exist", fix: "compute-agent ca deny-list --create --file " + file},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthy(t)
+			f.mkdir("/var/lib/cell1", 0o700)
+			f.owners["/var/lib/cell1"] = serviceUID
+			if tc.text != nil {
+				f.write(file, tc.text(t), 0o640)
+			}
+			section := "url = \"https://api.example:8775\"\n"
+			if tc.own {
+				section = "file = \"" + file + "\"\n"
+			}
+			if tc.unit == nil {
+				tc.unit = func(*Service) {}
+			}
+			e := f.withCell("[deny_list]\n"+section, tc.unit)
+			got := checkDenyLists(t.Context(), e)
+			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.found) || !strings.HasPrefix(got[0].Fix, tc.fix) {
+				t.Errorf("%+v", got)
+			}
+			if tc.text != nil && tc.severity == OK {
+				f.owners["/var/lib/cell1"] = 0
+				if got := checkDenyLists(t.Context(), e); got[0].Severity != Error || !strings.Contains(got[0].Found, "compute-agent-cell cannot enter /var/lib/cell1") {
+					t.Errorf("closed for the service: %+v", got)
+				}
+			}
+		})
 	}
 }

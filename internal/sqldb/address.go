@@ -30,6 +30,8 @@ type Address struct {
 	shown string
 	// HasPassword says that the password is in the address itself.
 	HasPassword bool
+	// PasswordFile is the file of the password, if the address names one.
+	PasswordFile string
 	// connect makes the connector to the servers, which bounds each statement: to answerTimeout, or
 	// to patience if that is longer.
 	connect func(patience time.Duration) (driver.Connector, error)
@@ -91,7 +93,7 @@ func ParseAddress(name string) (Address, error) {
 		return Address{}, err
 	}
 	a, err := engine(d)
-	a.HasPassword = d.password != ""
+	a.HasPassword, a.PasswordFile = d.password != "", d.passwordFile
 	return a, err
 }
 
