@@ -121,13 +121,7 @@ func New(c Config) (*Service, error) {
 	}
 	s.service = osapi.NewService(options)
 	s.routes = osapi.NewRoutes[call](true)
-	for _, one := range []call{
-		{http.MethodPost, "/v1/join", (*exchange).join},
-		{http.MethodPost, "/v1/renew", (*exchange).renew},
-		{http.MethodPost, "/v1/confirm", (*exchange).confirm},
-		{http.MethodGet, "/v1/denied", (*exchange).denied},
-		{http.MethodGet, "/v1/ca", (*exchange).ca},
-	} {
+	for _, one := range calls() {
 		s.routes.Add(one.method, one.path, one)
 	}
 	return s, nil
@@ -157,6 +151,27 @@ type call struct {
 	method, path string
 	// do answers: a value to be written as JSON, or text.
 	do func(x *exchange) (any, error)
+}
+
+func calls() []call {
+	return []call{
+		{http.MethodPost, "/v1/join", (*exchange).join},
+		{http.MethodPost, "/v1/renew", (*exchange).renew},
+		{http.MethodPost, "/v1/confirm", (*exchange).confirm},
+		{http.MethodGet, pki.DeniedPath, (*exchange).denied},
+		{http.MethodGet, "/v1/ca", (*exchange).ca},
+	}
+}
+
+// Call is one call of the service.
+type Call struct{ Method, Path string }
+
+// Calls are all calls of the service.
+func Calls() (all []Call) {
+	for _, one := range calls() {
+		all = append(all, Call{one.method, one.path})
+	}
+	return all
 }
 
 // text is an answer that is no JSON.
@@ -307,7 +322,7 @@ func badRequest(format string, args ...any) *Refusal {
 }
 
 // denied answers GET /v1/denied: the deny list, for servers. It is public, as the list of revoked
-// certificates of a CA is.
+// certificates of a CA is: servers have no certificate to show here. It has no reasons.
 func (x *exchange) denied() (any, error) {
 	body, err := x.published.get(x.R.Context())
 	if err != nil {
@@ -316,9 +331,10 @@ func (x *exchange) denied() (any, error) {
 	return text{"text/plain; charset=utf-8", body}, nil
 }
 
-// Denied is the deny list of the API database and of another list, which may be nil. Of two
-// denials of a host the later one counts. Reasons that are too long are cut or left out. It is
-// an error while the other list is not known: servers that copy this one would let its hosts in.
+// Denied is the deny list of the API database and of another list, which may be nil, as it is
+// published: why a host is refused is for operators, and not in it. Of two denials of a host the
+// later one counts. It is an error while the other list is not known: servers that copy this one
+// would let its hosts in.
 func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.DenyList, error) {
 	if err := others.Err(); err != nil {
 		return nil, err
@@ -336,7 +352,10 @@ func Denied(ctx context.Context, store apidb.Store, others *pki.DenyList) (*pki.
 			denials = append(denials, d)
 		}
 	}
-	return pki.NewDenyList(pki.Shortened(denials))
+	for i := range denials {
+		denials[i].Reason = ""
+	}
+	return pki.NewDenyList(denials)
 }
 
 // ca answers GET /v1/ca: the certificate of the CA. Who does not trust it yet compares its

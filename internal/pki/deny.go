@@ -89,8 +89,7 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 }
 
 // Shortened are denials that a list can hold: a reason is cut at MaxReason, and all are dropped if
-// the list would be too long. Who publishes a list uses it: no text for people may keep a denial
-// from taking effect.
+// the list would be too long: no text for people may keep a denial from taking effect.
 func Shortened(denials []Denial) []Denial {
 	out, size := slices.Clone(denials), len(denyColumns)
 	for i, d := range out {
