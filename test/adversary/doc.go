@@ -13,5 +13,13 @@
 //
 // It also attacks the deny list of hosts, by its file and by the clock that dates it.
 //
+// Attacks that need no service, or the whole of one, have their tests elsewhere:
+//
+//	a reshape that moves or makes allocations   resourcetracker, guard_reshape_test.go
+//	a driver that calls the control socket      internal/agent, driver_requests_test.go
+//	a driver that leaves its sandbox            plugins/drivertest, sandbox_test.go
+//	a write that the audit log does not have    test/soak, audit_test.go
+//	a revocation of a name that no host has     cmd/compute-agent, testdata/script/ca.txtar
+//
 // The tables are kept in testdata, for people to read: "go test -update" writes them again.
 package adversary
