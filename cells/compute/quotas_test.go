@@ -33,6 +33,19 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	}, asIs)
 }
 
+// TestDetailOfAUserIsItsProjects: limits and usage of one user are those of the project, also the
+// usage, of which Nova counts the user's part: the limit is not the user's alone either.
+func TestDetailOfAUserIsItsProjects(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	c := newCloud(t, Options{})
+	_, quotas := c.withCalls()
+	quotas.usage["p9"] = cellwire.Usage{Instances: 2, Cores: 8, RAM: 4096}
+	whole := c.ask(administrator, "2.69", "/v2.1/os-quota-sets/p9/detail")
+	testproc.Contains(t, whole.text, `"cores":{"limit":20,"in_use":8,"reserved":0}`, "the project: %s", whole.text)
+	of := c.ask(administrator, "2.69", "/v2.1/os-quota-sets/p9/detail?user_id=u1")
+	testproc.Equal(t, of.text, whole.text, "of a user: %s")
+}
+
 // TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked
 // for when it does not matter.
 func TestQuotasAreSetTogether(t *testing.T) {
