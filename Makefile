@@ -4,7 +4,7 @@
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
 # Without the directory in what is built, one cache is for all clones on a machine.
 export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath
-VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell git describe --tags --always --abbrev=12 --match 'v[0-9]*' --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
 RUN_ARGS ?=
@@ -18,6 +18,9 @@ help: ## List the targets.
 
 packages-%:
 	@tools/packages.sh $*
+
+# The modules of the repository, as directories: go.work has them, and . is the first. For Go, the pattern work is all of their packages.
+MODULES := $(shell sed -n 's,^\t\./,,p; s,^\t\.$$,.,p' go.work)
 
 # The complete module graph: drivers that tests create need it, and have no network.
 .PHONY: modules
@@ -61,7 +64,7 @@ packages: packages-packages build manual sdk ## Make dist/*.deb and dist/*.rpm (
 	@SOURCE_DATE_EPOCH=$(EPOCH) packaging/build.sh dist '$(PACKAGE_VERSION)'
 image: build ## Make dist/compute-agent-VERSION.oci.tar, a container image for Placement and the compute API, without a container engine.
 	@install -d dist && rm -f dist/*.oci.tar
-	@cd tools && go run ./ociimage -program ../bin/compute-agent -version '$(subst ~,-,$(subst +,-,$(PACKAGE_VERSION)))' -revision '$(shell git rev-parse HEAD)' \
+	@cd tools && GOWORK=off go run ./ociimage -program ../bin/compute-agent -version '$(subst ~,-,$(subst +,-,$(PACKAGE_VERSION)))' -revision '$(shell git rev-parse HEAD)' \
 	  -epoch $(EPOCH) -out '../dist/compute-agent-$(PACKAGE_VERSION).oci.tar'
 release: ## Make packages, image, SBOM, digests and their signature of a tagged commit in dist/; GPG_KEY is the key that signs.
 	@packaging/release.sh check '$(GPG_KEY)'
@@ -120,9 +123,8 @@ test-systemd: packages-systemd build ## Install below a root of DISTRIBUTION (de
 .PHONY: lint
 lint: ## Check formatting, tidy modules, vet and lint.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
-	go mod tidy -diff
-	cd tools && go mod tidy -diff
-	go tool -modfile=tools/go.mod golangci-lint run --build-tags libvirt_dlopen ./...
+	@for module in $(MODULES) tools; do echo "go mod tidy -diff: $$module"; (cd $$module && GOWORK=off go mod tidy -diff) || exit 1; done
+	tools/tool.sh golangci-lint run --build-tags libvirt_dlopen $(MODULES:%=./%/...)
 	CGO_ENABLED=0 go vet ./drivers/libvirt/...
 
 .PHONY: generated
@@ -144,7 +146,9 @@ MUTATED := providertree placement/ledger placement/candidates reportclient resou
 .PHONY: mutants
 mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that no test kills; the lines LIVED are those.
 	@for package in $(or $(PACKAGE),$(MUTATED)); do echo "--- $$package"; \
-	  go tool -modfile=tools/go.mod gremlins unleash ./$$package --workers $$(nproc) --timeout-coefficient 10 --output .run/mutants-$$(echo $$package | tr / -).json || exit 1; done
+	  if [ -e $$package/go.mod ]; then module=$$package below=.; else module=. below=./$$package; fi; \
+	  (cd $$module && GOWORK=off $(CURDIR)/tools/tool.sh gremlins unleash $$below --workers $$(nproc) --timeout-coefficient 10 \
+	    --output $(CURDIR)/.run/mutants-$$(echo $$package | tr / -).json) || exit 1; done
 
 .PHONY: soak
 soak: packages-real ## Try for SOAK (default 10m) per storm to make the bundled Placement lose something, from SEED; with RUN=Databases, three servers on Galera and on PostgreSQL only.
@@ -175,7 +179,7 @@ load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) tim
 
 .PHONY: bench
 bench: ## Run the benchmarks.
-	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem ./...
+	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem work
 
 .PHONY: oracle
 oracle: packages-real ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR, DATABASE (sqlite).
@@ -211,7 +215,7 @@ conformance: packages-real ## Run Placement's own API cases (CONFORMANCE=DIR, wi
 
 .PHONY: generate
 generate: ## Generate code again (protobuf; needs Debian's protobuf-compiler).
-	go generate ./...
+	go generate work
 
 .PHONY: clean
 clean: ## Remove what was built.

@@ -32,7 +32,6 @@ require (
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/crypto v0.57.0
-	golang.org/x/net v0.60.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
@@ -49,6 +48,12 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/compute-agent/compute-agent/internal/lib v0.0.0-00010101000000-000000000000
+	github.com/compute-agent/compute-agent/internal/pluginhost v0.0.0-00010101000000-000000000000
+	github.com/compute-agent/compute-agent/plugins v0.0.0-00010101000000-000000000000
+	github.com/compute-agent/compute-agent/plugins/drivertest v0.0.0-00010101000000-000000000000
+	github.com/compute-agent/compute-agent/providertree v0.0.0-00010101000000-000000000000
+	github.com/compute-agent/compute-agent/test/testproc v0.0.0-00010101000000-000000000000
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fatih/color v1.16.0 // indirect
@@ -81,6 +86,7 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/tools v0.50.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
@@ -90,4 +96,13 @@ require (
 	modernc.org/libc v1.77.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
+)
+
+replace (
+	github.com/compute-agent/compute-agent/internal/lib => ./internal/lib
+	github.com/compute-agent/compute-agent/internal/pluginhost => ./internal/pluginhost
+	github.com/compute-agent/compute-agent/plugins => ./plugins
+	github.com/compute-agent/compute-agent/plugins/drivertest => ./plugins/drivertest
+	github.com/compute-agent/compute-agent/providertree => ./providertree
+	github.com/compute-agent/compute-agent/test/testproc => ./test/testproc
 )

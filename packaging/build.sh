@@ -143,7 +143,7 @@ for config in packaging/*.yaml; do
   cp "$dir/nfpm.yaml" "$dir/deb.yaml"
   { cat "$dir/nfpm.yaml"; echo 'license: Apache-2.0'; } >"$dir/rpm.yaml" # dpkg has no such field
   for packager in ${PACKAGERS:-deb rpm}; do
-    go tool -modfile=tools/go.mod nfpm package --config "$dir/$packager.yaml" --packager "$packager" --target "$out/" >"$dir/$packager.log" 2>&1 ||
+    tools/tool.sh nfpm package --config "$dir/$packager.yaml" --packager "$packager" --target "$out/" >"$dir/$packager.log" 2>&1 ||
       { cat "$dir/$packager.log" >&2; exit 1; }
   done
 done

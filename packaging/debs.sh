@@ -11,7 +11,7 @@ out=$(realpath -m "${1:?usage: debs.sh OUT [all]}")
 since=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || git rev-list --max-count=101 HEAD | tail -1)
 why=
 if [ -n "${2:-}" ]; then why='all were asked for'
-elif ! git diff --quiet "$since" HEAD -- packaging systemd go.mod go.sum tools/go.mod ':(glob)**/sql/**'; then why="packaging, systemd, go.mod or a schema changed since ${since:0:12}"
+elif ! git diff --quiet "$since" HEAD -- packaging systemd '*go.mod' '*go.sum' ':(glob)**/sql/**'; then why="packaging, systemd, go.mod or a schema changed since ${since:0:12}"
 elif [ "$(tools/draw.sh yes no no no)" = yes ]; then why="the commit's hash says so"
 fi
 rm -rf "$out"

@@ -16,7 +16,7 @@ print() {
   done
   [ -n "$found" ] || { echo "licenses.sh: $1 has no license in $2" >&2; exit 1; }
 }
-go list -tags libvirt_dlopen -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/compute-agent ./cmd/compute-driver-test ./cmd/compute-driver-libvirt |
+go list -tags libvirt_dlopen -deps -f '{{with .Module}}{{if not (or .Main .Replace)}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/compute-agent ./cmd/compute-driver-test ./cmd/compute-driver-libvirt |
   sort -u | while read -r path version dir; do print "$path $version" "$dir"; done
 goroot=$(go env GOROOT)
 [ -f "$goroot/LICENSE" ] || goroot=/usr/share/doc/golang

@@ -23,7 +23,7 @@ if [ ! -d "$made" ]; then
   git archive "$commit" | tar -x -C "$source"
   rm -rf "$source/packaging" "$source/tools"
   cp -R packaging tools "$source/"
-  make --no-print-directory -C "$source" build VERSION=v0.2.0
+  GOWORK=off make --no-print-directory -C "$source" build VERSION=v0.2.0
   while read -r package for kind mode to from; do
     [ "$kind" = generated ] || compgen -G "$source/$from" >/dev/null || continue
     echo "$package $for $kind $mode $to $from"

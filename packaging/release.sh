@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
+# release.sh modules VERSION: writes the version into the requirements of the modules on each other, for a commit that is tagged.
 # release.sh check|sign GPG_KEY: check refuses what is no release before anything is built; sign writes what is inside the programs, the
 # digests and their signature to dist.
 set -euo pipefail
@@ -16,10 +17,27 @@ check)
   case $version in
   0.0.0~git* | *+*) echo "release: HEAD is $version and has no tag: git tag -s v1.2.3" >&2; exit 1 ;;
   esac
+  tag=v$(echo "$version" | tr '~' -)
+  for module in $(sed -n 's,^\t\./,,p' go.work); do
+    [ "$(git rev-parse -q --verify "$module/$tag^{commit}")" = "$(git rev-parse HEAD)" ] ||
+      { echo "release: HEAD has no tag $module/$tag: packaging/release.sh modules $tag, commit, then git tag -s $module/$tag" >&2; exit 1; }
+    for file in go.mod */go.mod */*/go.mod; do
+      if grep -q "/$module v" "$file" && ! grep -qE "/$module $tag( //.*)?\$" "$file"; then
+        echo "release: $file requires another version of $module than $tag: packaging/release.sh modules $tag, then commit" >&2
+        exit 1
+      fi
+    done
+  done
+  ;;
+modules)
+  # Each module requires the others of the repository at the version of the release.
+  for file in go.mod $(sed -n 's,^\t\./\(.*\),\1/go.mod,p' go.work); do
+    sed -i -E "s,^(\tgithub\.com/compute-agent/compute-agent/[^ ]+) v[^ ]+,\1 ${2:?usage: release.sh modules v1.2.3}," "$file"
+  done
   ;;
 sign)
   for program in compute-agent compute-driver-test compute-driver-libvirt; do
-    go tool -modfile=tools/go.mod cyclonedx-gomod bin -json -noserial -notimestamp -version "$(packaging/version.sh)" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
+    tools/tool.sh cyclonedx-gomod bin -json -noserial -notimestamp -version "$(packaging/version.sh)" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
       { cat dist/.log >&2; exit 1; }
   done
   rm -f dist/.log dist/SHA256SUMS dist/SHA256SUMS.asc
@@ -28,7 +46,7 @@ sign)
   echo "dist has the release $(packaging/version.sh). To check it: gpg --verify SHA256SUMS.asc SHA256SUMS && sha256sum --check SHA256SUMS"
   ;;
 *)
-  echo "usage: release.sh check|sign GPG_KEY" >&2
+  echo "usage: release.sh modules VERSION, or check|sign GPG_KEY" >&2
   exit 64
   ;;
 esac

@@ -22,7 +22,14 @@ install -d -m 700 "$GNUPGHOME"
 logged key gpg --batch --passphrase '' --quick-generate-key 'Test of the release <test@localhost>' ed25519 sign never
 for n in 1 2; do
   git clone -q --no-hardlinks . "$work/build$n/compute-agent"
-  git -C "$work/build$n/compute-agent" tag v98.0.0-rc.1
+  (
+    cd "$work/build$n/compute-agent"
+    packaging/release.sh modules v98.0.0-rc.1
+    date=$(git log -1 --format=%cI)
+    GIT_AUTHOR_DATE=$date GIT_COMMITTER_DATE=$date git -c user.name=test -c user.email=test@localhost commit -qam 'release'
+    git tag v98.0.0-rc.1
+    for module in $(sed -n 's,^\t\./,,p' go.work); do git tag "$module/v98.0.0-rc.1"; done
+  )
 done
 make() { command make --no-print-directory "$@"; }
 if logged unsigned make -C "$work/build1/compute-agent" release 2>/dev/null; then fail "make release works without a key"; fi
@@ -32,7 +39,7 @@ dist=$work/build1/compute-agent/dist
 (cd "$dist" && logged verify gpg --verify SHA256SUMS.asc SHA256SUMS && logged sums sha256sum --check --strict SHA256SUMS) || fail "the signature or a digest of the release"
 [ "$(wc -l <"$dist/SHA256SUMS")" = 16 ] || fail "not six deb and six rpm packages, an image and three SBOMs: $(ls "$dist")"
 for program in compute-agent compute-driver-test compute-driver-libvirt; do
-  for module in github.com/compute-agent/compute-agent "$(go version -m "$work/build1/compute-agent/bin/$program" | awk '$1 == "dep" { print $2; exit }')"; do
+  for module in github.com/compute-agent/compute-agent "$(go version -m "$work/build1/compute-agent/bin/$program" | awk '$1 == "dep" && $2 !~ /compute-agent/ { print $2; exit }')"; do
     jq -e --arg path "$module" '[.metadata.component, .components[]] | any(.name == $path and .version != "" and .version != null)' "$dist/$program.cdx.json" >/dev/null ||
       fail "$program.cdx.json does not have $module"
   done

@@ -12,8 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // DecodeConfig decodes a driver's configuration into a struct, strictly: unknown keys, wrong types
@@ -23,8 +21,13 @@ func DecodeConfig(raw json.RawMessage, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
 	}
-	if err := jsonkit.Unmarshal(raw, into); err != nil {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
 		return configError(err, raw, into)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return &ConfigError{Problem: "is followed by more than one JSON value"}
 	}
 	return nil
 }
@@ -37,8 +40,6 @@ func configError(err error, raw json.RawMessage, into any) error {
 		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("is %s, must be %s", given(wrongType.Value), wanted(wrongType.Type))}
 	case errors.As(err, &syntax):
 		return &ConfigError{Problem: fmt.Sprintf("is not valid JSON (byte %d): %v", syntax.Offset, syntax)}
-	case errors.Is(err, jsonkit.ErrTrailing):
-		return &ConfigError{Problem: "is followed by more than one JSON value"}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &ConfigError{Problem: "is truncated: not valid JSON"}
 	}

@@ -149,9 +149,13 @@ func BuildVersion() string {
 
 // sdkVersion returns name and version of this SDK, whether it is the main module or a dependency.
 func sdkVersion() string {
-	const module = "github.com/compute-agent/compute-agent"
+	const agent = "github.com/compute-agent/compute-agent"
 	version := "devel"
 	if info, ok := debug.ReadBuildInfo(); ok {
+		module := agent + "/plugins"
+		if info.Main.Path == agent { // the drivers of the same repository
+			module = agent
+		}
 		for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
 			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
 				version = m.Version

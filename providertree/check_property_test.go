@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCheckLetsHonestEditsPass: whatever a driver does to its own with the methods of a tree.
@@ -25,7 +24,9 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 			return rapid.SampledFrom(after.Subtree(rootUUID)).Draw(rt, "provider")
 		}
 		must := func(_ any, err error) {
-			testproc.Check(rt, err)
+			if err != nil {
+				rt.Fatal(err)
+			}
 		}
 		class := rapid.StringMatching(`(CUSTOM_)?[A-Z][A-Z0-9_]{0,20}`).Filter(func(s string) bool { return s != "CUSTOM_" })
 		for i := range rapid.IntRange(0, 20).Draw(rt, "edits") {
@@ -56,7 +57,9 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 				}
 			}
 		}
-		testproc.Check(rt, providertree.Check(before, after, "cn1").Err())
+		if err := providertree.Check(before, after, "cn1").Err(); err != nil {
+			rt.Fatal(err)
+		}
 	})
 }
 
@@ -109,7 +112,10 @@ var largeTrees = map[string]func(n int) []provider{
 func TestLargeTreesAreCheckedInTime(t *testing.T) {
 	t.Parallel()
 	const n = 50_000
-	before := testproc.Try(treeOf([]provider{givenRoot()})).Or(t)
+	before, err := treeOf([]provider{givenRoot()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
 		"chain": "levels below its root", "chain from its end": "levels below its root", "loop": "in a loop of 49999 providers", "siblings": "", "one name": "its name is also that of",
 	} {
@@ -127,7 +133,10 @@ func TestLargeTreesAreCheckedInTime(t *testing.T) {
 // host makes and checks what a driver answers. The time for each provider must not depend on their
 // number.
 func BenchmarkCheck(b *testing.B) {
-	before := testproc.Try(treeOf([]provider{givenRoot()})).Or(b)
+	before, err := treeOf([]provider{givenRoot()})
+	if err != nil {
+		b.Fatal(err)
+	}
 	for name, make := range largeTrees {
 		for _, n := range []int{1000, 10_000} {
 			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const (
@@ -37,7 +37,11 @@ func givenPool() []provider {
 // nodeAndPool is a node with a child, and a sharing provider with one beside it.
 func nodeAndPool(tb testing.TB) *providertree.Tree {
 	tb.Helper()
-	return testproc.Try(treeOf(append([]provider{givenRoot(), givenChild()}, givenPool()...))).Or(tb)
+	result, err := treeOf(append([]provider{givenRoot(), givenChild()}, givenPool()...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return result
 }
 
 func treeOf(providers []provider) (*providertree.Tree, error) {
@@ -100,7 +104,9 @@ func TestCheck(t *testing.T) {
 		return all(p)
 	}
 	stocked := func(before *providertree.Tree) {
-		testproc.Try(before.SetInventory(childUUID(1), "VGPU", providertree.Inventory{Total: 1, Reserved: 2})).Or(t)
+		if _, err := before.SetInventory(childUUID(1), "VGPU", providertree.Inventory{Total: 1, Reserved: 2}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	deep := all()
 	for i, parent := 100, rootUUID; i < 100+64+1; i++ {
@@ -252,8 +258,14 @@ func TestCheckWithoutTheNode(t *testing.T) {
 	t.Parallel()
 	given := append([]provider{givenRoot(), provided(childUUID(2), "gpu", rootUUID, 5)}, givenPool()...)
 	given[1].Inventories = providertree.Inventories{"VGPU": {Total: 1, Reserved: 2}}
-	after := testproc.Try(treeOf(given)).Or(t)
-	pool := testproc.Try(treeOf(givenPool())).Or(t)
+	after, err := treeOf(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := treeOf(givenPool())
+	if err != nil {
+		t.Fatal(err)
+	}
 	const want = `resource provider "gpu" (c0000000-0000-4000-8000-000000000002): inventory of VGPU: reserved is 2, more than the total 1, which Placement refuses: write at most 1`
 	for name, before := range map[string]*providertree.Tree{"nil": nil, "empty": {}, "another": pool} {
 		if got := providertree.Check(before, after, "cn1"); len(got) != 1 || got.Error() != want {
@@ -273,6 +285,8 @@ func TestViolationsIn(t *testing.T) {
 		{nil, nil}, {[]string{""}, all[:1]}, {[]string{"name", ""}, all[:2]}, {[]string{"nam"}, nil}, {[]string{"inventories"}, all[2:]},
 		{[]string{"inventories.VCPU", "inventories"}, all[2:]}, {[]string{"inventories.VCPU"}, all[2:4]}, {[]string{"inventories.VCPU.total"}, all[3:4]},
 	} {
-		testproc.EqualList(t, all.In(c.fields...), c.want, "in %q: %+v", c.fields)
+		if got := all.In(c.fields...); !slices.Equal(got, c.want) {
+			t.Errorf("in %q: %+v, want %+v", c.fields, got, c.want)
+		}
 	}
 }

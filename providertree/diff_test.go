@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDiffNamesEachChange edits one thing of a tree at a time.
@@ -52,13 +51,23 @@ func TestDiffNamesEachChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := &providertree.Tree{}
-			testproc.Check(t, before.AddRoot(rootUUID, "cn1"))
-			testproc.Check(t, before.AddChild(rootUUID, childUUID(1), "cn1_1"))
-			testproc.Check(t, before.AddChild(rootUUID, childUUID(2), "cn1_2"))
+			if err := before.AddRoot(rootUUID, "cn1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := before.AddChild(rootUUID, childUUID(1), "cn1_1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := before.AddChild(rootUUID, childUUID(2), "cn1_2"); err != nil {
+				t.Fatal(err)
+			}
 			_, err := before.SetInventory(childUUID(1), "VGPU", providertree.Inventory{Total: 4})
-			testproc.Check(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			after := before.Clone()
-			testproc.Check(t, c.edit(after))
+			if err := c.edit(after); err != nil {
+				t.Fatal(err)
+			}
 			got := providertree.Diff(before, after)
 			var kinds []string
 			note := func(kind string, is bool) {

@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func TestFits(t *testing.T) {
@@ -46,7 +45,9 @@ func TestFits(t *testing.T) {
 		"beyond all numbers":           {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2, providertree.RuleCapacity, "2 is more than available: capacity -9223372036854775808, used 9223372036854775807"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testproc.Equal(t, c.limits.Broken(c.used, c.amount), c.want, "rule %v")
+			if got := c.limits.Broken(c.used, c.amount); got != c.want {
+				t.Errorf("rule %v, want %+v", got, c.want)
+			}
 			err := c.limits.Fits(c.used, c.amount)
 			var fit *providertree.FitError
 			if errors.As(err, &fit) != (c.want != providertree.RuleNone) {
@@ -84,7 +85,9 @@ func TestInventoryFitsWithDefaults(t *testing.T) {
 	if want := (providertree.Limits{Capacity: 14, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1}); inv.Limits() != want {
 		t.Errorf("%+v, want %+v", inv.Limits(), want)
 	}
-	testproc.NoError(t, inv.Fits(7, 7))
+	if err := inv.Fits(7, 7); err != nil {
+		t.Error(err)
+	}
 	if err := inv.Fits(8, 7); err == nil {
 		t.Error("15 of 14 fit")
 	}
@@ -114,7 +117,9 @@ func TestWhatMayLeaveAnInventory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			next := was
 			c.change(&next)
-			testproc.Equal(t, was.MayLeave(next, 4), c.want, "may leave: %v")
+			if got := was.MayLeave(next, 4); got != c.want {
+				t.Errorf("may leave: %v, want %+v", got, c.want)
+			}
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // model is a simple reference implementation of a Tree: a list of providers with a linear search
@@ -404,6 +403,8 @@ func grown(t *rapid.T) *providertree.Tree {
 
 func must(t *rapid.T) func(any, error) {
 	return func(_ any, err error) {
-		testproc.Check(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestCanonicalUUID: what oslo_utils.uuidutils takes for a uuid is one.
@@ -91,6 +90,8 @@ func TestNames(t *testing.T) {
 		if got := providertree.IsSymbol(c.name); got != c.is || valid != (c.is && c.name != providertree.CustomPrefix) {
 			t.Errorf("IsSymbol(%q) = %v, valid %v", c.name, got, valid)
 		}
-		testproc.Equal(t, providertree.IsCustomName(c.name), c.isCustom, "IsCustomName(%q) = %v", c.name)
+		if got := providertree.IsCustomName(c.name); got != c.isCustom {
+			t.Errorf("IsCustomName(%q) = %v, want %+v", c.name, got, c.isCustom)
+		}
 	}
 }

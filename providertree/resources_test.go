@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 const consumer = "aaaaaaaa-0000-0000-0000-000000000000"
@@ -109,7 +108,9 @@ func TestProviderResourcesAreValues(t *testing.T) {
 	if one.Equal(other) || one["p"]["VCPU"] != 1 || len(other) != 2 {
 		t.Errorf("a clone shares with its original: %v", one)
 	}
-	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()))
+	if diff := cmp.Diff(providertree.Resources{"VCPU": 4, "MEMORY_MB": 3}, other.Totals()); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
 }
 
 // TestMisplaced: what a reshape moves is where the driver lists it. What it does not move, and what
@@ -147,7 +148,9 @@ func TestMisplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			own := func(provider string) bool { return provider != "other" && provider != "away" }
 			got := providertree.Misplaced(c.before, c.after, c.has, own, map[string]bool{"VGPU": true, "VCPU": true})
-			testproc.Same(t, cmp.Diff(c.want, got))
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error("(-want +got):\n" + diff)
+			}
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
@@ -22,7 +21,9 @@ func three(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
 	for _, err := range []error{tree.AddRoot(id(1), "cn1"), tree.AddChild(id(1), id(2), "cn1_numa_0"), tree.AddChild(id(2), id(3), "cn1_pci_0000_84_00_0")} {
-		testproc.Check(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return tree
 }
@@ -95,24 +96,34 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Parallel()
 	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
 		tree := three(t)
-		testproc.Check(t, tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}))
-		testproc.Same(t, cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()))
+		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()); diff != "" {
+			t.Error("(-want +got):\n" + diff)
+		}
 	})
 	t.Run("a root takes a new name and keeps the children that are listed, in any order", func(t *testing.T) {
 		tree := three(t)
-		testproc.Check(t, tree.Populate([]providertree.Provider{
+		if err := tree.Populate([]providertree.Provider{
 			{UUID: id(3), Name: "gpu", ParentUUID: id(2)}, {UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}, {UUID: id(1), Name: "renamed"},
-		}))
-		testproc.Same(t, cmp.Diff([]string{id(1), id(2), id(3)}, tree.UUIDs()))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{id(1), id(2), id(3)}, tree.UUIDs()); diff != "" {
+			t.Error("(-want +got):\n" + diff)
+		}
 		if _, found := tree.ProviderByName("cn1"); found {
 			t.Error("the old name still leads somewhere")
 		}
 	})
 	t.Run("two providers swap names", func(t *testing.T) {
 		tree := three(t)
-		testproc.Check(t, tree.Populate([]providertree.Provider{
+		if err := tree.Populate([]providertree.Provider{
 			{UUID: id(1), Name: "cn1_numa_0"}, {UUID: id(2), Name: "cn1", ParentUUID: id(1)}, {UUID: id(3), Name: "gpu", ParentUUID: id(2)},
-		}))
+		}); err != nil {
+			t.Fatal(err)
+		}
 	})
 	t.Run("nothing is a no-op", func(t *testing.T) {
 		tree := three(t)
@@ -128,7 +139,11 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 	t.Parallel()
 	tree := three(t)
 	set := func(inv providertree.Inventory) bool {
-		return testproc.Try(tree.SetInventory(id(1), "VCPU", inv)).Or(t)
+		result, err := tree.SetInventory(id(1), "VCPU", inv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
 	}
 	full := providertree.Inventory{Total: 4, Reserved: 0, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1, AllocationRatio: 1}
 	steps := []struct {
@@ -136,7 +151,9 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 		want bool
 	}{{full, true}, {providertree.Inventory{Total: 4}, false}, {providertree.Inventory{Total: 4, AllocationRatio: 16}, true}, {providertree.Inventory{Total: 4}, true}, {full, false}}
 	for i, s := range steps {
-		testproc.Equal(t, set(s.inv), s.want, "step %d: changed=%v", i)
+		if got := set(s.inv); got != s.want {
+			t.Errorf("step %d: changed=%v, want %+v", i, got, s.want)
+		}
 	}
 }
 
@@ -144,7 +161,10 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 // second provider.
 func TestChildUUIDStays(t *testing.T) {
 	t.Parallel()
-	got := testproc.Try(providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")).Or(t)
+	got, err := providertree.ChildUUID("6f5b1f5e-97a4-4f9b-9b6e-3d5b9f2d3a10", "pci_0000_84_00_0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if want := "8bbdd6ec-7baf-5771-9957-106bce292301"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -167,9 +187,13 @@ func TestAllocationsCloneIsDeep(t *testing.T) {
 func bigTree(b *testing.B, n int) *providertree.Tree {
 	b.Helper()
 	tree := &providertree.Tree{}
-	testproc.Check(b, tree.AddRoot(id(0), "root"))
+	if err := tree.AddRoot(id(0), "root"); err != nil {
+		b.Fatal(err)
+	}
 	for i := 1; i < n; i++ {
-		testproc.Check(b, tree.AddChild(id((i-1)/8), id(i), fmt.Sprintf("p%d", i)))
+		if err := tree.AddChild(id((i-1)/8), id(i), fmt.Sprintf("p%d", i)); err != nil {
+			b.Fatal(err)
+		}
 	}
 	return tree
 }
@@ -195,7 +219,9 @@ func BenchmarkPopulateSiblings(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		testproc.Check(b, (&providertree.Tree{}).Populate(providers))
+		if err := (&providertree.Tree{}).Populate(providers); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -297,7 +323,9 @@ func TestPopulateAllocatesLittle(t *testing.T) {
 		})
 	}
 	got := testing.AllocsPerRun(5, func() {
-		testproc.Check(t, (&providertree.Tree{}).Populate(providers))
+		if err := (&providertree.Tree{}).Populate(providers); err != nil {
+			t.Fatal(err)
+		}
 	}) / n
 	if got > 5.2 {
 		t.Errorf("%.2f allocations a provider", got)

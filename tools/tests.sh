@@ -22,7 +22,7 @@ elsewhere='^Test(Real|Databases|Nightly)|/^(mariadb|postgresql)$'
 without() { grep -vxF "$(printf '%s\n' $*)" || true; }
 # declaring PATTERN: packages with a test file that has a pattern, but for those that are of the tier real as a whole.
 declaring() { git grep -lE "$1" -- '*_test.go' ':!test/conformance' | xargs -rn1 dirname | sort -u | sed 's,^,./,' | without $whole; }
-packages() { go list -f '{{.Dir}}' ./... | sed "s,^$PWD,.,"; }
+packages() { go list -f '{{.Dir}}' work | sed "s,^$PWD,.,"; }
 # racy: packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own.
 racy() {
   git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' |

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
-go tool -modfile=tools/go.mod govulncheck -tags libvirt_dlopen ./... >"$output" 2>&1 || status=$?
+tools/tool.sh govulncheck -tags libvirt_dlopen work >"$output" 2>&1 || status=$?
 cat "$output"
 if [ "$status" = 1 ] && grep -q '^govulncheck: fetching vulnerabilities: ' "$output"; then
   echo "vulncheck: not checked, because the vulnerability database does not answer" >&2

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // maxLogged bounds in bytes what is logged of a client's own text.

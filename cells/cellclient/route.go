@@ -5,7 +5,7 @@ package cellclient
 import (
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // fixedParts are the parts of a cell's paths that do not vary.

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -23,7 +24,7 @@ import (
 // trace of the host's agent. There is no trace of a client without a good token or certificate.
 func TestTraces(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	collector := testproc.NewCollector(t)
+	collector := otlp.NewCollector(t)
 	start := func(service string) *tracing.Tracing {
 		spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: service, Logger: zerolog.Nop()})
 		must(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -43,7 +44,7 @@ func TestRequestIsNamed(t *testing.T) {
 func TestWorkIsTraced(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	collector := testproc.NewCollector(t)
+	collector := otlp.NewCollector(t)
 	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: "compute-agent"})
 	testproc.Check(t, err)
 	inScene(t, func(s *scene) {

@@ -21,9 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // denyOptions say which deny list a command is about.

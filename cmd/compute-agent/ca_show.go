@@ -11,8 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // certificateView is a certificate as `ca show` prints it.

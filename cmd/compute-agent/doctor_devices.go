@@ -14,8 +14,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 )
 
 // newDoctorDevices has a driver list the hardware of this host. The agent itself reads none.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 

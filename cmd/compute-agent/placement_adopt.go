@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

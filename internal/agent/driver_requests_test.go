@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/files"
-	"github.com/compute-agent/compute-agent/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

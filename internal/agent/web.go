@@ -9,8 +9,8 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/processes"
 )
 
 // Metrics implements [control.MetricsSource].

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Kinds of changes.

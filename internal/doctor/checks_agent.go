@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // answer is how an agent responded on its control socket.

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"

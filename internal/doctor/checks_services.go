@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,7 +19,7 @@ import (
 // joined to their traces. Others do not, whatever they send.
 func TestWhoDecidesWhatIsTraced(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
-	c := testproc.NewCollector(t)
+	c := otlp.NewCollector(t)
 	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, Logger: zerolog.Nop()}) // records nothing by itself
 	testproc.Check(t, err)
 	for name, who := range map[string]Principal{

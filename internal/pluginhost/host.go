@@ -51,6 +51,8 @@ type Options struct {
 	// call is a name such as "Driver/UpdateProviderTree". Of is the context to call with, and
 	// traceparent the W3C trace context that the plugin is given, "" for none; done gets the error.
 	Observe func(ctx context.Context, plugin, call string) (of context.Context, traceparent string, done func(error))
+	// Dial is for tests, which count calls.
+	Dial []grpc.DialOption
 }
 
 // Host is what all plugins of an agent share: the options and the directory of sockets.
@@ -61,7 +63,6 @@ type Host struct {
 	uid      int
 	kernel   Kernel
 	warnOnce sync.Once
-	dial     []grpc.DialOption // of tests, which count calls
 
 	mu       sync.Mutex
 	plugins  map[string]*Plugin

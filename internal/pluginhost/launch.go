@@ -101,7 +101,7 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 		PluginLogBufferSize: maxLogLine,
 		StartTimeout:        spec.Timeouts.Handshake + time.Second, // the host's own timeout comes first
 		UnixSocketConfig:    &goplugin.UnixSocketConfig{TempDir: h.sockets},
-		GRPCDialOptions:     append(append(limits(), h.observing(spec.Name)...), h.dial...),
+		GRPCDialOptions:     append(append(limits(), h.observing(spec.Name)...), h.opts.Dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
 			if err := h.confine(p, spec, exe); err != nil {

@@ -34,7 +34,7 @@ func TestCallsAreObserved(t *testing.T) {
 			}
 		}
 	}
-	r.dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+	r.opts.Dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			out, _ := metadata.FromOutgoingContext(ctx)
 			call, _ := ctx.Value(key{}).(string)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 

@@ -2,7 +2,7 @@
 
 package pluginhost
 
-import "github.com/compute-agent/compute-agent/internal/processes"
+import "github.com/compute-agent/compute-agent/internal/lib/processes"
 
 // Usage is the resource usage of a plugin: its process, those of its group, and their descendants.
 type Usage struct {

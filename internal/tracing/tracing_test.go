@@ -16,10 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
-	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -64,7 +65,7 @@ func serve(t *testing.T, tr *tracing.Tracing, a tracing.Arrival) http.Header {
 // TestRequest: the spans of a request, with what they have and what they have not.
 func TestRequest(t *testing.T) {
 	for _, path := range []string{"", "/", "/v1/traces"} {
-		c := testproc.NewCollector(t)
+		c := otlp.NewCollector(t)
 		tr := start(t, tracing.Config{Endpoint: c.URL + path, SampleRatio: 1}, io.Discard)
 		sent := serve(t, tr, tracing.Arrival{GlobalRequestID: global})
 		tr.Close(t.Context())
@@ -80,12 +81,12 @@ func TestRequest(t *testing.T) {
 			}
 		}
 		server, client := c.Named(t, "POST /servers"), c.Named(t, "PUT /allocations/{uuid}")
-		if server.Kind != otlp.Span_SPAN_KIND_SERVER || server.Failed || server.Attributes["http.route"] != "/servers" ||
+		if server.Kind != tracev1.Span_SPAN_KIND_SERVER || server.Failed || server.Attributes["http.route"] != "/servers" ||
 			server.Attributes["http.response.status_code"] != "202" || server.Attributes[tracing.KeyProjectID] != "a-project" ||
 			server.Attributes[tracing.KeyGlobalRequestID] != global {
 			t.Errorf("%+v", server)
 		}
-		if client.Kind != otlp.Span_SPAN_KIND_CLIENT || !client.Failed || client.Message != "" || client.Attributes[tracing.KeyError] != "409" {
+		if client.Kind != tracev1.Span_SPAN_KIND_CLIENT || !client.Failed || client.Message != "" || client.Attributes[tracing.KeyError] != "409" {
 			t.Errorf("%+v", client)
 		}
 		if got := sent.Get("Traceparent"); got != "00-"+client.Trace+"-"+client.ID+"-01" || sent.Get("X-Openstack-Request-Id") != request {
@@ -120,7 +121,7 @@ func TestClientsTrace(t *testing.T) {
 		"of a later version, too long": {tracing.Config{}, tracing.Arrival{Header: header("01" + clientParent[2:] + "-" + strings.Repeat("a", 200)), Trusted: true}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			collector := testproc.NewCollector(t)
+			collector := otlp.NewCollector(t)
 			c.cfg.Endpoint = collector.URL
 			tr := start(t, c.cfg, io.Discard)
 			sent := serve(t, tr, c.arrival)
@@ -151,7 +152,7 @@ func TestClientsTrace(t *testing.T) {
 // TestWorkContinuesItsTrace: work whose trace context was stored is part of that trace, in another
 // process and later. Without a valid one there are no spans.
 func TestWorkContinuesItsTrace(t *testing.T) {
-	c := testproc.NewCollector(t)
+	c := otlp.NewCollector(t)
 	tr := start(t, tracing.Config{Endpoint: c.URL}, io.Discard)
 	for _, stored := range []string{clientParent, unsampled, "", "no context"} {
 		ctx, span := tr.Continue(t.Context(), "schedule", stored, request)
@@ -171,7 +172,7 @@ func TestWorkContinuesItsTrace(t *testing.T) {
 
 // TestRatio: the fraction of what begins here, also of traces that have the ids of requests.
 func TestRatio(t *testing.T) {
-	c := testproc.NewCollector(t)
+	c := otlp.NewCollector(t)
 	tr := start(t, tracing.Config{Endpoint: c.URL, SampleRatio: 0.5}, io.Discard)
 	const n = 1000
 	for range n {
@@ -187,7 +188,7 @@ func TestRatio(t *testing.T) {
 // TestFailingCollectorIsLoggedOnce: no span waits for the collector.
 func TestFailingCollectorIsLoggedOnce(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	c := testproc.NewCollector(t)
+	c := otlp.NewCollector(t)
 	c.Refuse(http.StatusBadRequest)
 	var log bytes.Buffer
 	tr := start(t, tracing.Config{Endpoint: c.URL, SampleRatio: 1}, &log)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -19,7 +20,7 @@ import (
 // and a read has neither. A client that is not authenticated has no span.
 func TestSpans(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	c := testproc.NewCollector(t)
+	c := otlp.NewCollector(t)
 	traced, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, SampleRatio: 1, Service: "placement", Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	h := newAPI(t, func(cfg *api.Config) { cfg.Tracing = traced })
@@ -47,7 +48,7 @@ func TestSpans(t *testing.T) {
 	if content, _ := c.Content(); strings.Contains(content, rp1) {
 		t.Error("spans have paths")
 	}
-	if slices.ContainsFunc(c.Spans(), func(s testproc.Span) bool { return s.Service != "placement" }) {
+	if slices.ContainsFunc(c.Spans(), func(s otlp.Span) bool { return s.Service != "placement" }) {
 		t.Errorf("%+v", c.Spans())
 	}
 }

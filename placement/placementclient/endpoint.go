@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 func parseEndpoint(address string) (*url.URL, error) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 )
 
 // watcher finds processes that outlive the plugin which started them.

@@ -19,7 +19,7 @@ command -v protoc >/dev/null || {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for plugin in protoc-gen-go protoc-gen-go-grpc; do
-    printf '#!/bin/sh\nexec go tool -modfile="%s/tools/go.mod" %s "$@"\n' "$root" "$plugin" >"$work/$plugin"
+    printf '#!/bin/sh\nexec "%s/tools/tool.sh" %s "$@"\n' "$root" "$plugin" >"$work/$plugin"
     chmod 0755 "$work/$plugin"
 done
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 

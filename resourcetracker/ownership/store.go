@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/compute-agent/compute-agent/internal/files"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // ErrInvalid is wrapped by every error of [Load]: the files, not the machine, are at fault.

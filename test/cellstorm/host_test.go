@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
-	"github.com/compute-agent/compute-agent/internal/processes"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -26,7 +27,7 @@ var requestHeader = regexp.MustCompile(`POST call to compute for \S+/servers use
 // it is, of what all of them did.
 func TestRequestIsFollowed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	collector := testproc.NewCollector(t)
+	collector := otlp.NewCollector(t)
 	traced := []string{"COMPUTE_AGENT_TRACING_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=100"}
 	logged := append([]string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, traced...)
 	m := newMovers(t, logged, "cn1")
@@ -42,7 +43,7 @@ func TestRequestIsFollowed(t *testing.T) {
 
 	// The spans of the agent are the last: they end when the guest is there.
 	trace := strings.ReplaceAll(strings.TrimPrefix(request, "req-"), "-", "")
-	var spans []testproc.Span
+	var spans []otlp.Span
 	all := []string{
 		"compute-api POST /v2.1/servers",
 		"compute-api POST /v2.1/servers > compute-api schedule > compute-api candidates > compute-api GET /allocation_candidates > placement GET /allocation_candidates",
@@ -55,8 +56,8 @@ func TestRequestIsFollowed(t *testing.T) {
 			"compute-agent bring to present > compute-agent Instances/Spawn",
 	}
 	missing := func() []string {
-		spans = slices.DeleteFunc(collector.Spans(), func(s testproc.Span) bool { return s.Trace != trace })
-		tree := testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name })
+		spans = slices.DeleteFunc(collector.Spans(), func(s otlp.Span) bool { return s.Trace != trace })
+		tree := otlp.SpanTree(spans, func(s otlp.Span) string { return s.Service + " " + s.Name })
 		return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(tree, one) })
 	}
 	for deadline := timeout(); len(missing()) > 0; {
@@ -64,7 +65,7 @@ func TestRequestIsFollowed(t *testing.T) {
 		case <-collector.Arrived():
 		case <-deadline:
 			t.Fatalf("no spans\n%s\namong\n%s", strings.Join(missing(), "\n"),
-				strings.Join(testproc.SpanTree(spans, func(s testproc.Span) string { return s.Service + " " + s.Name }), "\n"))
+				strings.Join(otlp.SpanTree(spans, func(s otlp.Span) string { return s.Service + " " + s.Name }), "\n"))
 		}
 	}
 	for _, s := range spans {
@@ -73,11 +74,11 @@ func TestRequestIsFollowed(t *testing.T) {
 			t.Errorf("%s %s has the request ids %q and %q; failed: %v", s.Service, s.Name, own, given, s.Failed)
 		}
 	}
-	first := spans[slices.IndexFunc(spans, func(s testproc.Span) bool { return s.Name == "POST /v2.1/servers" })]
+	first := spans[slices.IndexFunc(spans, func(s otlp.Span) bool { return s.Name == "POST /v2.1/servers" })]
 	if first.Attributes[tracing.KeyProjectID] != project || first.Attributes["http.response.status_code"] != "202" {
 		t.Errorf("%+v", first)
 	}
-	spawn := spans[slices.IndexFunc(spans, func(s testproc.Span) bool { return s.Name == "bring to present" })]
+	spawn := spans[slices.IndexFunc(spans, func(s otlp.Span) bool { return s.Name == "bring to present" })]
 	if spawn.Attributes[tracing.KeyServer] != server || spawn.Attributes[tracing.KeyHost] != "cn1" {
 		t.Errorf("%+v", spawn)
 	}

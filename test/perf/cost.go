@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/processes"
+	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

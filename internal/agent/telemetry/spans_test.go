@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/test/otlp"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -87,7 +88,7 @@ func TestSpansOfAPass(t *testing.T) {
 		http.Error(w, "not here", http.StatusForbidden)
 	}))
 	defer server.Close()
-	r := testproc.NewCollector(t)
+	r := otlp.NewCollector(t)
 	all := start(t, r.URL, 1)
 	driver := pass(t, all, server)
 	all.Spans().Close(t.Context())

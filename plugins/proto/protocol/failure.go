@@ -167,6 +167,14 @@ func FailureOf(err error) Failure {
 	return f
 }
 
+// shown is a text in an error, at most so much of it.
+func shown(s string) string {
+	if len(s) > maxShown {
+		return strings.ToValidUTF8(s[:maxShown], "") + "..."
+	}
+	return s
+}
+
 // cut bounds a string and makes it valid UTF-8, which protobuf requires.
 func cut(s string, most int) string {
 	if len(s) > most {

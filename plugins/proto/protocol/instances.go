@@ -10,7 +10,6 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
@@ -61,7 +60,7 @@ func CheckTargetPower(state driverv1.PowerState) error {
 // CheckNode returns an error for a name that is not valid for a compute node.
 func CheckNode(name string) error {
 	if !utf8.ValidString(name) {
-		return fmt.Errorf("node %q is not valid UTF-8", textutil.Clip(name, maxShown))
+		return fmt.Errorf("node %q is not valid UTF-8", shown(name))
 	}
 	if err := providertree.ValidateProviderName(name); err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -99,7 +98,7 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 		case len(text.value) > text.most:
 			return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", text.of, len(text.value), text.most)
 		case !utf8.ValidString(text.value):
-			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, textutil.Clip(text.value, maxShown))
+			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, shown(text.value))
 		}
 	}
 	for _, size := range []struct {
@@ -134,7 +133,7 @@ func checkProperties(properties map[string]string) error {
 	size := 0
 	for key, value := range properties {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return fmt.Errorf("%q = %q is not valid UTF-8", textutil.Clip(key, maxShown), textutil.Clip(value, maxShown))
+			return fmt.Errorf("%q = %q is not valid UTF-8", shown(key), shown(value))
 		}
 		size += len(key) + len(value)
 	}

@@ -8,8 +8,6 @@ import (
 	"math"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
-
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -37,7 +35,7 @@ func CheckFile(name string, offset int64) error {
 	case name == "" || len(name) > MaxFileName:
 		return fmt.Errorf("the name of a file has %d bytes: it must have 1 to %d", len(name), MaxFileName)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the name of a file %q is not valid UTF-8", textutil.Clip(name, maxShown))
+		return fmt.Errorf("the name of a file %q is not valid UTF-8", shown(name))
 	case offset < 0:
 		return fmt.Errorf("the offset %d is negative", offset)
 	}

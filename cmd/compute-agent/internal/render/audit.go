@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // grid is a table: rows of equal length.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/doctor"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Migration prints the result of `placement migrate-compute-inventory`.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"

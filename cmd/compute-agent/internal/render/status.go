@@ -11,8 +11,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/textutil"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // TreeOptions configures [Tree].

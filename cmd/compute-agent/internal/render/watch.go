@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Watch repeats a command that only reads, and shows its output: on a terminal in place, elsewhere

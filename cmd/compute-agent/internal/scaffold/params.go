@@ -15,8 +15,16 @@ import (
 	"strings"
 )
 
-// agentModule is the module that drivers import.
+// agentModule is the module of the agent. Drivers import others of its repository.
 const agentModule = "github.com/compute-agent/compute-agent"
+
+// direct are the modules that a driver imports, and indirect those that these import: all below
+// agentModule.
+var (
+	direct   = []string{"plugins", "plugins/drivertest", "providertree"}
+	indirect = []string{"internal/lib", "internal/pluginhost"}
+	helpers  = []string{"test/testproc"} // of the tests of these
+)
 
 // ParamsError is all that is wrong with [Params].
 type ParamsError struct {

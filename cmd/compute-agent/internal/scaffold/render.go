@@ -54,7 +54,7 @@ func Render(p Params) ([]File, error) {
 	values := map[string]any{
 		"Name": p.Name, "Module": p.Module, "Binary": p.Binary(),
 		"SlotClass":    "CUSTOM_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")) + "_SLOT",
-		"AgentVersion": p.AgentVersion, "Replace": quoted(p.Replace), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
+		"AgentVersion": p.AgentVersion, "Direct": paths(direct), "Indirect": paths(indirect), "Replace": p.Replace, "Replaced": replaced(p.Replace), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
 	}
 	renamed := names(p)
 	files := []File{{Path: "go.sum", Content: []byte(sums)}}
@@ -86,6 +86,27 @@ func Render(p Params) ([]File, error) {
 	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil
+}
+
+// paths are the paths of modules of compute-agent's repository.
+func paths(modules []string) []string {
+	var out []string
+	for _, m := range modules {
+		out = append(out, path.Join(agentModule, m))
+	}
+	return out
+}
+
+// replaced are these modules, and what their own tests need, with their directories in a checkout,
+// if there is one.
+func replaced(checkout string) []string {
+	var out []string
+	for _, m := range slices.Sorted(slices.Values(slices.Concat(direct, indirect, helpers))) {
+		if checkout != "" {
+			out = append(out, path.Join(agentModule, m)+" => "+quoted(path.Join(checkout, m)))
+		}
+	}
+	return out
 }
 
 var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9_.~+@-]+)+$`)

@@ -35,6 +35,18 @@ func TestRequirements(t *testing.T) {
 	wantSums := needed(string(all), required, run(t, dir, "go", "mod", "graph"))
 	golden.Text(t, "requires.txt", wantRequires)
 	golden.Text(t, "sums.txt", wantSums)
+
+	// The module itself is one. terraform-plugin-framework and csi-test need 24.
+	if all := 1 + len(direct) + len(indirect) + len(required); all > 25 {
+		t.Errorf("a new driver needs %d modules, more than 25", all)
+	}
+	for _, line := range strings.Split(run(t, dir, "go", "list", "-m", "all"), "\n") {
+		for _, bad := range []string{agentModule + " ", "modernc.org/", "github.com/jackc/pgx", "github.com/go-sql-driver/"} {
+			if strings.HasPrefix(line, bad) {
+				t.Errorf("the module graph of a driver has %s", line)
+			}
+		}
+	}
 }
 
 // bare is the go.mod of a new module without what requires.txt says.
@@ -56,7 +68,7 @@ func requirements(t *testing.T, dir string) (string, map[string]bool) {
 	var lines strings.Builder
 	set := map[string]bool{}
 	for _, r := range mod.Require {
-		if r.Path != agentModule {
+		if !strings.HasPrefix(r.Path, agentModule+"/") {
 			lines.WriteString(r.Path + " " + r.Version + "\n")
 			set[r.Path+" "+r.Version] = true
 		}

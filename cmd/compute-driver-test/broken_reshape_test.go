@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func numberedOne(check string, b breakage) brokenPlugin {
 var _ = broken(map[string]brokenPlugin{
 	"moves inventory in silence": {check: "reshape/needed", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == protocol.KindReshapeNeeded {
+		if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
 			r := req.(updateReq)
 			r.Allocations = &driverv1.Allocations{}
 			if reply, err = next(); err == nil {
@@ -55,7 +55,7 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"gives no reason": {check: "reshape/needed-again", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == protocol.KindReshapeNeeded {
+		if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
 			err = protocol.Failure{Kind: protocol.KindReshapeNeeded}.Err()
 		}
 		return reply, err
@@ -75,7 +75,7 @@ var _ = broken(map[string]brokenPlugin{
 	})},
 	"names no consumer that does not fit": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
 		reply, err := next()
-		if kind(err) == protocol.KindReshapeFailed {
+		if protocol.FailureOf(err).Kind == protocol.KindReshapeFailed {
 			err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "not enough capacity"}.Err()
 		}
 		return reply, err

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package agent_test
 
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -105,17 +107,23 @@ func (p passes) Count(resourcetracker.Event, string, string, int) {}
 func TestWhatIsAskedOfAPlugin(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const nodes, turns = 3, 5
-	r := newRig(t)
+	dir := testproc.SocketDir(t)
+	driver := filepath.Join(dir, "compute-driver-fake")
+	binaries.Copy(t, "compute-driver-fake", driver)
 	counted := &overheard{calls: map[string]int{}}
-	r.dial = counted.options()
+	host := testproc.Try(pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.Nop(), Dial: counted.options()})).Or(t)
+	t.Cleanup(func() { testproc.Check(t, host.Close()) })
 	var configured []string
 	for i := range nodes {
 		configured = append(configured, fmt.Sprintf(`{"name":"cn%d","uuid":"aaaaaaaa-0000-4000-8000-00000000000%d","inventories":{"VCPU":{"total":8}}}`, i, i))
 	}
-	p := r.mustStart(Spec{
-		Name: "fake", Path: fakePath, Config: []byte(`{"instances":{},"guest_list":[],"nodes":[` + strings.Join(configured, ",") + `]}`),
-		Restart: Restart{HealthInterval: time.Hour},
-	})
+	const patience = testproc.Patience
+	p := testproc.Try(host.Plugin(pluginhost.Spec{
+		Name: "fake", Path: driver, Config: []byte(`{"instances":{},"guest_list":[],"nodes":[` + strings.Join(configured, ",") + `]}`),
+		Restart:  pluginhost.Restart{HealthInterval: time.Hour},
+		Timeouts: pluginhost.Timeouts{Handshake: patience, Info: patience, Configure: patience, Nodes: patience, Update: patience, Health: patience, Stop: patience},
+	})).Or(t)
+	testproc.Check(t, p.Start(t.Context()))
 	ended := make(passes, nodes)
 	tracker := resourcetracker.New(resourcetracker.Config{
 		Name: "fake", Driver: p, Placement: &believing{desired: map[string]*providertree.Tree{}, known: map[string]*providertree.Tree{}},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testproc
+// Package otlp is a collector of spans for tests.
+package otlp
 
 import (
 	"compress/gzip"
@@ -16,7 +17,7 @@ import (
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
-	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -39,7 +40,7 @@ type Span struct {
 	// spans of links, with a dash between.
 	Trace, ID, Parent string
 	Links             []string
-	Kind              otlp.Span_SpanKind
+	Kind              trace.Span_SpanKind
 	Failed            bool
 	Message           string // of the failure
 	Attributes        map[string]string
@@ -100,11 +101,11 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-func spanOf(resource map[string]string, s *otlp.Span) Span {
+func spanOf(resource map[string]string, s *trace.Span) Span {
 	out := Span{
 		Service: resource["service.name"], Host: resource["host.name"], Name: s.Name,
 		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
-		Kind: s.Kind, Failed: s.Status.GetCode() == otlp.Status_STATUS_CODE_ERROR, Message: s.Status.GetMessage(), Attributes: attributes(s.Attributes),
+		Kind: s.Kind, Failed: s.Status.GetCode() == trace.Status_STATUS_CODE_ERROR, Message: s.Status.GetMessage(), Attributes: attributes(s.Attributes),
 	}
 	for _, link := range s.Links {
 		out.Links = append(out.Links, hex.EncodeToString(link.TraceId)+"-"+hex.EncodeToString(link.SpanId))

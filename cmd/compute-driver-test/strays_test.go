@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -17,9 +18,9 @@ func TestDaemonIsAStray(t *testing.T) {
 	const name = "starts a daemon with an environment of its own"
 	opts := alone[name].options(writeScript(t), name)
 	opts.Select = regexp.MustCompile("^shutdown/strays$")
-	report := testproc.Try(Execute(t.Context(), opts)).Or(t)
+	report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 	for _, after := range []string{"(sleep 30) still runs after Shutdown", "(sleep 30) still runs after the process was killed"} {
-		if r := report.Results[0]; r.Outcome != Failed || !strings.Contains(r.Came, after) {
+		if r := report.Results[0]; r.Outcome != drivertest.Failed || !strings.Contains(r.Came, after) {
 			t.Errorf("%q is not in:\n%s", after, r.Explain())
 		}
 	}

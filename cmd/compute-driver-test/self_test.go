@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -92,16 +93,16 @@ func TestFake(t *testing.T) {
 	t.Cleanup(func() { // after all variants
 		// What no configuration of the fake driver makes apply is shown by the broken drivers to be
 		// a check all the same.
-		for _, c := range Suite() {
+		for _, c := range drivertest.Suite() {
 			if !applied[c.ID] && !neverOfFake[c.ID] {
 				t.Errorf("%s applied to no configuration", c.ID)
 			}
 		}
 	})
-	testVariants(t, variants, func(r Result) {
+	testVariants(t, variants, func(r drivertest.Result) {
 		mu.Lock()
 		defer mu.Unlock()
-		applied[r.ID] = applied[r.ID] || r.Outcome == Passed
+		applied[r.ID] = applied[r.ID] || r.Outcome == drivertest.Passed
 	})
 }
 
@@ -113,19 +114,19 @@ func TestNightlyFake(t *testing.T) {
 
 type variant struct{ config, former string }
 
-func testVariants(t *testing.T, of map[string]variant, each func(Result)) {
+func testVariants(t *testing.T, of map[string]variant, each func(drivertest.Result)) {
 	t.Helper()
 	for name, v := range of {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
-			opts := Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &InstanceTemplate{}, Each: each, Limits: patient}
-			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
+			opts := drivertest.Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &drivertest.InstanceTemplate{}, Each: each, Limits: patient}
+			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
-				if r.Outcome == Failed {
+				if r.Outcome == drivertest.Failed {
 					t.Errorf("%s\n%s", r.ID, r.Explain())
 				}
 			}
-			t.Logf("%d passed, %d not run", report.Count(Passed), report.Count(NotRun))
+			t.Logf("%d passed, %d not run", report.Count(drivertest.Passed), report.Count(drivertest.NotRun))
 		})
 	}
 }

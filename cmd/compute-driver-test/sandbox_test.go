@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -36,26 +37,26 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 	t.Parallel()
 	path := writeScript(t)
 	for name, c := range map[string]struct {
-		change func(*Options)
-		want   Outcome
+		change func(*drivertest.Options)
+		want   drivertest.Outcome
 	}{
-		"the agent's":    {func(*Options) {}, Failed},
-		"one of its own": {func(o *Options) { o.Sandbox = &pluginhost.Sandbox{Modes: true} }, Passed},
-		"none":           {func(o *Options) { o.NoSandbox = true }, Passed},
+		"the agent's":    {func(*drivertest.Options) {}, drivertest.Failed},
+		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &pluginhost.Sandbox{Modes: true} }, drivertest.Passed},
+		"none":           {func(o *drivertest.Options) { o.NoSandbox = true }, drivertest.Passed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := alone[changesModes].options(path, changesModes)
 			opts.Limits, opts.Select = patient, regexp.MustCompile("^config/accepted$")
 			c.change(&opts)
-			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
+			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			if len(report.Results) != 1 || report.Results[0].Outcome != c.want {
 				t.Errorf("%+v", report.Results)
 			}
 			if report.Unconfined() != opts.NoSandbox || report.Sandbox == "" {
 				t.Errorf("it ran in %q", report.Sandbox)
 			}
-			if c.want == Failed && !strings.Contains(report.Results[0].Came, "operation not permitted") {
+			if c.want == drivertest.Failed && !strings.Contains(report.Results[0].Came, "operation not permitted") {
 				t.Errorf("%s", report.Results[0].Explain())
 			}
 		})
@@ -65,7 +66,7 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 // TestFormerReleaseRunsInTheSandbox, too: its tree is that which it made on hosts.
 func TestFormerReleaseRunsInTheSandbox(t *testing.T) {
 	t.Parallel()
-	opts := Options{Path: fakePath, FormerPath: writeScript(t), Env: map[string]string{brokenKey: changesModes}, Config: json.RawMessage(layoutConfig("flat"))}
-	_, err := Execute(t.Context(), opts)
+	opts := drivertest.Options{Path: fakePath, FormerPath: writeScript(t), Env: map[string]string{brokenKey: changesModes}, Config: json.RawMessage(layoutConfig("flat"))}
+	_, err := drivertest.Execute(t.Context(), opts)
 	testproc.ErrorHas(t, err, "rejects its configuration", "%v")
 }

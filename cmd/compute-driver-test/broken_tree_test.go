@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -144,7 +145,7 @@ var _ = broken(map[string]brokenPlugin{
 	"has a limit of providers": {check: "load/many-providers", breakage: edits(func(_, tree *driverv1.ProviderTree) { tree.Providers = tree.Providers[:min(5000, len(tree.Providers))] })},
 	"has gRPC's usual limits":  {check: "load/large-message", breakage: breakage{smallMessages: true}},
 	"has a page of consumers": {check: "load/many-consumers", breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
-		for _, id := range sortedKeys(r.GetAllocations().GetConsumers())[min(1000, len(r.GetAllocations().GetConsumers())):] {
+		for _, id := range slices.Sorted(maps.Keys(r.GetAllocations().GetConsumers()))[min(1000, len(r.GetAllocations().GetConsumers())):] {
 			delete(r.Allocations.Consumers, id)
 		}
 	})},

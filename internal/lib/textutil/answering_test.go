@@ -5,7 +5,7 @@ package textutil_test
 import (
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package main
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -48,7 +49,7 @@ func writeScript(t *testing.T) string {
 	return name
 }
 
-func (b brokenPlugin) options(path, name string) Options {
+func (b brokenPlugin) options(path, name string) drivertest.Options {
 	config := b.config
 	if config == "" {
 		config = layoutConfig("numa")
@@ -59,8 +60,8 @@ func (b brokenPlugin) options(path, name string) Options {
 	if b.passes || b.only {
 		limits = patient
 	}
-	return Options{
-		Path: path, Instances: &InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
+	return drivertest.Options{
+		Path: path, Instances: &drivertest.InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
 		Limits: limits,
 	}
 }
@@ -78,16 +79,16 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 			if b.only {
 				opts.Select = regexp.MustCompile("^(tree|reshape|shapes|abilities)/")
 			}
-			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
+			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
 				switch {
-				case r.ID != b.check && b.only && r.Outcome == Failed:
+				case r.ID != b.check && b.only && r.Outcome == drivertest.Failed:
 					t.Errorf("%s found it, too:\n%s", r.ID, r.Explain())
 				case r.ID != b.check:
-				case b.passes && r.Outcome == Passed:
+				case b.passes && r.Outcome == drivertest.Passed:
 				case b.passes:
 					t.Errorf("%s: %s\n%s", r.ID, r.Outcome, r.Explain())
-				case r.Outcome != Failed:
+				case r.Outcome != drivertest.Failed:
 					t.Errorf("%s: %s %s", r.ID, r.Outcome, r.Why)
 				case r.Sent == "" || r.Came == "" || r.Rule == "" || r.See == "" || r.Protects == "":
 					t.Errorf("%s: a field is empty:\n%s", r.ID, r.Explain())
@@ -97,7 +98,7 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range Suite() {
+	for _, c := range drivertest.Suite() {
 		if !caught[c.ID] {
 			t.Errorf("no broken plugin fails %s", c.ID)
 		}
@@ -112,9 +113,9 @@ func TestRawPluginWithoutDefectPasses(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, "")
 			opts.Limits = patient
-			report := testproc.Try(Execute(t.Context(), opts)).Or(t)
+			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
-				if r.Outcome == Failed {
+				if r.Outcome == drivertest.Failed {
 					t.Errorf("%s\n%s", r.ID, r.Explain())
 				}
 			}
