@@ -36,8 +36,8 @@ func TestFreshMachine(t *testing.T) {
 	testproc.Check(t, json.Unmarshal(testproc.Try(exec.CommandContext(t.Context(), "go", "env", "-json", "GOROOT", "GOMODCACHE").Output()).Or(t), &golang))
 	command(t, "cp", "-a", golang.GOROOT, filepath.Join(root, "usr/local/go"))
 	// This machine has what it has used so far, and the small one has no other source of modules.
-	command(t, "go", "list", "-m", "all")
-	command(t, "go", "list", "-deps", "-test", "-tags=libvirt_dlopen", "../...")
+	command(t, "make", "-C", "..", "modules")
+	command(t, "go", "list", "-deps", "-test", "-tags=libvirt_dlopen", "work")
 	source := testproc.Try(filepath.Abs("..")).Or(t)
 	m := &machine{root: root, name: nameOf(t), options: []string{
 		"--directory=" + root, "--bind-ro=" + golang.GOMODCACHE + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
