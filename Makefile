@@ -22,10 +22,12 @@ packages-%:
 # The modules of the repository, as directories: go.work has them, and . is the first. For Go, the pattern work is all of their packages.
 MODULES := $(shell sed -n 's,^\t\./,,p; s,^\t\.$$,.,p' go.work)
 
-# The complete graph of each module, as it is without go.work: drivers that tests create need it, and have no network.
+# The complete graph of each module, as it is without go.work, and what its packages and their tests import: drivers that tests create, and
+# test/policy, need them, and have no network.
 .PHONY: modules
 modules:
-	@for module in $(MODULES); do (cd $$module && GOWORK=off go list -m all >/dev/null) || exit 1; done
+	@for module in $(MODULES); do (cd $$module && export GOWORK=off && go list -m all >/dev/null && \
+	  go list -deps -test $(GOFLAGS_LIBVIRT) ./... >/dev/null) || exit 1; done
 
 .PHONY: build
 build: ## Build all binaries into bin/.
