@@ -41,7 +41,7 @@ type Params struct {
 	// Module is its module path; "" is example.com/compute-driver-NAME.
 	Module string
 	// AgentVersion is the version of compute-agent that it requires, as module proxies know it. Not
-	// needed with Replace.
+	// needed with Replace: then it is what the checkout's modules require each other at.
 	AgentVersion string
 	// Replace is a directory with a checkout of compute-agent that takes its place, or "".
 	Replace string
@@ -83,11 +83,11 @@ func (p Params) complete() (Params, error) {
 	}
 	switch {
 	case p.Replace != "":
-		dir, err := checkout(p.Replace)
+		dir, version, err := checkout(p.Replace)
 		if err != nil {
 			problems = append(problems, err.Error())
 		}
-		p.Replace, p.AgentVersion = dir, "v0.0.0"
+		p.Replace, p.AgentVersion = dir, version
 	case !released.MatchString(p.AgentVersion):
 		wrong("this compute-agent (%s) is no release, so its modules cannot be downloaded: name a checkout of compute-agent to build with (--replace DIR)", p.AgentVersion)
 	}
@@ -124,22 +124,28 @@ func badModule(module string) string {
 	return ""
 }
 
-var moduleLine = regexp.MustCompile(`(?m)^module[ \t]+"?` + regexp.QuoteMeta(agentModule) + `"?[ \t]*(//.*)?\r?$`)
+var (
+	moduleLine  = regexp.MustCompile(`(?m)^module[ \t]+"?` + regexp.QuoteMeta(agentModule) + `"?[ \t]*(//.*)?\r?$`)
+	requireLine = regexp.MustCompile(`(?m)^(?:require[ \t]|[ \t])[ \t]*` + regexp.QuoteMeta(agentModule) + `/plugins[ \t]+(v[^ \t\r\n]+)`)
+)
 
-// checkout returns the absolute path of a checkout of compute-agent.
-func checkout(dir string) (string, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("--replace %s: %w", dir, err)
+// checkout returns the absolute path of a checkout of compute-agent, and the version that its
+// modules require each other at: with a lower one, Go would want to change the new go.mod.
+func checkout(dir string) (abs, version string, err error) {
+	if abs, err = filepath.Abs(dir); err != nil {
+		return "", "", fmt.Errorf("--replace %s: %w", dir, err)
 	}
 	mod, err := os.ReadFile(filepath.Join(abs, "go.mod"))
+	required := requireLine.FindSubmatch(mod)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("--replace %s: is no checkout of compute-agent: there is no go.mod", dir)
+		return "", "", fmt.Errorf("--replace %s: is no checkout of compute-agent: there is no go.mod", dir)
 	case err != nil:
-		return "", fmt.Errorf("--replace %s: %w", dir, err)
+		return "", "", fmt.Errorf("--replace %s: %w", dir, err)
 	case !moduleLine.Match(mod):
-		return "", fmt.Errorf("--replace %s: is a module, but not %s", dir, agentModule)
+		return "", "", fmt.Errorf("--replace %s: is a module, but not %s", dir, agentModule)
+	case required == nil:
+		return "", "", fmt.Errorf("--replace %s: is a checkout of an older compute-agent, which has no module %s/plugins", dir, agentModule)
 	}
-	return abs, nil
+	return abs, string(required[1]), nil
 }

@@ -110,6 +110,8 @@ func TestReleasedModule(t *testing.T) {
 func TestParamsAreChecked(t *testing.T) {
 	other := t.TempDir()
 	testproc.Check(t, os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"), 0o644))
+	older := t.TempDir()
+	testproc.Check(t, os.WriteFile(filepath.Join(older, "go.mod"), []byte("module "+agentModule+"\n"), 0o644))
 	const long = "a234567890123456789012345678901234567890123456789012345678901234"
 	for _, c := range []struct {
 		p    Params
@@ -153,6 +155,7 @@ func TestParamsAreChecked(t *testing.T) {
 		{Params{Name: "acme", AgentVersion: "unknown", Replace: repository}, ""},
 		{Params{Name: "acme", Replace: other}, "but not " + agentModule},
 		{Params{Name: "acme", Replace: t.TempDir()}, "there is no go.mod"},
+		{Params{Name: "acme", Replace: older}, "older compute-agent"},
 		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"}, // all problems are reported together
 	} {
 		if c.p.AgentVersion == "" && c.p.Replace == "" {
@@ -173,19 +176,37 @@ func TestParamsAreChecked(t *testing.T) {
 func TestUnusualCheckoutPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a "directory" (é)`)
 	testproc.Check(t, os.MkdirAll(dir, 0o755))
-	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+agentModule+" // it\n"), 0o644))
+	mod := "module " + agentModule + " // it\n\nrequire " + agentModule + "/plugins v1.2.3 // indirect\n"
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644))
 	module := t.TempDir()
 	write(t, filepath.Join(module, "m"), Params{Name: "acme", Replace: dir})
-	var mod struct {
+	var made struct {
 		Replace []struct{ New struct{ Path string } }
 	}
-	testproc.Check(t, json.Unmarshal([]byte(run(t, filepath.Join(module, "m"), "go", "mod", "edit", "-json")), &mod))
-	testproc.Equal(t, len(mod.Replace), len(direct)+len(indirect)+len(helpers), "%d modules are replaced")
-	for _, r := range mod.Replace {
+	testproc.Check(t, json.Unmarshal([]byte(run(t, filepath.Join(module, "m"), "go", "mod", "edit", "-json")), &made))
+	testproc.Equal(t, len(made.Replace), len(direct)+len(indirect)+len(helpers), "%d modules are replaced")
+	for _, r := range made.Replace {
 		if !strings.HasPrefix(r.New.Path, dir+"/") {
 			t.Errorf("%+v, want one below %s", r, dir)
 		}
 	}
+}
+
+// TestCheckoutOfARelease: the modules of a commit that is released require each other at its
+// version, and a new driver is complete with a checkout of it as with any other.
+func TestCheckoutOfARelease(t *testing.T) {
+	checkout := t.TempDir()
+	for _, part := range []string{"internal/lib", "internal/pluginhost", "plugins", "providertree", "test/testproc", "packaging"} {
+		testproc.Check(t, os.CopyFS(filepath.Join(checkout, part), os.DirFS(filepath.Join(repository, part))))
+	}
+	for _, file := range []string{"go.mod", "go.work"} {
+		testproc.Check(t, os.WriteFile(filepath.Join(checkout, file), testproc.Try(os.ReadFile(filepath.Join(repository, file))).Or(t), 0o644))
+	}
+	run(t, checkout, "packaging/release.sh", "modules", "v1.2.3")
+	dir := filepath.Join(t.TempDir(), "driver")
+	write(t, dir, Params{Name: "acme", Replace: checkout})
+	testproc.Contains(t, run(t, dir, "go", "list", "-m", agentModule+"/plugins"), "/plugins v1.2.3 => "+checkout, "%v")
+	run(t, dir, "go", "list", "-deps", "-test", "./...")
 }
 
 func write(t *testing.T, dir string, p Params) {
