@@ -143,13 +143,16 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 	  for f in $$(grep -ho 'func Fuzz[A-Za-z0-9]*' $$d/*_test.go | cut -c6-); do \
 	    echo "$$d $$f"; go test $(GOFLAGS_LIBVIRT) -run xxx -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} ./$$d; done; done
 
-# gremlins changes comparisons, arithmetic and conditions, one at a time, where a test reaches them, and runs the tests of the package.
+# gremlins changes comparisons, arithmetic and conditions, one at a time, where a test reaches them, and runs the tests of the package. It
+# works on a copy of the module alone, from where relative replacements lead nowhere and each mutant would seem to be killed: they are absolute.
 MUTATED := providertree placement/ledger placement/candidates reportclient resourcetracker
 .PHONY: mutants
 mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that no test kills; the lines LIVED are those.
-	@for package in $(or $(PACKAGE),$(MUTATED)); do echo "--- $$package"; \
-	  if [ -e $$package/go.mod ]; then module=$$package below=.; else module=. below=./$$package; fi; \
-	  (cd $$module && GOWORK=off $(CURDIR)/tools/tool.sh gremlins unleash $$below --workers $$(nproc) --timeout-coefficient 10 \
+	@install -d .run; for package in $(or $(PACKAGE),$(MUTATED)); do echo "--- $$package"; \
+	  module=$$package; until [ -e $$module/go.mod ]; do module=$$(dirname $$module); done; \
+	  below=$$(realpath --relative-to=$$module $$package); [ $$below = . ] || below=./$$below; \
+	  sed "s, => \(\.\.*/\), => $(CURDIR)/$$module/\1," $$module/go.mod >.run/mutants.mod && cp $$module/go.sum .run/mutants.sum || exit 1; \
+	  (cd $$module && GOWORK=off GOFLAGS="$$GOFLAGS -modfile=$(CURDIR)/.run/mutants.mod" $(CURDIR)/tools/tool.sh gremlins unleash $$below --workers $$(nproc) --timeout-coefficient 10 \
 	    --output $(CURDIR)/.run/mutants-$$(echo $$package | tr / -).json) || exit 1; done
 
 .PHONY: soak
