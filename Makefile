@@ -2,8 +2,8 @@
 
 # The libvirt driver is the only part that uses cgo; libvirt.so is loaded when it runs, so its headers are not needed.
 GOFLAGS_LIBVIRT := -tags libvirt_dlopen
-# Without the directory in what is built, one cache is for all clones on a machine.
-export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath
+# Without the directory in what is built, one cache is for all clones on a machine. Go refuses most of -mod in a workspace.
+export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS 2>/dev/null)) -trimpath
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --match 'v[0-9]*' --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/compute-agent/compute-agent/internal/version.number=$(VERSION)
 STATE ?= .run
@@ -21,6 +21,9 @@ packages-%:
 
 # The modules of the repository, as directories: go.work has them, and . is the first. For Go, the pattern work is all of their packages.
 MODULES := $(shell sed -n 's,^\t\./,,p; s,^\t\.$$,.,p' go.work)
+
+# The pattern, where it is used: with GOWORK=off it is the packages of one module only.
+WORK = $(if $(filter off,$(shell go env GOWORK)),$(error GOWORK=off leaves out modules of this repository: unset it),work)
 
 # The complete graph of each module, as it is without go.work, and what its packages and their tests import: drivers that tests create, and
 # test/policy, need them, and have no network.
@@ -184,7 +187,7 @@ load-cells: ## List SERVERS (100000) of CELLS (50) as CLIENTS (50), EACH (6) tim
 
 .PHONY: bench
 bench: ## Run the benchmarks.
-	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem work
+	go test $(GOFLAGS_LIBVIRT) -run xxx -bench . -benchmem $(WORK)
 
 .PHONY: oracle
 oracle: packages-real ## Compare the bundled Placement with OpenStack's for TIME (10m), from SEED; also STEPS, PARALLEL, PROFILE, DIR, DATABASE (sqlite).
@@ -220,7 +223,7 @@ conformance: packages-real ## Run Placement's own API cases (CONFORMANCE=DIR, wi
 
 .PHONY: generate
 generate: ## Generate code again (protobuf; needs Debian's protobuf-compiler).
-	go generate work
+	go generate $(WORK)
 
 .PHONY: clean
 clean: ## Remove what was built.

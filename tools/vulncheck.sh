@@ -5,6 +5,7 @@
 # where it cannot be reached, nothing is checked, and the last line says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ "$(go env GOWORK)" != off ] || { echo "vulncheck.sh: GOWORK=off leaves out modules of this repository: unset it" >&2; exit 1; }
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
