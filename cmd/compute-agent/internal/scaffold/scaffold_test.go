@@ -22,9 +22,11 @@ import (
 // makes of it, is tested by TestRealNewDriverFromEmptyDirectory in cmd/compute-agent.
 func TestNewModule(t *testing.T) {
 	p := Params{Name: "acme", Replace: repository}
-	dir := filepath.Join(t.TempDir(), "a directory", p.Binary())
+	above := t.TempDir()
+	dir := filepath.Join(above, "a directory", p.Binary())
 	write(t, dir, p)
-	run(t, dir, "make", "lint", "build")
+	testproc.Check(t, os.WriteFile(filepath.Join(above, "go.work"), []byte("go 1.26.0\n"), 0o644)) // as in a checkout
+	run(t, dir, "env", "-u", "GOWORK", "make", "lint", "build")
 	testproc.Contains(t, run(t, dir, "go", "mod", "verify"), "all modules verified", "%v")
 
 	root := t.TempDir()
