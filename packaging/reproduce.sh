@@ -26,9 +26,9 @@ for n in 1 2; do
     cd "$work/build$n/compute-agent"
     packaging/release.sh modules v98.0.0-rc.1
     date=$(git log -1 --format=%cI)
-    GIT_AUTHOR_DATE=$date GIT_COMMITTER_DATE=$date git -c user.name=test -c user.email=test@localhost commit -qam 'release'
-    git tag v98.0.0-rc.1
-    for module in $(sed -n 's,^\t\./,,p' go.work); do git tag "$module/v98.0.0-rc.1"; done
+    GIT_AUTHOR_DATE=$date GIT_COMMITTER_DATE=$date git -c user.name=test -c user.email=test@localhost -c commit.gpgsign=false commit -qam 'release'
+    git -c tag.gpgsign=false tag v98.0.0-rc.1
+    for module in $(sed -n 's,^\t\./,,p' go.work); do git -c tag.gpgsign=false tag "$module/v98.0.0-rc.1"; done
   )
 done
 make() { command make --no-print-directory "$@"; }
