@@ -36,14 +36,16 @@ modules)
   done
   ;;
 sign)
+  version=$(packaging/version.sh)
   for program in compute-agent compute-driver-test compute-driver-libvirt; do
-    tools/tool.sh cyclonedx-gomod bin -json -noserial -notimestamp -version "$(packaging/version.sh)" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
+    tools/tool.sh cyclonedx-gomod bin -json -noserial -notimestamp -version "$version" -output "dist/$program.cdx.json" "bin/$program" 2>dist/.log ||
       { cat dist/.log >&2; exit 1; }
+    sed -i "s/(devel)/v${version/\~/-}/g" "dist/$program.cdx.json" # the other modules of the repository, as Go calls what it builds in a workspace
   done
   rm -f dist/.log dist/SHA256SUMS dist/SHA256SUMS.asc
   (cd dist && sha256sum -- * >../.run/SHA256SUMS && mv ../.run/SHA256SUMS .)
   gpg --batch --yes --local-user "$key" --armor --detach-sign --output dist/SHA256SUMS.asc dist/SHA256SUMS
-  echo "dist has the release $(packaging/version.sh). To check it: gpg --verify SHA256SUMS.asc SHA256SUMS && sha256sum --check SHA256SUMS"
+  echo "dist has the release $version. To check it: gpg --verify SHA256SUMS.asc SHA256SUMS && sha256sum --check SHA256SUMS"
   ;;
 *)
   echo "usage: release.sh modules VERSION, or check|sign GPG_KEY" >&2

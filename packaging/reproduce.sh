@@ -43,6 +43,7 @@ for program in compute-agent compute-driver-test compute-driver-libvirt; do
     jq -e --arg path "$module" '[.metadata.component, .components[]] | any(.name == $path and .version != "" and .version != null)' "$dist/$program.cdx.json" >/dev/null ||
       fail "$program.cdx.json does not have $module"
   done
+  if grep -qF '(devel)' "$dist/$program.cdx.json"; then fail "$program.cdx.json has a module without the version of the release"; fi
 done
 
 wait $! || exit 1
