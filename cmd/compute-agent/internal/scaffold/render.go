@@ -54,7 +54,8 @@ func Render(p Params) ([]File, error) {
 	values := map[string]any{
 		"Name": p.Name, "Module": p.Module, "Binary": p.Binary(),
 		"SlotClass":    "CUSTOM_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")) + "_SLOT",
-		"AgentVersion": p.AgentVersion, "Direct": paths(direct), "Indirect": paths(indirect), "Replace": p.Replace, "Replaced": replaced(p.Replace), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
+		"AgentVersion": p.AgentVersion, "Replace": p.Replace, "Replaced": replaced(p.Replace),
+		"Direct": paths(direct), "Indirect": paths(indirect), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
 	}
 	renamed := names(p)
 	files := []File{{Path: "go.sum", Content: []byte(sums)}}
