@@ -30,9 +30,13 @@ check)
   done
   ;;
 modules)
+  case ${2:?usage: release.sh modules v1.2.3} in
+  v0.* | v1.*) ;;
+  *) echo "release: $2 is no version of the modules, which have v0 or v1: Go wants later ones in their paths" >&2; exit 1 ;;
+  esac
   # Each module requires the others of the repository at the version of the release.
   for file in go.mod $(sed -n 's,^\t\./\(.*\),\1/go.mod,p' go.work); do
-    sed -i -E "s,^(\tgithub\.com/compute-agent/compute-agent/[^ ]+) v[^ ]+,\1 ${2:?usage: release.sh modules v1.2.3}," "$file"
+    sed -i -E "s,^(\tgithub\.com/compute-agent/compute-agent/[^ ]+) v[^ ]+,\1 $2," "$file"
   done
   ;;
 sign)

@@ -24,11 +24,11 @@ for n in 1 2; do
   git clone -q --no-hardlinks . "$work/build$n/compute-agent"
   (
     cd "$work/build$n/compute-agent"
-    packaging/release.sh modules v98.0.0-rc.1
+    packaging/release.sh modules v1.98.0-rc.1
     date=$(git log -1 --format=%cI)
     GIT_AUTHOR_DATE=$date GIT_COMMITTER_DATE=$date git -c user.name=test -c user.email=test@localhost -c commit.gpgsign=false commit -qam 'release'
-    git -c tag.gpgsign=false tag v98.0.0-rc.1
-    for module in $(sed -n 's,^\t\./,,p' go.work); do git -c tag.gpgsign=false tag "$module/v98.0.0-rc.1"; done
+    git -c tag.gpgsign=false tag v1.98.0-rc.1
+    for module in $(sed -n 's,^\t\./,,p' go.work); do git -c tag.gpgsign=false tag "$module/v1.98.0-rc.1"; done
   )
 done
 make() { command make --no-print-directory "$@"; }

@@ -50,7 +50,7 @@ if [ "$dist" != "$newer" ]; then
   [ "$(jq -r '.config.Entrypoint[0] + " " + .config.User' "$work/image/$(jq -r '.config.digest | sub("sha256:"; "")' "$work/image/manifest.json")")" = '/usr/bin/compute-agent 65532:65532' ] ||
     fail "entrypoint and user of the image"
   in_image=(chroot --userspec=65532:65532 "$work/container" /usr/bin/compute-agent)
-  [[ $("${in_image[@]}" version) = "compute-agent v98.0.0-rc.1 "* ]] || fail "the version of the image is $("${in_image[@]}" version)"
+  [[ $("${in_image[@]}" version) = "compute-agent v1.98.0-rc.1 "* ]] || fail "the version of the image is $("${in_image[@]}" version)"
   # The socket of its metrics and backups, so that no port is used that another process has.
   "${in_image[@]}" placement serve --listen 127.0.0.1:0 --state-dir /var/lib/compute-agent --auth noauth >"$work/server.log" 2>&1 &
   server=$!

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -203,6 +204,11 @@ func TestCheckoutOfARelease(t *testing.T) {
 	}
 	for _, file := range []string{"go.mod", "go.work"} {
 		testproc.Check(t, os.WriteFile(filepath.Join(checkout, file), testproc.Try(os.ReadFile(filepath.Join(repository, file))).Or(t), 0o644))
+	}
+	later := exec.CommandContext(t.Context(), "packaging/release.sh", "modules", "v2.0.0")
+	later.Dir = checkout
+	if out, err := later.CombinedOutput(); err == nil || !strings.Contains(string(out), "v0 or v1") {
+		t.Errorf("a version that no go.mod can have: %v\n%s", err, out)
 	}
 	run(t, checkout, "packaging/release.sh", "modules", "v1.2.3")
 	dir := filepath.Join(t.TempDir(), "driver")
