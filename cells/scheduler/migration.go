@@ -197,7 +197,7 @@ func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
-	err := s.move(ctx, cell, m, v)
+	asksPlacement, err := s.move(ctx, cell, m, v)
 	span.End(err)
 	if !s.tried(ctx, tries{
 		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
@@ -205,7 +205,7 @@ func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 		unanswered: "Its migration waits. Retrying; after some tries it ends, and its fault says why.",
 		down:       "so migrations wait",
 		failed:     "A step of a migration failed. Retrying.",
-	}, true, err) {
+	}, asksPlacement, err) {
 		return
 	}
 	if err := s.unmovable(ctx, cell, m, err); err != nil {
@@ -244,29 +244,31 @@ type moving struct {
 	chosen *apidb.Node
 }
 
-// move does what there is to be done about a migration. The caller has taken the server.
-func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) error {
+// move does what there is to be done about a migration, and says whether Placement was asked for
+// it. The caller has taken the server.
+func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
 	m, server, others, err := s.asIs(ctx, cell, m)
 	switch {
 	case err != nil || m.UUID == "":
-		return err
+		return false, err
 	case m.GiveBack:
-		return s.giveBack(ctx, cell, m, server)
+		leaves := server.TaskState == cellwire.TaskDeleting && !server.Deleted
+		return !leaves, s.giveBack(ctx, cell, m, server)
 	case m.Status != cellwire.MigrationAccepted || server.TaskState == cellwire.TaskDeleting:
-		return nil
+		return false, nil
 	}
 	hosts, err := v.hosts(ctx)
 	if err != nil {
-		return err
+		return true, err
 	}
 	node, chosen, err := s.chosen(ctx, cell, m, hosts)
 	if err != nil {
-		return err
+		return true, err
 	}
 	spec, err := s.specOf(ctx, m.ServerUUID, cell)
 	if err != nil {
-		return err
+		return true, err
 	}
 	spec.Server = server
 	spec.ForcedHost, spec.ForcedNode = m.DestHost, ""
@@ -288,7 +290,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 		return c.ComputeNodes(ctx, false)
 	})
 	if err != nil {
-		return fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
+		return true, fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
 	}
 	for _, attempt := range tried {
 		of.without[attempt.SourceHost] = true
@@ -296,7 +298,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	return s.newBuild(spec, v, hosts, of).run(ctx)
+	return true, s.newBuild(spec, v, hosts, of).run(ctx)
 }
 
 // asIs is a migration as it is now, with its server and all open migrations of that. One that is

@@ -148,7 +148,7 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
-	case t.ends && s.answersOthers(ctx, err):
+	case t.ends && (placementclient.Down(err) || errors.Is(err, placementclient.ErrInvalid)) && s.answersOthers(ctx, err):
 		n, wait := t.delays.unanswered(t.key, s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
