@@ -24,6 +24,7 @@ var errNoneWaits = errors.New("no connection waits")
 func TurnAway(ctx context.Context, l net.Listener, reason string) {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
 			http.Error(w, reason, http.StatusServiceUnavailable)
 		}),
 		ReadHeaderTimeout: firstRequest, ReadTimeout: firstRequest, WriteTimeout: firstRequest, MaxHeaderBytes: maxHeaderBytes,
@@ -70,8 +71,8 @@ func (q *queue) Accept() (net.Conn, error) {
 		return nil, errNoneWaits
 	}
 	c, err := q.Listener.Accept()
-	if err != nil {
-		return nil, err
+	if err != nil { // a server tries again for long where the process has no descriptors left
+		return nil, errors.Join(errNoneWaits, err)
 	}
 	return &plain{Conn: c}, nil
 }
