@@ -95,7 +95,7 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 		if u.Name == doctor.ComputeAPIUnit {
 			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
 		}
-		if cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}}); err == nil {
+		if cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Overrides: doctor.Overrides(u)}); err == nil {
 			s.Config = cfg
 		}
 		if s.Config != nil && u.Active == "active" && u.Name == doctor.ComputeAPIUnit {

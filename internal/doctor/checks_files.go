@@ -214,15 +214,15 @@ func openTo(path string, file File) string {
 
 // readable is why the user cannot read a file, and what changes that; "" if it can.
 func (e *Env) readable(path string, file File, groups []string) (found, fix string) {
-	if dir, blocked := e.blockedBy(path); blocked {
-		return fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), e.command("chmod o+x %s", dir)
-	}
-	if e.may(file, 4) {
-		return "", ""
-	}
 	group := e.Agent.Name
 	if len(groups) > 0 {
 		group = groups[0]
+	}
+	if dir, blocked := e.blockedBy(path); blocked {
+		return fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), e.command("chgrp %s %s && chmod g+x %[2]s", group, dir)
+	}
+	if e.may(file, 4) {
+		return "", ""
 	}
 	return fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o", e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
 		e.command("chgrp %s %s && chmod g+r %[2]s", group, path)
@@ -309,7 +309,11 @@ func (e *Env) denyList(s Service) *Result {
 	case err != nil:
 		return &Result{Severity: Error, Found: reason(err, c.File), Why: noStart, Fix: "ls -l " + c.File}
 	}
-	if found, fix := as.readable(c.File, file, s.Groups); found != "" {
+	groups := s.Groups
+	if c.URL == "" { // several services read it
+		groups = []string{pki.DenyGroup}
+	}
+	if found, fix := as.readable(c.File, file, groups); found != "" {
 		return &Result{Severity: Error, Found: found, Why: noStart, Fix: fix}
 	}
 	return e.denyListText(s, look)

@@ -50,6 +50,14 @@ type Cell struct {
 // ConfigFile is the file that the command of a unit names with --config, "" for the default.
 func ConfigFile(u systemd.UnitState) string { return flagOf(u, "--config") }
 
+// Overrides are what the command of a unit says of its configuration.
+func Overrides(u systemd.UnitState) []config.Override {
+	if dir := flagOf(u, "--state-dir"); dir != "" {
+		return []config.Override{{Key: "agent.state_dir", Value: dir, Flag: "--state-dir"}}
+	}
+	return nil
+}
+
 // flagOf is the value of a flag in the command of a unit, "" without it.
 func flagOf(u systemd.UnitState, flag string) string {
 	words := strings.Fields(u.Command)

@@ -199,7 +199,10 @@ func (f *fixture) withCell(text string, change ...func(*Service)) *Env {
 	f.t.Helper()
 	const file = "/etc/compute-agent/cell1.toml"
 	f.write(file, text, 0o640)
-	cfg, err := config.Load(config.Options{File: file, Root: f.root, Environ: []string{"STATE_DIRECTORY=/var/lib/cell1"}, UID: func() int { return 0 }, Uses: []string{}})
+	command := systemd.UnitState{Command: "/usr/bin/compute-agent cell serve --config " + file + " --state-dir=/var/lib/cell1"}
+	cfg, err := config.Load(config.Options{
+		File: ConfigFile(command), Overrides: Overrides(command), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{},
+	})
 	f.must(err)
 	cell := unit("compute-agent-cell@cell1.service", append(change, func(s *Service) {
 		s.Config, s.User, s.Groups = cfg, "compute-agent-cell", []string{"compute-agent-cell"}
@@ -244,7 +247,7 @@ func TestFilesOfServices(t *testing.T) {
 			of + "compute-agent-cell cannot read " + token + ", which belongs to user 0 and group 0 with mode 0640",
 			"chgrp compute-agent-cell " + token + " && chmod g+r " + token,
 		},
-		"directory closed": {func(f *fixture) { f.mkdir("/etc/compute-agent", 0o700) }, Error, of + "compute-agent-cell cannot enter /etc/compute-agent", "chmod o+x /etc/compute-agent"},
+		"directory closed": {func(f *fixture) { f.mkdir("/etc/compute-agent", 0o700) }, Error, of + "compute-agent-cell cannot enter /etc/compute-agent", "chgrp compute-agent-cell /etc/compute-agent && chmod g+x /etc/compute-agent"},
 		"open":             {func(f *fixture) { f.chmod(token, 0o644) }, Error, of + token + " has mode 0644, so that other users can read or change it", "chmod g-w,o= " + token},
 		"missing":          {func(f *fixture) { f.remove(token) }, Error, of + token + " does not exist", "ls -l " + token},
 		"a directory":      {func(f *fixture) { f.remove(token); f.mkdir(token, 0o755) }, Error, of + token + " is not a regular file", "ls -ld " + token},
