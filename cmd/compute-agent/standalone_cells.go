@@ -203,8 +203,8 @@ func (s *standaloneCompute) awaitHost(ctx context.Context) error {
 	tick := time.NewTicker(standaloneDiscovery / 5)
 	defer tick.Stop()
 	for {
-		if takes, err := s.hasHost(ctx); takes || err != nil {
-			return err
+		if takes, err := s.hasHost(ctx); takes && err == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
