@@ -150,12 +150,16 @@ var (
 		Answers: api.OK("An empty list.", apidoc.Always(liveMigrationsAnswer)), Failures: []apidoc.Failure{noServer}}
 	aboutShowLiveMigration = api.About{Summary: "Shows a live migration: there are none", Rules: api.Rules(ruleServerMigrationsShow), Failures: []apidoc.Failure{noServer,
 		api.Failure(http.StatusNotFound, "Always.")}}
-	aboutAbortMigration = api.About{Summary: "Ends a migration that has no destination yet, or waits for a host that is down; the server is kept", Rules: api.Rules(ruleServerMigrationAbort),
+	aboutAbortMigration = api.About{
+		Summary: "Ends a migration that has no destination yet, or waits for a host that is down; the server is kept",
+		Rules:   api.Rules(ruleServerMigrationAbort),
 		Notes: []string{
 			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is or is confirmed to be. " +
 				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that `os-migrations` shows.",
 		},
-		Answers: api.Done(http.StatusAccepted, "It ends."), Failures: append(changing[:3:3], api.Failure(http.StatusNotFound, "There is no such migration, or it is over."))}
+		Answers:  api.Done(http.StatusAccepted, "It ends."),
+		Failures: append(changing[:3:3], api.Failure(http.StatusNotFound, "There is no such migration, or it is over.")),
+	}
 )
 
 const noteConsole = "The URL is for a browser: its page opens a websocket on the same path. Whether the host can show the console, the page says."

@@ -36,8 +36,13 @@ var (
 )
 
 // quotaQuery are the parameters of all of them.
-var quotaQuery = api.Parameters{All: []api.Parameter{{Name: "user_id", Schema: api.SchemaText,
-	Text: "A user of the project. Quotas of users are those of their project, and so is what is used: reads show the project's limits and usage (Nova: the user's usage), PUT is refused (400), and DELETE changes nothing."}}}
+var quotaQuery = api.Parameters{All: []api.Parameter{
+	{
+		Name:   "user_id",
+		Schema: api.SchemaText,
+		Text:   "A user of the project. Quotas of users are those of their project, and so is what is used: reads show the project's limits and usage (Nova: the user's usage), PUT is refused (400), and DELETE changes nothing.",
+	},
+}}
 
 // quotaSets are the bodies of PUT /os-quota-sets/{id}.
 var quotaSets = func() api.SchemaSteps {
