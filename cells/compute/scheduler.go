@@ -30,7 +30,7 @@ type Scheduler interface {
 	// there is none.
 	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
 	// Abort ends a migration that has no destination yet, or waits for a host that is down, by its
-	// number in the cell of the server; scheduler.ErrNoMigration if there is none. Refusals of the
+	// number in the cell of the server; scheduler.ErrNoMigration without one. Refusals of the
 	// cell pass through.
 	Abort(ctx context.Context, m apidb.Mapping, id int64) error
 	// UserDataHost is the host that may get new user data of a server in a cell; "": any.

@@ -42,7 +42,7 @@ func (s *Scheduler) newWorkers() *workers {
 }
 
 // give has a worker do something about a server, which it takes, if it is free. It waits for a free
-// worker; a server that was unanswered is left for the next round if there is none.
+// worker; a server that was unanswered is left for the next round if all are busy.
 func (s *Scheduler) give(ctx context.Context, w *workers, server string, unanswered bool, do func()) error {
 	free, _ := s.locks.tryLock(server)
 	if free == nil {
