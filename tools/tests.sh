@@ -34,8 +34,9 @@ racy() {
 export TEST_BINARIES=$PWD/bin
 # SQLite and the arithmetic of TLS are not ours to look for races in: they take most of the time. No module with generic functions of
 # other packages may be here, as go-cmp and rapid: the linker takes one copy of sync.Map, and one that the detector does not see makes
-# races of what has none.
-race=(-race '-gcflags=modernc.org/...=-race=false' '-gcflags=crypto/internal/fips140/...=-race=false')
+# races of what has none. What -race also checks, that unsafe pointers point to where they may, is checked where we have such.
+race=(-race '-gcflags=all=-d=checkptr=0' '-gcflags=github.com/compute-agent/compute-agent/...='
+  '-gcflags=modernc.org/...=-race=false' '-gcflags=crypto/internal/fips140/...=-race=false')
 running=()
 set -m # each of what runs in the background has a process group, by which it is ended
 trap 'for pid in "${running[@]}"; do kill -- "-$pid" 2>/dev/null || true; done' INT TERM HUP
@@ -79,7 +80,7 @@ real)
   gate -p $beside -timeout 40m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&
 real | suites)
-  RAPID_CHECKS=${RAPID_CHECKS:-25} gate -p "$(nproc)" -timeout 40m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
+  RAPID_CHECKS=${RAPID_CHECKS:-25} gate -p $((2 * $(nproc))) -timeout 40m -skip '^Test(Real|Databases|Nightly)' "$@" -args -database="${DATABASE:?}" -- $(declaring '(dbservers|emplate)\.(Fresh|Each)\(' | without ./cmd/compute-agent ./placement)
   ;;
 databases)
   gate -p 2 -timeout 60m -count=1 -run '^TestDatabases' "$@" -args -databases -- $(declaring 'dbservers\.Long\(') ./test/e2e ./test/soak ./test/dbservers

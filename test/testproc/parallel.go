@@ -94,7 +94,7 @@ func (s semaphore) acquire(units int) (release func(), err error) {
 		return nil, err
 	}
 	defer func() { _ = queue.Close() }()
-	for units = min(max(units, 1), s.size); ; time.Sleep(5 * time.Millisecond) {
+	for units = min(max(units, 1), s.size); ; time.Sleep(20 * time.Millisecond) {
 		for i := range s.size {
 			unit, err := s.lock(fmt.Sprint("unit-", i), unix.LOCK_EX|unix.LOCK_NB)
 			switch {
