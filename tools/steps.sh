@@ -19,6 +19,24 @@ step() {
   [ $((wall * 2)) -le $((budget * 3)) ] || late+=" $name"
 }
 
+# beside FUNCTION: runs the steps of a function while those run that follow: what waits leaves the processors to the others.
+beside() {
+  rm -f ".run/$1.result"
+  (
+    table='' failed='' late=''
+    "$1" >".run/$1.log" 2>&1
+    printf 'table+=%q failed+=%q late+=%q\n' "$table" "$failed" "$late" >".run/$1.result"
+  ) &
+}
+
+# joined FUNCTION: waits for the steps that run beside, and prints what they have printed.
+joined() {
+  wait
+  cat ".run/$1.log"
+  # shellcheck source=/dev/null
+  . ".run/$1.result" || failed+=" $1"
+}
+
 # summary: prints the table and the report of test/gate, and returns whether all steps passed.
 summary() {
   printf '\n%-18s %8s %8s %8s\n%s' step wall CPU budget "$table"
