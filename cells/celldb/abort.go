@@ -26,10 +26,10 @@ func (r *Record) stay(m *Move, giveBack bool) {
 }
 
 // abort has an administrator end a migration that has no destination yet: the server is what it
-// was; or one that waits for a host that is down: the server goes back, or stays where it is
-// confirmed to be, or where it waits for the source's word. That host removes what it has when it
-// comes back: for a destination there is an evacuation from it that is done, with the uuid, and a
-// source is asked by the migration itself.
+// was, so that the build of a new one is not aborted; or one that waits for a host that is down:
+// the server goes back, or stays where it is confirmed to be, or where it waits for the source's
+// word. That host removes what it has when it comes back: for a destination there is an evacuation
+// from it that is done, with the uuid, and a source is asked by the migration itself.
 func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost
@@ -38,10 +38,7 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 		return false, nil // a repetition
 	case r.leaving():
 		return false, conflict("server %s is being deleted", s.UUID)
-	case m.Status == cellwire.MigrationAccepted:
-		if m.Type == cellwire.MigrationBuild { // its fault says why its host could not build it
-			s.VMState = cellwire.VMError
-		}
+	case m.Status == cellwire.MigrationAccepted && m.Type != cellwire.MigrationBuild:
 		r.stay(m, true)
 		return true, nil
 	case m.back(s):

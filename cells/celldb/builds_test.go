@@ -10,6 +10,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -68,6 +69,9 @@ func buildsElsewhere(t *testing.T, s *celldb.DB) {
 	}
 	to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901), Zone: "z2"}
 	first := due()
+	if _, err := s.Step(ctx, first.UUID, cellwire.MigrationStep{Abort: sid(700)}, moment); !cellclient.IsConflict(err) {
+		t.Errorf("the build of a new server is aborted: %v", err)
+	}
 	if _, err := s.Step(
 		ctx,
 		first.UUID,
