@@ -184,7 +184,9 @@ func TestSoftDelete(t *testing.T) {
 func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, again := range []bool{false, true} {
-		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+			b.Reclaim, b.Workers = time.Hour, 1 // one after the other
+		})
 		alive := map[string]bool{w.created(): true, w.created(): true}
 		w.schedule()
 		w.work()

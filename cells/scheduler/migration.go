@@ -585,15 +585,15 @@ func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
 	if err != nil {
 		return fmt.Errorf("asking cell %s for migrations to confirm: %w", cell.Name, err)
 	}
-	var errs []error
+	todo := make([]one, 0, len(old))
 	for _, m := range old {
-		errs = append(errs, s.alone(m.ServerUUID, func() error {
+		todo = append(todo, one{m.ServerUUID, func() error {
 			err := s.say(ctx, cell, m, cellwire.MigrationStep{Confirm: true})
 			if cellclient.IsConflict(err) || cellclient.IsNotFound(err) { // it is reverted, or deleted
 				return nil
 			}
 			return err
-		}))
+		}})
 	}
-	return errors.Join(errs...)
+	return s.eachAlone(todo)
 }

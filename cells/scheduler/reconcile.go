@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -55,6 +56,28 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// one is a server, and what is done about it.
+type one struct {
+	uuid string
+	do   func() error
+}
+
+// eachAlone changes servers, as many at once as there are workers, each as alone does.
+func (s *Scheduler) eachAlone(todo []one) error {
+	errs := make([]error, len(todo))
+	slots := make(chan struct{}, s.o.Workers)
+	var all sync.WaitGroup
+	for i, t := range todo {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = s.alone(t.uuid, t.do)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 // alone changes a server that is not locked in this process; otherwise it
 // is left for the next round.
 func (s *Scheduler) alone(uuid string, do func() error) error {
@@ -79,11 +102,11 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 	released := s.released
 	s.released = map[string]time.Time{}
 	s.mu.Unlock()
-	var errs []error
+	todo := make([]one, 0, len(claims))
 	for _, c := range claims {
-		errs = append(errs, s.alone(c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }))
+		todo = append(todo, one{c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }})
 	}
-	return errors.Join(errs...)
+	return s.eachAlone(todo)
 }
 
 // settling is how long Placement is given, once it answers, to do what it was asked for before:
@@ -147,19 +170,19 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 
 // finishAll does what a cell has left to do.
 func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.Unfinished) error {
-	var errs []error
+	var todo []one
 	for _, h := range u.Hidden {
-		errs = append(errs, s.alone(h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }))
+		todo = append(todo, one{h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }})
 	}
 	for _, h := range u.Unfreed {
-		errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }))
+		todo = append(todo, one{h.UUID, func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
 	}
 	if s.o.Reclaim > 0 {
 		for _, h := range u.Reclaimable {
-			errs = append(errs, s.alone(h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }))
+			todo = append(todo, one{h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }})
 		}
 	}
-	return errors.Join(errs...)
+	return s.eachAlone(todo)
 }
 
 // finishHidden releases or erases a row that was inserted and then forgotten.
@@ -279,9 +302,9 @@ func (s *Scheduler) stillDiffering(ctx context.Context, cell apidb.Cell, before 
 
 // correct inverts the flags of mappings, each while the server is taken.
 func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
-	var errs []error
+	todo := make([]one, 0, len(differ))
 	for _, m := range differ {
-		errs = append(errs, s.alone(m.InstanceUUID, func() error {
+		todo = append(todo, one{m.InstanceUUID, func() error {
 			still, err := s.stillDiffering(ctx, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err
@@ -295,9 +318,9 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
 				Msg("Corrected queued_for_delete of a server's mapping: it differed from the cell.")
 			return s.corrected(CorrectedQueued, s.o.Fenced.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
-		}))
+		}})
 	}
-	return errors.Join(errs...)
+	return s.eachAlone(todo)
 }
 
 // instanceUUIDs are the servers of mappings.

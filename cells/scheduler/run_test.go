@@ -4,6 +4,9 @@ package scheduler_test
 
 import (
 	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,4 +102,45 @@ func TestDamagedBuildRequestIsSkipped(t *testing.T) {
 		t.Errorf("it is placed: %+v, %v", m, err)
 	}
 	testproc.Contains(t, w.logged(), broken, "the log says %s")
+}
+
+// TestReconcilerWaitsForNone: what takes long about one server keeps no other from being finished.
+func TestReconcilerWaitsForNone(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{1})
+	first, second := w.created(), w.created()
+	w.scheduler.SetAfter(func(step string) error {
+		if step == "place" {
+			return errEnd
+		}
+		return nil
+	})
+	w.schedule()
+	w.scheduler.SetAfter(nil)
+	w.pass(2 * scheduler.DefaultGrace)
+	w.beat()
+	var arrived atomic.Int32
+	both := make(chan struct{})
+	w.sites[1].link.when(func(r *http.Request) fault {
+		if !strings.HasSuffix(r.URL.Path, "/release") {
+			return up
+		}
+		if arrived.Add(1) == 2 {
+			close(both)
+		}
+		select {
+		case <-both:
+			return up
+		case <-time.After(testproc.Patience):
+			t.Error("one server waits for another one")
+			return hangs
+		}
+	})
+	w.must(w.scheduler.Reconcile(ctx))
+	for _, uuid := range []string{first, second} {
+		if row := w.row(uuid); row.Hidden {
+			t.Errorf("server %s is hidden", uuid)
+		}
+	}
+	w.consistent(map[string]bool{first: true, second: true})
 }
