@@ -24,6 +24,24 @@ func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (placeme
 	return held, nil
 }
 
+// PutAllocations is that of [placementclient.Client], which is counted.
+func (c *PlacementClient) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
+	err := c.Client.PutAllocations(ctx, consumer, all)
+	if err == nil && len(all.Allocations) > 0 {
+		c.gifts.Add(1)
+	}
+	return err
+}
+
+// PostAllocations is that of [placementclient.Client], which is counted: it always gives something.
+func (c *PlacementClient) PostAllocations(ctx context.Context, all map[string]wire.ConsumerAllocations) error {
+	err := c.Client.PostAllocations(ctx, all)
+	if err == nil {
+		c.gifts.Add(1)
+	}
+	return err
+}
+
 // Claim gives a candidate to a server, in the place of what it holds, if that is unchanged since it
 // was read with this generation; nil: it holds nothing. One PUT, and one GET if it conflicts.
 //

@@ -65,7 +65,7 @@ type build struct {
 // build takes a build request as far as it goes, in a context of the client that asked for it. The
 // caller has taken the server. It is nil when nothing is left to do, and otherwise the build
 // request stays.
-func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view) error {
+func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view, unanswered bool) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
-	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx)
+	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, unanswered)
 }
 
 // newBuild is what becomes of a server, or of its move.
@@ -83,10 +83,16 @@ func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *mo
 	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}, contested: map[string]bool{}}
 }
 
-// run finds a place by all that the request asks for.
-func (b *build) run(ctx context.Context) error {
+// run finds a place by all that the request asks for. unanswered says that Placement has failed its
+// last request, while it answered others.
+func (b *build) run(ctx context.Context, unanswered bool) error {
 	if err := b.lookAtHints(ctx); err != nil {
 		return err
+	}
+	if unanswered && b.spec.Group != "" {
+		if err := b.askBeforeGroup(ctx); err != nil {
+			return err
+		}
 	}
 	leave, err := b.joinGroup(ctx)
 	if err != nil {

@@ -62,6 +62,15 @@ func (c *PlacementClient) HasTrait(ctx context.Context, trait string) (bool, err
 	return len(answer.Traits) > 0, nil
 }
 
+const candidatesPath = "/allocation_candidates"
+
+// answersCandidates says whether Placement answers a request for candidates that asks for little.
+// One GET.
+func (c *PlacementClient) answersCandidates(ctx context.Context) bool {
+	query := url.Values{"resources": {classVCPU + ":1"}, "limit": {"1"}}
+	return c.Do(ctx, http.MethodGet, candidatesPath+"?"+query.Encode(), nil, &candidatesAnswer{}) == nil
+}
+
 // Candidates asks which ways there are to serve a request, in Placement's order. None is no error.
 // One GET; two, if the request needs an extension and Placement does not know the microversion of
 // the extensions.

@@ -21,6 +21,23 @@ func (s *Scheduler) Schedule(ctx context.Context) error {
 	return s.schedule(ctx, w)
 }
 
+// ScheduleThen schedules all that is due, does something when all workers that are free have their
+// servers, and waits until it is done.
+func (s *Scheduler) ScheduleThen(ctx context.Context, then func()) error {
+	w := s.newWorkers()
+	defer w.all.Wait()
+	defer then()
+	return s.schedule(ctx, w)
+}
+
+// MovesThen is the same for migrations.
+func (s *Scheduler) MovesThen(ctx context.Context, then func()) error {
+	w := s.newWorkers()
+	defer w.all.Wait()
+	defer then()
+	return s.moves(ctx, w)
+}
+
 // Reconcile goes round once.
 func (s *Scheduler) Reconcile(ctx context.Context) error { return s.reconcile(ctx) }
 

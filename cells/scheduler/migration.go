@@ -152,6 +152,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 		return c.MigrationsDue(ctx)
 	}
 	view := &view{s: s}
+	var unanswered []turn
 	var errs []error
 	there, all := map[string]bool{}, true
 	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
@@ -164,8 +165,11 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 		case a.Err != nil:
 			errs = append(errs, fmt.Errorf("asking cell %s for migrations: %w", a.Cell.Name, a.Err))
 		case len(a.Value) > 0:
-			errs = append(errs, s.movesIn(ctx, a.Cell, a.Value, view, w))
+			turns, err := s.movesIn(ctx, a.Cell, a.Value, view)
+			unanswered = append(unanswered, s.unanswered(&s.moveDelay, turns)...)
+			errs = append(errs, err, s.give(ctx, w, &s.moveDelay, turns))
 		}
+	s.giveUnanswered(w, unanswered)
 	})
 	if all {
 		s.moveDelay.keep(there)
@@ -173,31 +177,28 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 	return errors.Join(errs...)
 }
 
-// movesIn does what there is to be done in one cell, if its database is the right one.
-func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view, w *workers) error {
+// movesIn are the turns of what there is to be done in one cell, if its database is the right one.
+func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view) ([]turn, error) {
 	if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
-		return err
+		return nil, err
 	}
+	turns := make([]turn, 0, len(list))
 	for _, m := range list {
-		due, unanswered := s.moveDelay.due(m.UUID, true, s.o.Now())
-		if !due {
-			continue
-		}
-		if err := s.give(ctx, w, m.ServerUUID, unanswered, func() { s.goOnWith(ctx, cell, m, v) }); err != nil {
-			return err
-		}
+		turns = append(turns, turn{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(unanswered bool) {
+			s.goOnWith(ctx, cell, m, v, unanswered)
+		}})
 	}
-	return nil
+	return turns, nil
 }
 
 // goOnWith tries once what there is to be done about a migration, or puts it off. The caller has
 // taken the server.
-func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) {
+func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, unanswered bool) {
 	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
-	asksPlacement, err := s.move(ctx, cell, m, v)
+	asksPlacement, err := s.move(ctx, cell, m, v, unanswered)
 	span.End(err)
 	if !s.tried(ctx, tries{
 		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
@@ -226,7 +227,7 @@ func (s *Scheduler) unmovable(ctx context.Context, cell apidb.Cell, m cellwire.M
 		return s.failMove(ctx, cell, m, fault)
 	}
 	if err == nil {
-		s.moveDelay.succeeded(m.UUID, false) // giving back is another matter
+		s.moveDelay.succeeded(m.UUID, false, 0) // giving back is another matter
 		wake(s.kickMoves)
 	}
 	return err
@@ -246,7 +247,7 @@ type moving struct {
 
 // move does what there is to be done about a migration, and says whether Placement was asked for
 // it. The caller has taken the server.
-func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) (asksPlacement bool, err error) {
+func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, unanswered bool) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
 	m, server, others, err := s.asIs(ctx, cell, m)
 	switch {
@@ -298,7 +299,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	return true, s.newBuild(spec, v, hosts, of).run(ctx)
+	return true, s.newBuild(spec, v, hosts, of).run(ctx, unanswered)
 }
 
 // asIs is a migration as it is now, with its server and all open migrations of that. One that is

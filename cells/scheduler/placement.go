@@ -26,6 +26,9 @@ type PlacementClient struct {
 	optionalPolicy atomic.Bool
 	// withoutRoots is how many more requests do not ask for the extension root_member_of.
 	withoutRoots atomic.Int32
+	// gifts is how many writes gave something to a consumer. Those that only take do not count: a
+	// Placement whose disk is full may do these.
+	gifts atomic.Int64
 }
 
 // NewPlacementClient returns a client; its microversion is always [PlacementMicroversion]. It makes

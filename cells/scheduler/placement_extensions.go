@@ -31,7 +31,7 @@ func (c *PlacementClient) Check(ctx context.Context, r CandidateRequest) error {
 // root_member_of, or where there is no such extension with member_of, as Nova does.
 func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, out *candidatesAnswer) error {
 	r.roots = r.confined() && c.asksRoots()
-	call := &placementclient.Call{Method: http.MethodGet, Path: "/allocation_candidates?" + r.Query().Encode(), Out: out}
+	call := &placementclient.Call{Method: http.MethodGet, Path: candidatesPath + "?" + r.Query().Encode(), Out: out}
 	var wanted []string
 	if r.lacksPolicy() {
 		wanted = append(wanted, wire.ExtGroupPolicy)

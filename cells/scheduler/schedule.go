@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +34,7 @@ func (s *Scheduler) scheduleLoop(ctx context.Context) {
 
 // workers are those who schedule or move one server each. Servers whose last request Placement has
 // failed, while it answered others, have workers of their own: however long their requests take,
-// no other server waits for them again.
+// no other server waits for them again, but for those of their server group while they claim.
 type workers struct {
 	slots, unanswered chan struct{}
 	all               sync.WaitGroup
@@ -41,36 +44,73 @@ func (s *Scheduler) newWorkers() *workers {
 	return &workers{slots: make(chan struct{}, s.o.Workers), unanswered: make(chan struct{}, s.o.Workers)}
 }
 
-// give has a worker do something about a server, which it takes, if it is free. It waits for a free
-// worker; a server that was unanswered is left for the next round if all are busy.
-func (s *Scheduler) give(ctx context.Context, w *workers, server string, unanswered bool, do func()) error {
-	free, _ := s.locks.tryLock(server)
-	if free == nil {
-		return nil
-	}
-	slots := w.slots
-	if unanswered {
-		slots = w.unanswered
-		select {
-		case slots <- struct{}{}:
-		default:
-			free()
-			return nil
+// turn is work on a server, for a worker.
+type turn struct {
+	server, key   string // key is what it is delayed by
+	asksPlacement bool
+	do            func(unanswered bool)
+	since         time.Time // when it became due, of one that was unanswered
+}
+
+// give has workers do what is due, in the order of the turns, but for what was unanswered. It waits
+// for free workers.
+func (s *Scheduler) give(ctx context.Context, w *workers, d *delays, turns []turn) error {
+	for _, t := range turns {
+		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
+			continue
 		}
-	} else {
+		free, _ := s.locks.tryLock(t.server)
+		if free == nil {
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			free()
 			return ctx.Err()
-		case slots <- struct{}{}:
+		case w.slots <- struct{}{}:
+			w.run(w.slots, free, func() { t.do(false) })
 		}
 	}
+	return nil
+}
+
+// unanswered are those of the turns that are due and were unanswered.
+func (s *Scheduler) unanswered(d *delays, turns []turn) (unanswered []turn) {
+	for _, t := range turns {
+		var due bool
+		if due, t.since = d.due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
+			unanswered = append(unanswered, t)
+		}
+	}
+	return unanswered
+}
+
+// giveUnanswered has the workers for what was unanswered do it, what has waited longest first. What
+// finds none of them free is left for the next round.
+func (s *Scheduler) giveUnanswered(w *workers, turns []turn) {
+	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
+	for _, t := range turns {
+		free, _ := s.locks.tryLock(t.server)
+		if free == nil {
+			continue
+		}
+		select {
+		case w.unanswered <- struct{}{}:
+			w.run(w.unanswered, free, func() { t.do(true) })
+		default:
+			free()
+			return
+		}
+	}
+}
+
+// run has a worker, whose slot and server are taken, do something.
+func (w *workers) run(slots <-chan struct{}, free, do func()) {
 	w.all.Go(func() {
 		defer func() { <-slots }()
 		defer free()
 		do()
 	})
-	return nil
 }
 
 // schedule gives each build request that is due to a worker, the oldest first. It waits for free
@@ -81,27 +121,23 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		return err
 	}
 	there := make(map[string]bool, len(requests))
-	for _, r := range requests {
-		there[r.InstanceUUID] = true
-	}
-	s.delay.keep(there)
+	turns := make([]turn, 0, len(requests))
 	view := &view{s: s}
 	for _, request := range requests {
 		uuid := request.InstanceUUID
+		there[uuid] = true
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
-		due, unanswered := s.delay.due(uuid, needsPlacement, s.o.Now())
-		if !due {
-			continue
-		}
-		if err := s.give(ctx, w, uuid, unanswered, func() { s.attempt(ctx, uuid, view, needsPlacement) }); err != nil {
-			return err
-		}
+		turns = append(turns, turn{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(unanswered bool) {
+			s.attempt(ctx, uuid, view, needsPlacement, unanswered)
+		}})
 	}
-	return nil
+	s.delay.keep(there)
+	s.giveUnanswered(w, s.unanswered(&s.delay, turns))
+	return s.give(ctx, w, &s.delay, turns)
 }
 
 // attempt schedules one server, or puts it off.
-func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement bool) {
+func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement, unanswered bool) {
 	request, err := s.o.Store.BuildRequest(ctx, uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound): // deleted, or done
@@ -111,7 +147,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec), "schedule", request.Traceparent, request.RequestID)
 		span.Set(tracing.KeyServer, uuid)
 		span.Set(tracing.KeyProjectID, request.ProjectID)
-		err = s.build(ctx, request, v)
+		err = s.build(ctx, request, v, unanswered)
 		span.End(err)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
@@ -142,27 +178,38 @@ type tries struct {
 // tried notes how a try ended, and puts the next one off if it failed. It is true if Placement has
 // failed its requests so often, while it answered others, that there is to be no other.
 func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err error) (over bool) {
+	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.succeeded(t.key, asksPlacement) {
+		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.gifts.Load()) {
 			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
+		return false
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
-	case t.ends && (placementclient.Down(err) || errors.Is(err, placementclient.ErrInvalid)) && s.answersOthers(ctx, err):
-		n, wait := t.delays.unanswered(t.key, s.o.Now())
+		return false
+	case t.ends && (placementclient.Down(err) || errors.Is(err, placementclient.ErrInvalid)) && errors.As(err, &failed) && s.answersOthers(ctx, failed):
+		others := true
+		if failed.Method != http.MethodGet && placementclient.Down(err) {
+			var all bool
+			if others, all = t.delays.unwritten(t.key, s.o.Placement.gifts.Load()); all {
+				break
+			}
+		}
+		n, wait := t.delays.unanswered(t.key, others, s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
-	case placementclient.Down(err):
+	}
+	if placementclient.Down(err) {
 		if wait, first := t.delays.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement is unavailable, " + t.down + ". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
 		t.delays.failed(t.key, s.o.Now())
-	default:
-		wait := t.delays.failed(t.key, s.o.Now())
-		s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
+		return false
 	}
+	wait := t.delays.failed(t.key, s.o.Now())
+	s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	return false
 }
 
@@ -170,13 +217,17 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 const mostUnanswered = 10
 
 // answersOthers says whether Placement, which has failed a request, answers another one: then it is
-// that request which it does not answer, whatever it says about it.
-func (s *Scheduler) answersOthers(ctx context.Context, err error) bool {
-	var failed *placementclient.Error
-	if !errors.As(err, &failed) || failed.Unsent {
+// that request which it does not answer, whatever it says about it. Candidates cost it more than
+// the rest, so that for these it is asked for others. It is not asked to write anything: see
+// [delays.unwritten].
+func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
+	if failed.Unsent {
 		return false
 	}
-	_, err = s.o.Placement.HasTrait(ctx, TraitNUMARoot)
+	if strings.HasPrefix(failed.Path, candidatesPath+"?") {
+		return s.o.Placement.answersCandidates(ctx)
+	}
+	_, err := s.o.Placement.HasTrait(ctx, TraitNUMARoot)
 	return err == nil
 }
 
@@ -209,12 +260,21 @@ type delays struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
+	// silent is the last server for which Placement failed a write, and how many it had carried out
+	// then.
+	silent      string
+	silentSince int64
+	// writes says that Placement is waited for because of writes.
+	writes bool
 }
 
 type delay struct {
 	wait  time.Duration
 	until time.Time
-	tries int // of a server that Placement has failed while it answered others
+	// Of a server that Placement has failed while it answered others: how often; and if that was a
+	// write, how many writes it had carried out then.
+	tries     int
+	unwritten *int64
 }
 
 // more doubles the wait, with up to a quarter less by chance, so that not all come back at once.
@@ -225,16 +285,21 @@ func (d *delay) more(now time.Time) time.Duration {
 	return wait
 }
 
-// due says whether a server is to be tried, and whether Placement has failed its requests while it
-// answered others.
-func (d *delays) due(uuid string, needsPlacement bool, now time.Time) (due, unanswered bool) {
+// due says whether a server is to be tried; and, if Placement has failed its last request while it
+// answered others, since when.
+func (d *delays) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if needsPlacement && now.Before(d.placement.until) {
-		return false, false
-	}
 	own := d.servers[uuid]
-	return own == nil || !now.Before(own.until), own != nil && own.tries > 0
+	switch {
+	case needsPlacement && now.Before(d.placement.until):
+		return false, unanswered
+	case own == nil:
+		return true, unanswered
+	case own.tries > 0 || own.unwritten != nil:
+		unanswered = own.until
+	}
+	return !now.Before(own.until), unanswered
 }
 
 func (d *delays) failed(uuid string, now time.Time) time.Duration {
@@ -243,13 +308,33 @@ func (d *delays) failed(uuid string, now time.Time) time.Duration {
 	return d.of(uuid).more(now)
 }
 
-// unanswered puts off a server alone, whose request Placement failed while it answered others.
-func (d *delays) unanswered(uuid string, now time.Time) (tries int, wait time.Duration) {
+// unanswered puts off a server alone, whose request Placement failed; it counts if that answers
+// others.
+func (d *delays) unanswered(uuid string, counts bool, now time.Time) (tries int, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.of(uuid)
-	own.tries++
+	if counts {
+		own.tries++
+	}
 	return own.tries, own.more(now)
+}
+
+// unwritten notes that Placement, which answers reads and has carried out so many writes, has
+// failed one for a server. others says that it has carried out another one since it failed the last
+// one for this server; all, that it carries out none: it has failed the last one of another server,
+// and carried out none since.
+func (d *delays) unwritten(uuid string, given int64) (others, all bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	own := d.of(uuid)
+	others = own.unwritten != nil && *own.unwritten != given
+	all = !others && d.silent != "" && d.silentSince == given && (d.silent != uuid || d.writes)
+	d.silent, d.silentSince = uuid, given
+	if own.unwritten = &given; all {
+		own.unwritten, d.writes = nil, true
+	}
+	return others, all
 }
 
 // of is the delay of a server. The caller has the mutex.
@@ -260,17 +345,17 @@ func (d *delays) of(uuid string) *delay {
 	return d.servers[uuid]
 }
 
-// succeeded ends the wait for a server, and for Placement if that was asked; back says that it was
-// waited for.
-func (d *delays) succeeded(uuid string, asksPlacement bool) (back bool) {
+// succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
+// writes, it has to have done one since. back says that it was waited for.
+func (d *delays) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.servers, uuid)
-	if !asksPlacement {
+	if !asksPlacement || d.writes && d.silentSince == given {
 		return false
 	}
 	back = d.placement.wait > 0
-	d.placement = delay{}
+	d.placement, d.writes = delay{}, false
 	return back
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // Server groups. The servers of one group are built one after the other, by the one process that
@@ -56,6 +57,22 @@ func (b *build) joinGroup(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	return leave, nil
+}
+
+// askBeforeGroup asks for candidates before the turn of a server in its group, if that was not
+// answered before: if it is not answered again, no other member waits for it.
+func (b *build) askBeforeGroup(ctx context.Context) error {
+	if b.move != nil && b.move.chosen != nil {
+		return nil
+	}
+	stages, err := b.stages(ctx)
+	if err == nil && len(stages) > 0 {
+		_, _, err = b.ask(ctx, stages[0], "")
+	}
+	if placementclient.Down(err) {
+		return err
+	}
+	return nil // what else is wrong is found again
 }
 
 func (b *build) lookAtGroup(ctx context.Context) error {

@@ -87,6 +87,14 @@ func posted(r *http.Request) string {
 	if r.Method != http.MethodPost {
 		return ""
 	}
+	return sent(r)
+}
+
+// sent is the body of a request, which can still be read.
+func sent(r *http.Request) string {
+	if r.Body == nil {
+		return ""
+	}
 	body, _ := io.ReadAll(r.Body) // what is missing fails where it is served
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return string(body)
@@ -236,6 +244,137 @@ func TestSilenceDelaysNoOtherMove(t *testing.T) {
 			return w.row(uuid).TaskState == cellwire.TaskResizeMigrating
 		}))
 	}
+}
+
+// TestSilenceDelaysNoServerGroup: while Placement does not answer the requests of a member of a
+// server group, once it was asked, the others of the group are built.
+func TestSilenceDelaysNoServerGroup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+		o.Workers, o.PollInterval = 1, time.Millisecond
+	})
+	_, in := w.group(apidb.PolicyAntiAffinity, 0)
+	bad := w.created(in, func(r *scheduler.CreateRequest) { r.Flavor.VCPUs = 2 })
+	w.failing(rubbish, bad, false)
+	w.schedule() // now it is known
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.plink.when(func(r *http.Request) fault {
+		if r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, "VCPU%3A2") {
+			once.Do(func() { close(asked) })
+			<-answer
+			return hangs
+		}
+		return up
+	})
+	w.pass(time.Minute)
+	w.beat()
+	stop := run(w.scheduler)
+	defer stop()
+	defer close(answer) // before stop, which waits for all workers
+	<-asked
+	for _, uuid := range []string{w.created(in), w.created()} {
+		testproc.Eventually(t, testproc.Patience, "a server is placed", testproc.True(func() bool {
+			return testproc.Try(w.store.Mapping(ctx, uuid)).Or(t).CellUUID != ""
+		}))
+	}
+}
+
+// TestMovesInAnOlderCell: a move whose requests Placement fails ends in a cell that does not know
+// that there may be something to give back: its allocations are written once more before.
+func TestMovesInAnOlderCell(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3})
+	bad, from := w.moving(cellwire.MigrationCold)
+	w.failing(rubbish, bad, false)
+	cell, asked := w.sites[1].link.to, 0
+	w.sites[1].link.to = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if text := posted(r); strings.Contains(text, `"give_back"`) {
+			asked++
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(rw, `{"code":"bad_request","message":"The body cannot be read: unknown field \"give_back\"."}`)
+			return
+		}
+		cell.ServeHTTP(rw, r)
+	})
+	for range 10 {
+		w.pass(time.Minute)
+		w.beat()
+		w.moves()
+	}
+	testproc.Equal(t, asked, 1, "it was asked %d times for what it does not know")
+	w.is(bad, cellwire.VMActive, "", from)
+	if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+		t.Errorf("the fault is %+v", row.Fault)
+	}
+	if open := w.open(bad); len(open) > 0 {
+		t.Errorf("these are left: %+v", open)
+	}
+	w.consistent(map[string]bool{bad: true})
+}
+
+// TestNothingAskedIsNoAnswer: that nothing was to be asked for a server that moves does not end an
+// outage of Placement.
+func TestNothingAskedIsNoAnswer(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3})
+	waits, _ := w.moving(cellwire.MigrationCold)
+	first, _ := w.moving(cellwire.MigrationCold)
+	second, _ := w.moving(cellwire.MigrationCold)
+	alive := map[string]bool{waits: true, first: false, second: false}
+	for leaves, aborted := range map[string]bool{first: false, second: true} { // and their hosts do nothing about it yet
+		if aborted {
+			m := testproc.Try(w.store.Mapping(ctx, leaves)).Or(t)
+			w.must(w.scheduler.Abort(ctx, m, w.open(leaves)[0].ID))
+		}
+		w.must(w.delete(leaves, false))
+		if open := w.open(leaves); len(open) != 1 || open[0].GiveBack != aborted {
+			t.Fatalf("the migration of a server that is being deleted is %+v", open)
+		}
+	}
+	w.plink.set(refused)
+	for range 10 {
+		w.moves()
+		w.pass(time.Minute)
+		w.beat()
+	}
+	if said := w.logged(); strings.Count(said, "Placement is unavailable") != 1 || strings.Contains(said, "available again") {
+		t.Errorf("an outage is not logged once: %s", said)
+	}
+	w.plink.set(up)
+	w.moves()
+	if said := w.logged(); strings.Count(said, "available again") != 1 {
+		t.Errorf("its end is not logged once: %s", said)
+	}
+	w.consistent(alive)
+}
+
+// TestRacesAreAnswers: a conflict with other writes is an answer, however often it comes: it does
+// not end a move as if Placement did not answer.
+func TestRacesAreAnswers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{1}) // there is no other host
+	uuid, from := w.moving(cellwire.MigrationCold)
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method != http.MethodGet {
+			return raced
+		}
+		return up
+	})
+	for range 20 {
+		w.moves()
+		w.pass(time.Minute)
+		w.beat()
+	}
+	w.is(uuid, cellwire.VMActive, cellwire.TaskResizePrep, from)
+	w.plink.set(up)
+	w.moves()
+	w.is(uuid, cellwire.VMActive, "", from)
+	if row := w.row(uuid); row.Fault == nil || !strings.Contains(row.Fault.Details, "what the server moves from") {
+		t.Errorf("the fault is %+v", row.Fault)
+	}
+	w.consistent(map[string]bool{uuid: true})
 }
 
 // TestAbortWithoutDestination: a migration that has no destination ends, the server is what it was,

@@ -61,6 +61,7 @@ const (
 	tooLong       // it is refused, because its query is too long
 	late          // there is no answer, and the request arrives later
 	denied        // it is refused, as if the credentials were not good for it
+	raced         // it is refused, as if another write had come before it
 )
 
 // link is the way to a service, which can fail. It counts requests by method and path, with what
@@ -95,6 +96,9 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		}, nil
 	case denied:
 		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("denied")), Request: r}, nil
+	case raced:
+		body := `{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "another write came before"}]}`
+		return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 	case rubbish:
 		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
 	}

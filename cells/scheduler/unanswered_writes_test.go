@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// waiting are servers that are to be built, or moved in each way, n of each, with what is the same
+// for as long as they wait.
+func (w *world) waiting(n int) (builds []string, moves map[string]string) {
+	w.t.Helper()
+	moves = map[string]string{}
+	for range n {
+		for _, kind := range []cellwire.MigrationType{
+			cellwire.MigrationEvacuation, cellwire.MigrationCold, cellwire.MigrationBuild,
+		} {
+			uuid, from := w.moving(kind)
+			from.fails = nil
+			moves[uuid] = w.state(uuid)
+		}
+	}
+	for range n {
+		builds = append(builds, w.created())
+	}
+	return builds, moves
+}
+
+func (w *world) state(uuid string) string {
+	w.t.Helper()
+	row := w.row(uuid)
+	return fmt.Sprintf("%s, %s on %s", row.VMState, row.TaskState, row.Host)
+}
+
+// gives says that a request writes allocations of something.
+func gives(r *http.Request) bool {
+	return r.Method != http.MethodGet && !strings.Contains(sent(r), `"allocations":{}`)
+}
+
+// intruder is a consumer that has something of a host.
+func (w *world) intruder() string {
+	w.t.Helper()
+	consumer, all := uuid.NewString(), w.all()
+	w.ask("PUT", "/allocations/"+consumer, map[string]any{
+		"allocations":         map[string]any{all[len(all)-1].node: map[string]any{"resources": map[string]int{"DISK_GB": 1}}},
+		"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+	}, nil)
+	return consumer
+}
+
+// TestOutageOfAKind: while Placement answers some requests, but none of a kind for any server, all
+// that needs one waits, and is done afterwards. It is no fault of a server, whether there is one
+// that waits, or several.
+func TestOutageOfAKind(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, about := range map[string]func(*http.Request) bool{
+		"writes":     func(r *http.Request) bool { return r.Method != http.MethodGet },
+		"claims":     gives,
+		"candidates": func(r *http.Request) bool { return r.URL.Path == "/allocation_candidates" },
+	} {
+		for how, c := range map[string]fault{"a failure": rubbish, "no answer": hangs, "a denial": denied} {
+			for _, n := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s: %s, %d of each", name, how, n), func(t *testing.T) {
+					w := begin(t, []int{8}, attempts(3))
+					builds, moves := w.waiting(n)
+					w.plink.when(func(r *http.Request) fault {
+						if about(r) {
+							return c
+						}
+						return up
+					})
+					alive := map[string]bool{}
+					for range 20 {
+						w.schedule()
+						w.moves()
+						w.pass(time.Minute)
+						w.beat()
+						if name == "claims" { // that something is taken away proves nothing, and no answer neither
+							w.must(w.client.Release(ctx, w.intruder()))
+							alive[w.created(func(r *scheduler.CreateRequest) { r.Flavor.VCPUs = 100 })] = true
+						}
+					}
+					for _, uuid := range builds {
+						if m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t); m.CellUUID != "" {
+							t.Fatalf("a server that waits is %s: %+v", w.state(uuid), w.row(uuid).Fault)
+						}
+					}
+					for uuid, was := range moves {
+						if is := w.state(uuid); is != was {
+							t.Fatalf("a server that waits is %s, and was %s: %+v", is, was, w.row(uuid).Fault)
+						}
+					}
+					said := strings.Count(w.logged(), "Placement is unavailable") // for builds, and for moves
+					if said > 2 || n > 1 && said != 2 || strings.Contains(w.logged(), "is available again") {
+						t.Errorf("the outage is logged %d times: %s", said, w.logged())
+					}
+					w.plink.set(up)
+					w.schedule()
+					w.moves()
+					for _, uuid := range builds {
+						alive[uuid] = true
+						if row := w.row(uuid); row.Host == "" {
+							t.Errorf("after that a server is %s: %+v", w.state(uuid), row.Fault)
+						}
+					}
+					for uuid, was := range moves {
+						alive[uuid] = true
+						if is := w.state(uuid); is == was {
+							t.Errorf("after that a server that moves is %s still", is)
+						}
+					}
+					w.consistent(alive)
+				})
+			}
+		}
+	}
+}
+
+// TestWritesThatPlacementNeverCarriesOut: a server for which Placement fails each write ends as one
+// whose queries it fails, if it carries out those for others meanwhile, and delays none of these.
+func TestWritesThatPlacementNeverCarriesOut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const newServer cellwire.MigrationType = "new"
+	for how, c := range map[string]fault{"a failure": rubbish, "no answer": hangs, "a denial": denied} {
+		for _, kind := range []cellwire.MigrationType{
+			newServer, cellwire.MigrationCold, cellwire.MigrationEvacuation, cellwire.MigrationBuild,
+		} {
+			t.Run(how+", "+string(kind), func(t *testing.T) {
+				w := begin(t, []int{8}, attempts(3))
+				var bad string
+				ended := func() bool { return w.row(bad).TaskState == "" }
+				if kind == newServer {
+					bad = w.created(func(r *scheduler.CreateRequest) { r.Flavor.VCPUs = 2 })
+					ended = func() bool { return testproc.Try(w.store.Mapping(ctx, bad)).Or(t).CellUUID != "" }
+				} else {
+					bad, _ = w.moving(kind)
+				}
+				w.plink.when(func(r *http.Request) fault {
+					if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, bad) || strings.Contains(posted(r), bad) {
+						return c
+					}
+					return up
+				})
+				alive := map[string]bool{bad: true}
+				tries := 0
+				for ; !ended() && tries < 20; tries++ {
+					w.schedule()
+					w.moves()
+					other := w.created()
+					alive[other] = true
+					w.schedule()
+					if m := testproc.Try(w.store.Mapping(ctx, other)).Or(t); m.CellUUID == "" {
+						t.Fatalf("another server waits after %d tries: %s", tries, w.logged())
+					}
+					w.pass(time.Minute)
+					w.beat()
+				}
+				testproc.Equal(t, tries, 11, "it ends after %d tries, the first of which proves nothing")
+				if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+					t.Errorf("it is %s: %+v", w.state(bad), row.Fault)
+				}
+				if kind == cellwire.MigrationBuild {
+					w.plink.set(up)
+					w.must(w.delete(bad, false))
+					alive[bad] = false
+				}
+				w.consistent(alive)
+			})
+		}
+	}
+}
+
+// TestUnansweredTakeTurns: of more servers whose requests are not answered than there are workers
+// for them, each is asked for.
+func TestUnansweredTakeTurns(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, moved := range map[string]bool{"builds": false, "moves": true} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{2, 2, 2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Workers = 1 })
+			const n = 3
+			round := w.scheduler.ScheduleThen
+			for i := range n {
+				uuid := w.created(func(r *scheduler.CreateRequest) {
+					if r.Flavor.VCPUs = int64(i + 2); moved {
+						r.ForcedHost = fmt.Sprintf("cell%d-host1", i+1)
+					}
+				})
+				if moved {
+					w.schedule()
+					w.work()
+					w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+					round = w.scheduler.MovesThen
+				}
+			}
+			asked := map[string]int{}
+			var answer chan struct{}
+			w.plink.when(func(r *http.Request) fault {
+				for i := range n {
+					if vcpus := fmt.Sprintf("VCPU%%3A%d", i+2); r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, vcpus) {
+						if answer != nil {
+							asked[vcpus]++ // one at a time
+							<-answer
+						}
+						return hangs
+					}
+				}
+				return up
+			})
+			w.must(round(ctx, func() {})) // now it is known
+			for range 2 * n {
+				w.pass(time.Minute)
+				w.beat()
+				answer = make(chan struct{})
+				w.must(round(ctx, func() { close(answer) }))
+			}
+			diff(t, map[string]int{"VCPU%3A2": 2, "VCPU%3A3": 2, "VCPU%3A4": 2}, asked)
+		})
+	}
+}
