@@ -15,6 +15,20 @@ import (
 // and what the compute API may have claimed elsewhere is given back.
 func (m *Move) stayed() bool { return m.Open && m.GiveBack && m.DestNode == "" }
 
+// underWay is longer than any request to Placement is on its way.
+const underWay = time.Minute
+
+// claimable says that what the compute API asked Placement for, before the migration ended, may
+// still arrive. A clock that went back is no reason to wait for it.
+func (m *Move) claimable(now time.Time) bool {
+	ended := m.CreatedAt
+	if m.UpdatedAt != nil {
+		ended = *m.UpdatedAt
+	}
+	age := now.Sub(ended)
+	return age >= 0 && age < underWay
+}
+
 // stay ends a migration before its destination was chosen.
 func (r *Record) stay(m *Move, giveBack bool) {
 	r.Server.TaskState, m.GiveBack = "", giveBack

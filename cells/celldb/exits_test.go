@@ -143,7 +143,7 @@ func (e *exits) giveBack() {
 	e.t.Helper()
 	for _, m := range testproc.Try(e.s.MigrationsOf(ctx, sid(1))).Or(e.t) {
 		if m.GiveBack {
-			e.step(cellwire.MigrationStep{GivenBack: true})
+			e.step(cellwire.MigrationStep{GivenBack: true, Fenced: m.DestNode == ""})
 		}
 	}
 }
@@ -406,6 +406,26 @@ func TestAbortWithoutDestination(t *testing.T) {
 		after := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
 		if open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t); len(open) > 0 || after.TaskState != cellwire.TaskRebootingHard || after.Host != "h1" {
 			t.Errorf("%d: the server is %+v, and open are %+v", n, after, open)
+		}
+	}
+}
+
+// TestGivenBackWithoutFence: without the word that no claim of before can arrive, a migration that
+// has no destination stays open until none is on its way.
+func TestGivenBackWithoutFence(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for age, ends := range map[time.Duration]bool{0: false, 59 * time.Second: false, time.Minute: true, -time.Second: true} {
+		e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
+		e.beat()
+		active(t, e.s, building(1))
+		e.migrate(cellwire.MigrationCold)
+		e.now.Now = e.now.Now.Add(time.Hour)
+		e.step(cellwire.MigrationStep{Abort: sid(700)})
+		e.now.Now = e.now.Now.Add(age)
+		_, err := e.s.Step(ctx, e.moving, cellwire.MigrationStep{GivenBack: true}, e.now)
+		open := testproc.Try(e.s.MigrationsOf(ctx, sid(1))).Or(t)
+		if cellclient.IsConflict(err) == ends || (len(open) == 0) != ends {
+			t.Errorf("after %s: %v, and open are %+v", age, err, open)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (r *Record) Step(
 	case step.Failed != nil:
 		return r.unplaced(m, step.Failed, step.GiveBack, now)
 	case step.GivenBack:
-		return r.givenBack(m)
+		return r.givenBack(m, step.Fenced, now)
 	case step.Confirm, step.Revert:
 		return r.decided(m, step.Confirm, up, now)
 	case step.Abort != "":
@@ -319,7 +319,7 @@ func (r *Record) unplaced(m *Move, fault *cellwire.Fault, giveBack bool, now tim
 }
 
 // givenBack goes on after the allocations were given back.
-func (r *Record) givenBack(m *Move) (bool, error) {
+func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 	s := &r.Server
 	switch {
 	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
@@ -332,6 +332,10 @@ func (r *Record) givenBack(m *Move) (bool, error) {
 		return true, nil
 	case r.leaving():
 		return false, conflict("server %s is being deleted", s.UUID)
+	case m.stayed() && !fenced && m.claimable(now):
+		return false, conflict(
+			"migration %s of server %s ended a moment ago, and an earlier claim may still be on its way to Placement", m.UUID, s.UUID,
+		)
 	case m.stayed(): // what it is asked to do since then goes on
 		m.GiveBack = false
 		m.becomes(m.Status, true)

@@ -180,7 +180,7 @@ func (q MigrateRequest) Check(s *Server) error {
 }
 
 // MigrationStep is what a compute API does about a migration: exactly one member is set, but for
-// GiveBack. Repeating it changes nothing.
+// GiveBack and Fenced. Repeating it changes nothing.
 type MigrationStep struct {
 	// Destination says where it goes. The allocations are there.
 	Destination *MigrationDestination `json:"destination,omitempty"`
@@ -191,6 +191,10 @@ type MigrationStep struct {
 	// GivenBack says that the server has its allocations on the source back, or, if it is deleted,
 	// that none of both consumers has any.
 	GivenBack bool `json:"given_back,omitempty"`
+	// Fenced says of one without a destination, whose allocations are given back, that no claim
+	// which was sent for it before can change anything any more. Without it that is a conflict
+	// until none can be on its way.
+	Fenced bool `json:"fenced,omitempty"`
 	// Confirm and Revert end a migration that is finished.
 	Confirm bool `json:"confirm,omitempty"`
 	Revert  bool `json:"revert,omitempty"`

@@ -19,7 +19,6 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // Migrations. Their cell keeps what becomes of them; the process that schedules asks each cell for
@@ -152,8 +151,8 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 		return c.MigrationsDue(ctx)
 	}
 	view := &view{s: s}
-	var unanswered []turn
 	var errs []error
+	var unanswered []turn
 	there, all := map[string]bool{}, true
 	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
 		for _, m := range a.Value {
@@ -169,8 +168,8 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 			unanswered = append(unanswered, s.unanswered(&s.moveDelay, turns)...)
 			errs = append(errs, err, s.give(ctx, w, &s.moveDelay, turns))
 		}
-	s.giveUnanswered(w, unanswered)
 	})
+	s.giveUnanswered(w, unanswered)
 	if all {
 		s.moveDelay.keep(there)
 	}
@@ -254,8 +253,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	case err != nil || m.UUID == "":
 		return false, err
 	case m.GiveBack:
-		leaves := server.TaskState == cellwire.TaskDeleting && !server.Deleted
-		return !leaves, s.giveBack(ctx, cell, m, server)
+		return s.giveBack(ctx, cell, m, server)
 	case m.Status != cellwire.MigrationAccepted || server.TaskState == cellwire.TaskDeleting:
 		return false, nil
 	}
@@ -445,15 +443,18 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 	return false, nil
 }
 
-// failMove ends a migration for which there is no host.
+// failMove ends a migration for which there is no host. Where Placement refuses the fence, the
+// server does not wait for that.
 func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Migration, fault cellwire.Fault) error {
-	if err := s.fence(ctx, m); err != nil {
+	step := cellwire.MigrationStep{Failed: &fault}
+	err := s.fence(ctx, m)
+	if step.GiveBack = refused(err); err != nil && !step.GiveBack {
 		return err
 	}
 	if err := s.next(ctx, "fail"); err != nil {
 		return err
 	}
-	return s.sayFailed(ctx, cell, m, cellwire.MigrationStep{Failed: &fault})
+	return s.sayFailed(ctx, cell, m, step)
 }
 
 // sayFailed says to its cell that a migration failed which has no destination.
@@ -464,110 +465,6 @@ func (s *Scheduler) sayFailed(ctx context.Context, cell apidb.Cell, m cellwire.M
 	err := s.say(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
 		return nil // it is being deleted
-	}
-	return err
-}
-
-// fence writes the server's allocations once more as they are, so that a claim of a migration that
-// was sent before and arrives late has a generation of before. It is errClaimed if one was made.
-func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) error {
-	p := s.o.Placement
-	held, err := p.Allocations(ctx, m.ServerUUID)
-	if err != nil {
-		return err
-	}
-	source, err := p.Allocations(ctx, m.UUID)
-	if err != nil {
-		return err
-	}
-	if len(source.Allocations) > 0 {
-		return errClaimed
-	}
-	if err := s.confirm(ctx); err != nil {
-		return err
-	}
-	switch {
-	case m.Type == cellwire.MigrationBuild:
-		return s.release(ctx, m.ServerUUID)
-	case len(held.Allocations) > 0:
-		same := held.ConsumerAllocations
-		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
-			same.ConsumerType = ConsumerType
-		}
-		if err := p.PutAllocations(ctx, m.ServerUUID, same); err != nil {
-			return fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
-		}
-	}
-	return nil
-}
-
-// swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
-// that its host cannot build has nothing.
-func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
-	p := s.o.Placement
-	if m.Type == cellwire.MigrationBuild {
-		if err := s.confirm(ctx); err != nil {
-			return err
-		}
-		return s.release(ctx, m.ServerUUID)
-	}
-	var err error
-	for range releaseTries {
-		var source, held placementclient.ConsumerAllocations
-		if source, err = p.Allocations(ctx, m.UUID); err != nil {
-			return err
-		}
-		if len(source.Allocations) == 0 {
-			return nil // it was done
-		}
-		if held, err = p.Allocations(ctx, m.ServerUUID); err != nil {
-			return err
-		}
-		if err := s.confirm(ctx); err != nil {
-			return err
-		}
-		back, none := source.ConsumerAllocations, source.ConsumerAllocations
-		back.ConsumerGeneration, back.ConsumerType, back.Mappings = held.ConsumerGeneration, ConsumerType, nil
-		none.Allocations, none.ConsumerType, none.Mappings = wire.ProviderResources{}, ConsumerTypeMigration, nil
-		err = p.PostAllocations(ctx, map[string]wire.ConsumerAllocations{m.ServerUUID: back, m.UUID: none})
-		if !errors.Is(err, placementclient.ErrConflict) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("giving the allocations of migration %s back to server %s: %w", m.UUID, m.ServerUUID, err)
-	}
-	return nil
-}
-
-// giveBack gives the allocations on the source back to the server, or removes them if it is
-// deleted. While it is being deleted, that is left to its deletion.
-func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server) error {
-	switch {
-	case server.Deleted:
-		for _, consumer := range []string{m.UUID, m.ServerUUID} {
-			if err := s.release(ctx, consumer); err != nil {
-				return err
-			}
-		}
-	case server.TaskState == cellwire.TaskDeleting:
-		return nil
-	default:
-		if err := s.swapBack(ctx, m); err != nil {
-			return err
-		}
-		if m.DestNode == "" { // it ended without a destination, and may have claimed one
-			if err := s.fence(ctx, m); err != nil {
-				return err
-			}
-		}
-	}
-	if err := s.next(ctx, "give back"); err != nil {
-		return err
-	}
-	err := s.say(ctx, cell, m, cellwire.MigrationStep{GivenBack: true})
-	if cellclient.IsConflict(err) { // it is being deleted since
-		return nil
 	}
 	return err
 }

@@ -377,6 +377,43 @@ func TestRacesAreAnswers(t *testing.T) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
+// TestFenceThatPlacementRefuses: a migration without a destination ends although Placement does not
+// write once more what the server holds, because its host has become smaller; and only when what
+// was claimed for it before has arrived.
+func TestFenceThatPlacementRefuses(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, aborted := range map[string]bool{"no host": false, "aborted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{1})
+			uuid, from := w.moving(cellwire.MigrationCold)
+			w.ask("PUT", "/resource_providers/"+from.node+"/inventories/VCPU",
+				map[string]any{"resource_provider_generation": 2, "total": slots, "max_unit": 1}, nil)
+			if aborted {
+				m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
+				w.must(w.scheduler.Abort(ctx, m, w.open(uuid)[0].ID))
+			}
+			w.moves()
+			w.is(uuid, cellwire.VMActive, "", from)
+			if row := w.row(uuid); !aborted && (row.Fault == nil || !strings.Contains(row.Fault.Details, "what the server moves from")) {
+				t.Errorf("the fault is %+v", row.Fault)
+			}
+			w.moves()
+			if open := w.open(uuid); len(open) != 1 || !open[0].GiveBack {
+				t.Fatalf("while a claim may be on its way, these are open: %+v", open)
+			}
+			testproc.Contains(t, w.logged(), "no claim of it can be on its way any more", "the log says %s")
+			w.pass(time.Minute)
+			w.beat()
+			w.moves()
+			if open := w.open(uuid); len(open) > 0 {
+				t.Errorf("after a minute these are open: %+v", open)
+			}
+			w.holds(map[string]*agent{uuid: from})
+			w.consistent(map[string]bool{uuid: true})
+		})
+	}
+}
+
 // TestAbortWithoutDestination: a migration that has no destination ends, the server is what it was,
 // and a claim that was made, or arrives late, is given back.
 func TestAbortWithoutDestination(t *testing.T) {

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// fence writes the server's allocations once more as they are, so that a claim of a migration that
+// was sent before and arrives late has a generation of before. It is errClaimed if one was made.
+func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) error {
+	p := s.o.Placement
+	held, err := p.Allocations(ctx, m.ServerUUID)
+	if err != nil {
+		return err
+	}
+	source, err := p.Allocations(ctx, m.UUID)
+	if err != nil {
+		return err
+	}
+	if len(source.Allocations) > 0 {
+		return errClaimed
+	}
+	if err := s.confirm(ctx); err != nil {
+		return err
+	}
+	switch {
+	case m.Type == cellwire.MigrationBuild:
+		return s.release(ctx, m.ServerUUID)
+	case len(held.Allocations) > 0:
+		same := held.ConsumerAllocations
+		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
+			same.ConsumerType = ConsumerType
+		}
+		if err := p.PutAllocations(ctx, m.ServerUUID, same); err != nil {
+			return fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
+		}
+	}
+	return nil
+}
+
+// swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
+// that its host cannot build has nothing.
+func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
+	p := s.o.Placement
+	if m.Type == cellwire.MigrationBuild {
+		if err := s.confirm(ctx); err != nil {
+			return err
+		}
+		return s.release(ctx, m.ServerUUID)
+	}
+	var err error
+	for range releaseTries {
+		var source, held placementclient.ConsumerAllocations
+		if source, err = p.Allocations(ctx, m.UUID); err != nil {
+			return err
+		}
+		if len(source.Allocations) == 0 {
+			return nil // it was done
+		}
+		if held, err = p.Allocations(ctx, m.ServerUUID); err != nil {
+			return err
+		}
+		if err := s.confirm(ctx); err != nil {
+			return err
+		}
+		back, none := source.ConsumerAllocations, source.ConsumerAllocations
+		back.ConsumerGeneration, back.ConsumerType, back.Mappings = held.ConsumerGeneration, ConsumerType, nil
+		none.Allocations, none.ConsumerType, none.Mappings = wire.ProviderResources{}, ConsumerTypeMigration, nil
+		err = p.PostAllocations(ctx, map[string]wire.ConsumerAllocations{m.ServerUUID: back, m.UUID: none})
+		if !errors.Is(err, placementclient.ErrConflict) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("giving the allocations of migration %s back to server %s: %w", m.UUID, m.ServerUUID, err)
+	}
+	return nil
+}
+
+// giveBack gives the allocations on the source back to the server, or removes them if it is
+// deleted, and says whether Placement was asked. While it is being deleted, that is left to its
+// deletion.
+//
+// One that ended without a destination may have claimed one. If there can be no fence, it ends when
+// no claim can be on its way any more, which its cell knows.
+func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server) (asksPlacement bool, err error) {
+	var unfenced error
+	step := cellwire.MigrationStep{GivenBack: true}
+	switch {
+	case server.Deleted:
+		for _, consumer := range []string{m.UUID, m.ServerUUID} {
+			if err := s.release(ctx, consumer); err != nil {
+				return true, err
+			}
+		}
+	case server.TaskState == cellwire.TaskDeleting:
+		return false, nil
+	default:
+		if err := s.swapBack(ctx, m); err != nil {
+			return true, err
+		}
+		if m.DestNode == "" {
+			if err := s.fence(ctx, m); refused(err) {
+				unfenced = fmt.Errorf(
+					"migration %s ends a minute after it failed or was aborted, when no claim of it can be on its way any more: %s",
+					m.UUID,
+					err.Error(),
+				)
+			} else if err != nil {
+				return true, err
+			}
+			step.Fenced = unfenced == nil
+		}
+	}
+	if err := s.next(ctx, "give back"); err != nil {
+		return true, err
+	}
+	err = s.say(ctx, cell, m, step)
+	if cellclient.IsConflict(err) { // it is being deleted since, or it is too early
+		return true, unfenced
+	}
+	return true, err
+}
+
+// refused says that Placement does not write what a consumer holds once more: its inventory has
+// become less since, or has other units.
+func refused(err error) bool {
+	var failed *placementclient.Error
+	return errors.As(err, &failed) && failed.Method != http.MethodGet &&
+		(errors.Is(err, placementclient.ErrInsufficientCapacity) || errors.Is(err, placementclient.ErrInvalid))
+}
