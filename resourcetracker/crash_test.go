@@ -125,7 +125,7 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			s.checkLayout(newShape)
+			s.checkLayout(newLayout)
 			if tree := s.said(); tree.HasTraits(nodeUUID, moves) || !tree.HasTraits(nodeUUID, stays) || !tree.HasTraits(gpu, moves) || tree.HasTraits(gpu, stays) {
 				t.Errorf("after an end amid write %d, done %v, restarted %v: %+v", writes, late, restart, slices.Collect(tree.All()))
 			}

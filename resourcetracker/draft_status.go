@@ -21,7 +21,7 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 	for _, r := range d.draining {
 		draining = append(draining, r.String()+heldBy(d.holders[plugins.Place{Provider: r.Provider, Class: r.Class}]))
 	}
-	n.Shape = d.next.Shape
+	n.Layout, n.Shape = d.next.Layout, d.next.Layout
 	logged := map[string]bool{}
 	logNew := func(level zerolog.Level, lines []string, message string) {
 		for _, line := range lines {

@@ -40,8 +40,8 @@ type fakeDriver struct {
 	// answer, if set, replaces UpdateProviderTree's own way of answering.
 	answer  func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error)
 	renames map[string]string
-	// shape is the version of its shapes, 0: it has none; step makes one step.
-	shape        int
+	// layout is its layout version, 0: it has none; step makes one step.
+	layout       int
 	step         func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error)
 	steps        []int
 	capabilities map[string]bool
@@ -49,10 +49,10 @@ type fakeDriver struct {
 
 // LayoutVersion and ReshapeStep make it a [resourcetracker.LayoutVersioner].
 func (d *fakeDriver) LayoutVersion(context.Context) (int, error) {
-	if d.shape == 0 {
+	if d.layout == 0 {
 		return 0, plugins.ErrUnsupported
 	}
-	return d.shape, nil
+	return d.layout, nil
 }
 
 func (d *fakeDriver) ReshapeStep(_ context.Context, tree *providertree.Tree, _ string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {

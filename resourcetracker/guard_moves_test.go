@@ -55,11 +55,11 @@ func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Error, "to compare the reshape with them") || !strings.Contains(n.Error, "the daemon starts") {
 			t.Errorf("%+v", n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrUnsupported })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting {
 			t.Errorf("%+v", n)
 		}
@@ -116,7 +116,7 @@ func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
 		}
 		s := start(t, vgpus, with)
 		<-s.tracker.Ready()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 		check(s, differ, 1, 1)
 		time.Sleep(5*time.Minute + time.Second)
 		check(s, differ, 2, 1)

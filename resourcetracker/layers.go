@@ -41,7 +41,7 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
-	d.next.Shape = cmp.Or(d.layout, d.record.Shape)
+	d.next.Layout = cmp.Or(d.layout, d.record.Layout)
 	for _, c := range result.Conflicts {
 		if c.Owner == ownership.Driver {
 			d.refused = append(d.refused, c.String())
@@ -105,7 +105,8 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 			}
 		}
 	}
-	traits = append(traits, t.layoutTraits(d)...)
+	layouts, former := t.layoutTraits(d)
+	traits, unsupported = append(traits, layouts...), append(unsupported, former...)
 	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
 }
 

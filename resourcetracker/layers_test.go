@@ -225,7 +225,7 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 			<-s.tracker.Ready()
 			n := s.tracker.Status().Nodes[0]
 			const text = "its name is that of "
-			if s.checkLayout(oldShape); s.said().Exists(gpu) {
+			if s.checkLayout(oldLayout); s.said().Exists(gpu) {
 				t.Error("it was made")
 			}
 			if inUse && !strings.Contains(n.Error, text) || !inUse && (n.Error != "" || len(n.Kept) != 2 || !strings.Contains(n.Kept[1], text) || len(n.Conflicts) > 0) {
@@ -270,21 +270,21 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
-			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4", "HW_CPU_X86_AVX")
+			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4", "HW_CPU_X86_AVX")
 			must(s, err)
-			agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4": ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Shape: 4, Created: true, Providers: map[string]ownership.Provider{
+			agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4": ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Layout: 4, Created: true, Providers: map[string]ownership.Provider{
 				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
 				bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
 			}}))
 		})
 		<-s.tracker.Ready()
 		tree := s.said()
-		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4") || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
+		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4") || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
 		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-		if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Shape != 0 {
+		if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Layout != 0 {
 			t.Errorf("recorded: %+v", record)
 		}
 	})

@@ -51,11 +51,11 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 	if isNew(d.known, d.node.UUID) {
 		return to, to, nil
 	}
-	from = d.record.Shape
+	from = d.record.Layout
 	switch told := t.layoutInTree(d.known, d.node.UUID); {
 	case told != 0:
 		from = min(from, told)
-	case !d.record.Pending && d.record.Providers[d.node.UUID].Traits[t.layoutTrait(from)] != "":
+	case !d.record.Pending && t.layoutRecorded(d, from):
 		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
@@ -69,22 +69,50 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 // Placement was restored from a backup.
 func (t *Tracker) hadLayout(d draft) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
-		if strings.HasPrefix(trait, t.layoutTraitPrefix()) {
+		if _, ours := t.cutLayoutPrefix(trait); ours {
 			return true
 		}
 	}
 	return t.layoutInTree(d.known, d.node.UUID) != 0
 }
 
-// layoutPrefix begins the trait that says which shape a tree has; the driver's name and the number
-// follow.
-const layoutPrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
+// layoutPrefix begins the trait that says which layout version a tree has; the driver's name and
+// the version follow. Agents up to release 0.2.0 wrote formerLayoutPrefix, which is read too; the
+// trait is replaced when the tree is next written.
+const (
+	layoutPrefix       = "CUSTOM_COMPUTE_AGENT_LAYOUT_"
+	formerLayoutPrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
+)
 
-// layoutTrait is on the root of a tree that this driver has brought into a shape, so that another
-// agent knows it when the state directory is lost.
-func (t *Tracker) layoutTrait(shape int) string { return t.layoutTraitPrefix() + strconv.Itoa(shape) }
+// layoutTrait is on the root of a tree that this driver has migrated to a layout version, so that
+// another agent knows it when the state directory is lost.
+func (t *Tracker) layoutTrait(version int) string {
+	return layoutPrefix + t.nameInTrait() + strconv.Itoa(version)
+}
 
-func (t *Tracker) layoutTraitPrefix() string {
+// cutLayoutPrefix returns what follows the driver's name in a trait that has its layout version, by
+// either prefix.
+func (t *Tracker) cutLayoutPrefix(trait string) (version string, ours bool) {
+	for _, prefix := range []string{layoutPrefix, formerLayoutPrefix} {
+		if version, ours = strings.CutPrefix(trait, prefix+t.nameInTrait()); ours {
+			return version, true
+		}
+	}
+	return "", false
+}
+
+// layoutRecorded reports whether the agent has written the trait of a layout version.
+func (t *Tracker) layoutRecorded(d draft, version int) bool {
+	for trait := range d.record.Providers[d.node.UUID].Traits {
+		if text, ours := t.cutLayoutPrefix(trait); ours && text == strconv.Itoa(version) {
+			return true
+		}
+	}
+	return false
+}
+
+// nameInTrait returns the driver's name as traits have it, with what separates it from the version.
+func (t *Tracker) nameInTrait() string {
 	name := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z':
@@ -94,15 +122,16 @@ func (t *Tracker) layoutTraitPrefix() string {
 		}
 		return '_'
 	}, t.config.Name)
-	return layoutPrefix + name + "_"
+	return name + "_"
 }
 
-// layoutInTree is the shape that the tree itself tells; the least if it tells several, 0 if none.
+// layoutInTree returns the layout version that the tree itself has in its traits: the least of
+// several, 0 without any.
 func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	p, _ := tree.Provider(root)
 	least := 0
 	for _, trait := range p.Traits {
-		number, ours := strings.CutPrefix(trait, t.layoutTraitPrefix())
+		number, ours := t.cutLayoutPrefix(trait)
 		if n, err := strconv.Atoi(number); ours && err == nil && n != 0 {
 			least = min(n, cmp.Or(least, n))
 		}
@@ -110,14 +139,21 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	return least
 }
 
-// layoutTraits is the trait of the shape that the tree is going to have: on a new tree, on one that
-// is reshaped, and on one that has such a trait. A tree that is adopted as it is needs no write,
-// though it took the steps to see that nothing is to move; the state directory knows its shape.
-func (t *Tracker) layoutTraits(d draft) []string {
-	if d.layout > 0 && (isNew(d.known, d.node.UUID) || d.reshaped() || t.layoutInTree(d.known, d.node.UUID) > 0) {
-		return []string{t.layoutTrait(d.layout)}
+// layoutTraits returns the trait of the layout version that the tree is going to have: for a new
+// tree, one that is reshaped, and one that has such a trait. A tree that is adopted as it is needs
+// no write, though it took the steps to see that nothing is to move; the state directory has its
+// layout version. former are traits with the former prefix, which the tree must not have beside it.
+func (t *Tracker) layoutTraits(d draft) (traits, former []string) {
+	if d.layout == 0 || !isNew(d.known, d.node.UUID) && !d.reshaped() && t.layoutInTree(d.known, d.node.UUID) == 0 {
+		return nil, nil
 	}
-	return nil
+	p, _ := d.known.Provider(d.node.UUID)
+	for _, trait := range p.Traits {
+		if strings.HasPrefix(trait, formerLayoutPrefix+t.nameInTrait()) {
+			former = append(former, trait)
+		}
+	}
+	return []string{t.layoutTrait(d.layout)}, former
 }
 
 // reshaped tells whether the driver made another tree than the one it was given, but for traits and
@@ -131,9 +167,10 @@ func (d draft) reshaped() bool {
 		slices.ContainsFunc(changes.Changed, func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
-// chain takes a tree from one shape to another, step by step, all in memory: each step is checked
-// by itself, so that it is known which one is wrong, and the last one's tree is the driver's to
-// complete. What comes out is written as one reshape, so that Placement never has a shape between.
+// chain migrates a tree from one layout to another, step by step, all in memory: each step is
+// checked by itself, so that it is known which one is wrong, and the last one's tree is the
+// driver's to complete. What comes out is written as one reshape, so that Placement never has a
+// layout between.
 //
 // Cost: one GET per provider and one per consumer, and a call of the driver for each step and one
 // more.

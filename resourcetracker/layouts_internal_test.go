@@ -21,18 +21,24 @@ import (
 func TestLayoutTrait(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tracker := New(Config{Name: "az`{AZ@[09/:é-_"})
-	const prefix = "CUSTOM_COMPUTE_AGENT_SHAPE_AZ__AZ__09______"
+	const prefix = "CUSTOM_COMPUTE_AGENT_LAYOUT_AZ__AZ__09______"
 	if got := tracker.layoutTrait(12); got != prefix+"12" {
 		t.Errorf("%s, want %s12", got, prefix)
 	}
 	for want, numbers := range map[int]string{0: "", 3: "12 3 7", 4: "0 4 5", 5: "5 X 4X 99999999999999999999", 8: "8"} {
 		tree := &providertree.Tree{}
 		check(tree.AddRoot(gNode.UUID, "cn1"))
-		must(tree.AddTraits(gNode.UUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1"))
+		must(tree.AddTraits(gNode.UUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1"))
 		for _, n := range strings.Fields(numbers) {
 			must(tree.AddTraits(gNode.UUID, prefix+n))
 		}
 		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q the layout version is %d", numbers)
+		former := strings.Replace(prefix, "_LAYOUT_", "_SHAPE_", 1) // up to 0.2.0
+		for _, n := range strings.Fields(numbers) {
+			must(tree.RemoveTraits(gNode.UUID, prefix+n))
+			must(tree.AddTraits(gNode.UUID, former+n))
+		}
+		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q by the former name the layout version is %d", numbers)
 	}
 }
 
@@ -145,7 +151,7 @@ func TestMovedAway(t *testing.T) {
 func TestWayBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	made := func(id int64, from, to int) journal.Entry {
-		return journal.Entry{ID: id, FromShape: from, ToShape: to, Outcome: reportclient.ReshapeHappened}
+		return journal.Entry{ID: id, FromLayout: from, ToLayout: to, Outcome: reportclient.ReshapeHappened}
 	}
 	undo := made(9, 2, 1)
 	undo.Undoes = 2

@@ -22,12 +22,12 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// threeSteps makes the scene that of a driver whose shapes are 1: VGPU on the root, 2: VGPU on a
+// threeSteps makes the scene that of a driver whose layouts are 1: VGPU on the root, 2: VGPU on a
 // child, 3: called CUSTOM_GPU_SLICE, 4: below a NUMA cell.
 func threeSteps(s *scene) {
 	vgpus(s)
 	s.records = ownership.Open(s.stateDir())
-	s.driver.shape = 4
+	s.driver.layout = 4
 	s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
 		if p, _ := tree.Provider(nodeUUID); p.Generation != providertree.NoGeneration && len(p.Inventories) > 0 && !tree.Exists(gpu) {
 			return nil, errors.New("the driver was asked about a tree that no step has been made on")
@@ -78,32 +78,32 @@ func layGPU(tree *providertree.Tree) error {
 	return errors.Join(tree.AddChild(nodeUUID, numa, "cn1_numa0"), tree.AddChild(numa, gpu, "cn1_gpu"))
 }
 
-var shapeFour = map[string]providertree.ProviderResources{
+var layoutFour = map[string]providertree.ProviderResources{
 	guest1: {nodeUUID: {"VCPU": 2}, gpu: {"CUSTOM_GPU_SLICE": 2}}, guest2: {gpu: {"CUSTOM_GPU_SLICE": 1}},
 }
 
-func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
+func TestAHostThreeLayoutsBehindArrivesInOneStart(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, recorded := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps, func(s *scene) {
 				if recorded > 0 {
-					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: recorded, Providers: map[string]ownership.Provider{}}))
+					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: recorded, Providers: map[string]ownership.Provider{}}))
 				}
 			})
 			<-s.tracker.Ready()
-			s.checkLayout(shapeFour)
+			s.checkLayout(layoutFour)
 			want := []int{0, 1, 2, 3}[recorded:]
 			testproc.Samef(t, cmp.Diff(want, s.driver.steps), "steps from")
 			if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 {
 				t.Errorf("it took the reshapes %v, and allocations were gathered %d times", s.outcomes(), s.gathered())
 			}
-			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
-				t.Errorf("the tree is not of shape 4: %+v", parent)
+			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
+				t.Errorf("the tree is not in layout 4: %+v", parent)
 			}
 			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-			if record.Shape != 4 || s.tracker.Status().Nodes[0].Shape != 4 {
-				t.Errorf("recorded is shape %d, told %d", record.Shape, s.tracker.Status().Nodes[0].Shape)
+			if record.Layout != 4 || s.tracker.Status().Nodes[0].Layout != 4 {
+				t.Errorf("recorded is layout version %d, reported %d", record.Layout, s.tracker.Status().Nodes[0].Layout)
 			}
 			writes, calls := s.writes(), len(s.driver.steps)
 			must(s, s.end())
@@ -119,9 +119,9 @@ func TestAHostThreeShapesBehindArrivesInOneStart(t *testing.T) {
 	}
 }
 
-// TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs: a tree that another client made, and that has the
-// newest shape as it is, costs no write. Only the state directory knows its shape then.
-func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
+// TestATreeThatHasTheLayoutAlreadyIsAdoptedAsItIs: a tree that another client made, and that has
+// the newest layout as it is, costs no write. Only the state directory has its layout version then.
+func TestATreeThatHasTheLayoutAlreadyIsAdoptedAsItIs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
@@ -129,7 +129,7 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 		must(s, s.end())
 		writes := s.writes()
 		s.placement.set(func(p *fakePlacement) {
-			testproc.Try(p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
+			testproc.Try(p.tree.RemoveTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4")).Or(s.t)
 		})
 		records := ownership.Open(t.TempDir())
 		for _, steps := range [][]int{{0, 1, 2, 3}, nil} {
@@ -140,13 +140,13 @@ func TestATreeThatHasTheShapeAlreadyIsAdoptedAsItIs(t *testing.T) {
 				t.Errorf("%d writes; steps from (-want +got):\n%s", again.writes()-writes, d)
 			}
 			record := testproc.Try(records.Load(nodeUUID)).Or(s.t)
-			testproc.Equal(t, record.Shape, 4, "recorded is shape %d")
+			testproc.Equal(t, record.Layout, 4, "recorded is layout version %d")
 			must(s, again.end())
 		}
 	})
 }
 
-func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
+func TestALostStateDirectoryIsNoMatterToTheLayout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
@@ -159,17 +159,77 @@ func TestALostStateDirectoryIsNoMatterToTheShape(t *testing.T) {
 		})
 		<-again.tracker.Ready()
 		if again.writes() != writes || len(s.driver.steps) > 0 {
-			t.Errorf("without its state directory the agent made the steps %v and %d writes, although a trait tells the shape", s.driver.steps, again.writes()-writes)
+			t.Errorf("without its state directory the agent made the steps %v and %d writes, although a trait has the layout version", s.driver.steps, again.writes()-writes)
 		}
 	})
 }
 
-func TestANewNodeIsMadeInTheNewestShape(t *testing.T) {
+// TestTraitOfAFormerAgentIsReplaced: agents up to 0.2.0 gave the layout version's trait another
+// prefix. It counts, with and without the record of the state directory, and is written again as it
+// is now, once.
+func TestTraitOfAFormerAgentIsReplaced(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const former, current = "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4", "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4"
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, threeSteps)
+			<-s.tracker.Ready()
+			must(s, s.end())
+			s.placement.set(func(p *fakePlacement) {
+				testproc.Try(p.tree.RemoveTraits(nodeUUID, current)).Or(s.t)
+				testproc.Try(p.tree.AddTraits(nodeUUID, former)).Or(s.t)
+			})
+			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
+			traits := record.Providers[nodeUUID].Traits
+			delete(traits, current)
+			traits[former] = ownership.Agent
+			must(s, s.records.Save(record))
+			records := s.records
+			if lost {
+				records = ownership.Open(t.TempDir())
+			}
+			s.driver.steps = nil
+			for _, writes := range []bool{true, false} {
+				before := s.writes()
+				again := start(t, func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
+				<-again.tracker.Ready()
+				tree := again.said()
+				if tree.HasTraits(nodeUUID, former) || !tree.HasTraits(nodeUUID, current) || len(s.driver.steps) > 0 || s.writes() > before != writes {
+					t.Errorf("lost %v: steps %v, %d writes, tree %v", lost, s.driver.steps, s.writes()-before, slices.Collect(tree.All()))
+				}
+				n := again.tracker.Status().Nodes[0]
+				if n.Layout != 4 || n.Shape != 4 || len(n.Kept) > 0 {
+					t.Errorf("lost %v: %+v", lost, n)
+				}
+				s.checkLayout(layoutFour)
+				must(s, again.end())
+			}
+		})
+	}
+}
+
+// TestTraitOfAFormerAgentCountsAsRecorded: the record says that the trait was written by its former
+// name, and Placement does not have it: the reshape was undone, or Placement restored.
+func TestTraitOfAFormerAgentCountsAsRecorded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, threeSteps, func(s *scene) {
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 2, Providers: map[string]ownership.Provider{
+				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: map[string]ownership.Owner{"CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_2": ownership.Agent}},
+			}}))
+		})
+		<-s.tracker.Ready()
+		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
+		s.checkLayout(layoutFour)
+	})
+}
+
+func TestANewNodeIsMadeInTheNewestLayout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) { s.placement.tree, s.placement.allocations = nil, nil })
 		<-s.tracker.Ready()
-		if len(s.driver.steps) > 0 || s.gathered() > 0 || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+		if len(s.driver.steps) > 0 || s.gathered() > 0 || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
 			t.Errorf("steps %v, gathered %d, tree %v", s.driver.steps, s.gathered(), slices.Collect(s.said().All()))
 		}
 	})
@@ -215,7 +275,7 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 				if errors.As(err, &fatal) != (c.problem != "") || errors.As(err, &refused) && refused.Problem != c.problem || !strings.Contains(err.Error(), c.error) {
 					t.Errorf("the start ended with %v", err)
 				}
-				s.checkLayout(oldShape)
+				s.checkLayout(oldLayout)
 			})
 		})
 	}
@@ -228,16 +288,16 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1, Providers: map[string]ownership.Provider{
 				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
 			}}))
 		})
 		<-s.tracker.Ready()
 		must(s, s.end())
 		writes := s.writes()
-		for shape, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2", 0: "has layout version 4, but this driver has no layout version"} {
-			s.driver.shape = shape
-			undo := shape > 0 // the tree had layout version 1 before the reshape: a driver without is held then, too
+		for layout, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2", 0: "has layout version 4, but this driver has no layout version"} {
+			s.driver.layout = layout
+			undo := layout > 0 // the tree had layout version 1 before the reshape: a driver without is held then, too
 			old := start(t, func(n *scene) {
 				n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 			})
@@ -245,13 +305,13 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			time.Sleep(time.Hour)
 			n := old.tracker.Status().Nodes[0]
 			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || strings.Contains(n.Hint, "reshape undo 1") != undo || s.writes() != writes {
-				t.Errorf("a driver of version %d: %+v, %d writes", shape, n, s.writes()-writes)
+				t.Errorf("a driver of version %d: %+v, %d writes", layout, n, s.writes()-writes)
 			}
 			must(s, old.end())
 		}
 
 		// The newer one takes its reshape back, and then the older one starts.
-		s.driver.shape = 4
+		s.driver.layout = 4
 		newer := start(t, func(n *scene) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
@@ -259,11 +319,11 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, newer.tracker.Undo(t.Context(), history, 1))
 		must(s, newer.end())
-		s.checkLayout(oldShape)
-		if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 1 {
-			t.Errorf("after the undo the record says shape %d, %v", record.Shape, err)
+		s.checkLayout(oldLayout)
+		if record, err := s.records.Load(nodeUUID); err != nil || record.Layout != 1 {
+			t.Errorf("after the undo the record says layout version %d, %v", record.Layout, err)
 		}
-		s.driver.shape = 1
+		s.driver.layout = 1
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
 			if tree.Exists(numa) {
@@ -276,9 +336,9 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-older.tracker.Ready()
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		tree := s.said()
-		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4") {
+		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
 			t.Errorf("the older driver's tree: %v, node %+v", slices.Collect(tree.All()), n)
 		}
 	})
@@ -292,12 +352,12 @@ func TestALayoutOfARunningAgent(t *testing.T) {
 		recorded int
 		inTree   bool
 		asked    bool
-		shape    int // of the status
+		layout   int // of the status
 	}{
 		"the record has one":   {recorded: 1},
 		"the tree has one":     {inTree: true},
 		"neither has":          {asked: true},
-		"both have the newest": {recorded: 4, inTree: true, asked: true, shape: 4},
+		"both have the newest": {recorded: 4, inTree: true, asked: true, layout: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -305,13 +365,13 @@ func TestALayoutOfARunningAgent(t *testing.T) {
 					s.running = true
 					s.driver.answer = onRoot
 					if c.inTree {
-						testproc.Try(s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_4")).Or(s.t)
+						testproc.Try(s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4")).Or(s.t)
 					}
-					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: c.recorded, Providers: map[string]ownership.Provider{}}))
+					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: c.recorded, Providers: map[string]ownership.Provider{}}))
 				})
 				<-s.tracker.Ready()
 				n := s.tracker.Status().Nodes[0]
-				if s.calls() > 0 != c.asked || len(s.driver.steps) > 0 || (n.Cause == resourcetracker.CauseReshapeLate) == c.asked || n.Shape != c.shape {
+				if s.calls() > 0 != c.asked || len(s.driver.steps) > 0 || (n.Cause == resourcetracker.CauseReshapeLate) == c.asked || n.Layout != c.layout {
 					t.Errorf("asked %d times, %+v", s.calls(), n)
 				}
 			})
@@ -334,12 +394,12 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 				}
 				return honest(tree, from, allocations)
 			}
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Shape: 1, Providers: map[string]ownership.Provider{
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1, Providers: map[string]ownership.Provider{
 				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
 			}}))
 		})
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting || n.Shape != 4 {
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting || n.Layout != 4 {
 			t.Errorf("%+v", n)
 		}
 		if _, there := s.said().Inventory(nodeUUID, "VGPU"); there {
@@ -353,7 +413,7 @@ func TestNoStepIsMadeWhileTheAgentRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps)
 		<-s.tracker.Ready()
-		s.driver.set(func(d *fakeDriver) { d.shape = 5 })
+		s.driver.set(func(d *fakeDriver) { d.layout = 5 })
 		writes, steps := s.writes(), len(s.driver.steps)
 		s.tracker.Refresh("a newer driver")
 		synctest.Wait()
@@ -377,13 +437,13 @@ func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
 		if err := <-s.ended; !errors.As(err, &fatal) {
 			t.Fatalf("the start ended with %v", err)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		s.placement.onReshape, s.driver.steps = nil, nil
 		again := start(t, func(n *scene) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-again.tracker.Ready()
-		again.checkLayout(shapeFour)
+		again.checkLayout(layoutFour)
 		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
 	})
 }
@@ -398,16 +458,16 @@ func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 			<-s.tracker.Ready()
 			history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 			must(s, s.tracker.Undo(t.Context(), history, 1))
-			s.checkLayout(oldShape)
+			s.checkLayout(oldLayout)
 			writes := s.writes()
 			s.tracker.Refresh("a person asks")
 			synctest.Wait()
-			s.checkLayout(oldShape)
+			s.checkLayout(oldLayout)
 			if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.State != resourcetracker.Degraded || n.Cause != resourcetracker.CauseReshapeLate {
 				t.Errorf("after the undo the agent wrote %d times, node %+v", s.writes()-writes, n)
 			}
 			must(s, s.end())
-			s.driver.shape, s.driver.steps = next, nil
+			s.driver.layout, s.driver.steps = next, nil
 			if next == 1 {
 				s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 					_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
@@ -422,16 +482,16 @@ func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 				t.Errorf("steps from %v, want %v", s.driver.steps, want)
 			}
 			if next == 4 {
-				again.checkLayout(shapeFour)
+				again.checkLayout(layoutFour)
 			} else {
-				again.checkLayout(oldShape)
+				again.checkLayout(oldLayout)
 			}
 		})
 	}
 }
 
 // TestAPlacementThatWasPutBackFromACopy has the tree of before the reshape, and without the trait
-// that tells the shape.
+// that has the layout version.
 func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
@@ -439,7 +499,7 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 		var allocations providertree.Allocations
 		s := start(t, threeSteps, func(s *scene) { copied, allocations = s.placement.tree.Clone(), s.placement.allocations.Clone() })
 		<-s.tracker.Ready()
-		s.checkLayout(shapeFour)
+		s.checkLayout(layoutFour)
 		s.placement.set(func(p *fakePlacement) { p.tree, p.allocations = copied, allocations })
 		writes := s.writes()
 		s.tracker.Refresh("a person asks")
@@ -453,7 +513,7 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 			n.placement, n.driver, n.records, n.journal = s.placement, s.driver, s.records, s.journal
 		})
 		<-again.tracker.Ready()
-		again.checkLayout(shapeFour)
+		again.checkLayout(layoutFour)
 		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
 	})
 }

@@ -80,7 +80,7 @@ func wayBack(history []journal.Entry, driver int) int64 {
 		case e.Undoes != 0:
 			undone[e.Undoes] = true
 		case !undone[e.ID]:
-			if last = cmp.Or(last, e.ID); e.FromShape <= driver {
+			if last = cmp.Or(last, e.ID); e.FromLayout <= driver {
 				return last
 			}
 		}

@@ -66,7 +66,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		if n := old.tracker.Status().Nodes[0]; n.Error != "" {
 			t.Errorf("after the undo: %+v", n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		must(s, old.end())
 
 		// The newer one comes again, and moves it again: that it moved there once is no reason to
@@ -100,7 +100,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		if n := back.tracker.Status().Nodes[0]; n.Error != "" {
 			t.Errorf("the driver that moves it back: %+v", n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		s.driver.set(func(d *fakeDriver) { d.answer = onRoot })
 		time.Sleep(time.Hour)
 		if n := back.tracker.Status().Nodes[0]; n.Error != "" {

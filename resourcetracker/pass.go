@@ -241,7 +241,7 @@ type draft struct {
 	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the
 	// same.
 	repeated bool
-	// shape is the layout version that the tree has afterwards; 0: the driver has no layout
+	// layout is the layout version that the tree has afterwards; 0: the driver has no layout
 	// versions.
 	layout int
 	// What the status shows: what the driver must not remove or create, what provider.yaml must not

@@ -38,7 +38,7 @@ func TestPlanOfAReshape(t *testing.T) {
 		if len(plans[0].Plan.Operations) != 2 || s.writes() != 0 || len(s.outcomes()) != 0 {
 			t.Errorf("plan %v; %d writes, journal %v", plans[0].Plan.Operations, s.writes(), s.outcomes())
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		// Without leave to reshape, it is an error that says how to see more.
 		plans, err = s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) || plans[0].Reshape != nil {

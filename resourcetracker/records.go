@@ -43,7 +43,7 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.known, d.node.UUID), false
 		}
 		adopted := ownership.Adopt(d.known, bare, d.node.UUID, d.node.Name, t.config.Name, denied)
-		adopted.Shape, adopted.Created = t.layoutInTree(d.known, d.node.UUID), former.Created
+		adopted.Layout, adopted.Created = t.layoutInTree(d.known, d.node.UUID), former.Created
 		// The record is forgotten if nothing comes of the pass: the next one may find another tree.
 		if former.Providers == nil {
 			return adopted, nil
@@ -215,4 +215,6 @@ func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 }
 
 // IsAgentTrait reports whether no other program sets a trait on the root of a compute node.
-func IsAgentTrait(trait string) bool { return strings.HasPrefix(trait, layoutPrefix) }
+func IsAgentTrait(trait string) bool {
+	return strings.HasPrefix(trait, layoutPrefix) || strings.HasPrefix(trait, formerLayoutPrefix)
+}

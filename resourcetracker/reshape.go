@@ -127,7 +127,7 @@ func (t *Tracker) announce(ctx context.Context, state *nodeState, d draft, plan 
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromShape: d.record.Shape, ToShape: d.layout, Renames: d.renames})
+		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromLayout: d.record.Layout, ToLayout: d.layout, Renames: d.renames})
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {

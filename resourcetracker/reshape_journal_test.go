@@ -34,7 +34,7 @@ func TestFullDiskIsReported(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") || !strings.Contains(n.Hint, "state_dir") {
 			t.Errorf("%+v", n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 	})
 }
 
@@ -58,7 +58,7 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				s.checkLayout(newShape)
+				s.checkLayout(newLayout)
 				if d := cmp.Diff(c.want, s.outcomes()); d != "" || s.placement.compared != 1 {
 					t.Errorf("compared %d times; journal (-want +got):\n%s", s.placement.compared, d)
 				}
@@ -109,7 +109,7 @@ func TestCrash(t *testing.T) {
 					n.placement.lost, n.placement.onReshape, n.placement.log = false, nil, n.journal
 				})
 				<-again.tracker.Ready()
-				again.checkLayout(newShape)
+				again.checkLayout(newLayout)
 				testproc.Samef(t, cmp.Diff(c.want, again.outcomes()), "journal")
 			})
 		})
@@ -139,7 +139,7 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.compareErr = nil })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 	})
 }
 
@@ -161,6 +161,6 @@ func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 		if !errors.As(err, &fatal) || !fatal.Protects || !errors.Is(err, journal.ErrUnreadable) || !strings.Contains(err.Error(), "move "+s.stateDir()) {
 			t.Errorf("%v", err)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 	})
 }

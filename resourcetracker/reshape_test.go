@@ -81,10 +81,10 @@ func (s *scene) held() map[string]providertree.ProviderResources {
 }
 
 var (
-	oldShape = map[string]providertree.ProviderResources{
+	oldLayout = map[string]providertree.ProviderResources{
 		guest1: {nodeUUID: {"VCPU": 2, "VGPU": 2}}, guest2: {nodeUUID: {"VGPU": 1}},
 	}
-	newShape = map[string]providertree.ProviderResources{
+	newLayout = map[string]providertree.ProviderResources{
 		guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}}, guest2: {gpu: {"VGPU": 1}},
 	}
 )
@@ -122,7 +122,7 @@ func TestReshapeAtStartUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 		// the first about an empty node
 		if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 || s.calls() != 3 {
 			t.Errorf("journal %v, gathered %d times, driver asked %d times", s.outcomes(), s.gathered(), s.calls())
@@ -172,7 +172,7 @@ func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 		if s.said().Exists(guest1) || s.said().HasTraits(nodeUUID, "CUSTOM_SCRIBBLE") {
 			t.Error("the scribble was written")
 		}
@@ -276,7 +276,7 @@ func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
 				if n := s.logged("The reshape is refused: nothing was moved", `"offenders":[`); n != 1 {
 					t.Errorf("logged %d times", n)
 				}
-				s.checkLayout(oldShape)
+				s.checkLayout(oldLayout)
 				testproc.Samef(t, cmp.Diff(c.journalled, s.outcomes()), "journal")
 			})
 		})
@@ -317,13 +317,13 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				if s.calls() == calls || !s.tracker.Status().Nodes[0].Held {
 					t.Error("it was not tried again when an operator asked, or is not held any more")
 				}
-				s.checkLayout(oldShape)
+				s.checkLayout(oldLayout)
 				s.driver.set(func(d *fakeDriver) { d.answer, d.renames, d.err = moveVGPUs, nil, nil })
 				s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 				s.tracker.Refresh("the configuration was read again")
 				time.Sleep(time.Second)
 				synctest.Wait()
-				s.checkLayout(newShape)
+				s.checkLayout(newLayout)
 				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Violations) > 0 {
 					t.Errorf("not released: %+v", st)
 				}
@@ -390,7 +390,7 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Hint, "systemctl restart") {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		testproc.NoErrorf(t, s.end(), "a periodic pass ended the agent")
 	})
 }
@@ -478,7 +478,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 				if st := s.tracker.Status(); st.State != resourcetracker.Degraded {
 					t.Fatalf("%+v", st)
 				}
-				s.checkLayout(oldShape)
+				s.checkLayout(oldLayout)
 				s.driver.mu.Lock()
 				s.placement.mu.Lock()
 				outage[1](s)
@@ -486,7 +486,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 				s.driver.mu.Unlock()
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				s.checkLayout(newShape)
+				s.checkLayout(newLayout)
 			})
 		})
 	}
@@ -508,7 +508,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 	})
 }
 
@@ -578,10 +578,10 @@ func TestConflictStormIsBounded(t *testing.T) {
 		if n := s.gathered(); n > 4*30 {
 			t.Errorf("%d tries in ten minutes", n)
 		}
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 	})
 }

@@ -83,8 +83,10 @@ type NodeStatus struct {
 	// Held: its reshape or its identity was refused at start-up, and nothing is tried or written
 	// before another client asks.
 	Held bool `json:"held,omitempty"`
-	// Shape is the version of the tree's shape, 0 if the driver does not number them.
-	Shape int `json:"shape,omitempty"`
+	// Layout is the layout version of the tree, 0 if the driver's layouts have no versions. Shape
+	// is the same, under the name that it had up to release 0.2.0.
+	Layout int `json:"layout,omitempty"`
+	Shape  int `json:"shape,omitempty"`
 	// DisabledReason is why nothing new is to be scheduled to the node; "": it may.
 	DisabledReason string `json:"disabled_reason,omitempty"`
 	// Kept is what the driver would take away and must not, since it is another client's.

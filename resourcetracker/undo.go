@@ -81,23 +81,23 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 			Hint: "give the driver its former configuration or version and restart the agent: it creates them, and moves the allocations there",
 		}
 	}
-	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromShape: entry.ToShape, ToShape: entry.FromShape})
+	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromLayout: entry.ToLayout, ToLayout: entry.FromLayout})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
 	inverse := entry.Reshape.Inverse()
-	// before, so that a crash or a lost answer leaves no shape that the tree may not have
-	shape, err := setShape(records, entry.Root, entry.FromShape)
+	// before, so that a crash or a lost answer leaves no layout version that the tree may not have
+	version, err := setLayout(records, entry.Root, entry.FromLayout)
 	if err != nil {
 		return &UndoError{ID: id, Reason: "the node's record in the state directory cannot be changed", Err: err}
 	}
 	err = placement.Apply(ctx, entry.Root, inverse.Plan())
 	if err == nil {
-		return restore(records, journal.Entry{Root: entry.Root, Undoes: id, ToShape: entry.FromShape, Reshape: inverse})
+		return restore(records, journal.Entry{Root: entry.Root, Undoes: id, ToLayout: entry.FromLayout, Reshape: inverse})
 	}
 	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
 		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w", id, errors.Join(err, openErr))
 	}
 	// if that fails, the next start makes steps that change nothing
-	_, layoutErr := setShape(records, entry.Root, shape)
+	_, layoutErr := setLayout(records, entry.Root, version)
 	err = errors.Join(err, layoutErr)
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
@@ -122,9 +122,9 @@ func missing(ctx context.Context, placement Reshaper, r *reportclient.Reshape) (
 	return out, nil
 }
 
-// setShape changes the shape that is recorded of a node, and returns the one before. Without a
-// record there is nothing to change.
-func setShape(records *ownership.Store, root string, shape int) (former int, err error) {
+// setLayout changes the layout version that is recorded of a node, and returns the one before.
+// Without a record there is nothing to change.
+func setLayout(records *ownership.Store, root string, version int) (former int, err error) {
 	if records == nil {
 		return 0, nil
 	}
@@ -132,7 +132,7 @@ func setShape(records *ownership.Store, root string, shape int) (former int, err
 	if err != nil || record == nil {
 		return 0, err
 	}
-	former, record.Shape = record.Shape, shape
+	former, record.Layout = record.Layout, version
 	return former, records.Save(record)
 }
 
@@ -142,10 +142,10 @@ func recordUndo(records *ownership.Store, undo journal.Entry, outcome reportclie
 	case reportclient.ReshapeHappened:
 		return restore(records, undo)
 	case reportclient.ReshapeRefused:
-		_, err := setShape(records, undo.Root, undo.FromShape)
+		_, err := setLayout(records, undo.Root, undo.FromLayout)
 		return err
 	}
-	return nil // the lower shape stays
+	return nil // the lower layout version stays
 }
 
 // restore brings the record of a node to what holds after an undo that happened: the inventories
@@ -158,7 +158,7 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 	}
 	record, err := records.Load(undo.Root)
 	if err == nil && record != nil {
-		record.Shape = undo.ToShape
+		record.Layout = undo.ToLayout
 		for _, p := range undo.Reshape.Providers {
 			ours, known := record.Providers[p.UUID]
 			if !known {

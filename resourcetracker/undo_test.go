@@ -77,7 +77,7 @@ func TestUndoClaimsNothing(t *testing.T) {
 		}
 		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, s.tracker.Undo(t.Context(), history, 1))
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		record = testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		stock := record.Providers[nodeUUID].Inventories
 		if _, ours := stock["CUSTOM_LICENSE"]; ours || stock["VGPU"].Owner != ownership.Driver {
@@ -98,7 +98,7 @@ func TestUndoOfAnEntryOfVersion1(t *testing.T) {
 		must(s, os.WriteFile(entry.File, former, 0o600))
 		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
 		must(s, s.tracker.Undo(t.Context(), history, 1))
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 	})
 }
 
@@ -116,7 +116,7 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 			s.placement.set(func(p *fakePlacement) {
 				p.lost = happened
 				p.onReshape = func() error {
-					if record, err := s.records.Load(nodeUUID); err != nil || record.Shape != 0 {
+					if record, err := s.records.Load(nodeUUID); err != nil || record.Layout != 0 {
 						t.Errorf("a crash now would leave %+v, %v", record, err)
 					}
 					switch {
@@ -145,7 +145,7 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 				t.Errorf("%d writes", s.writes()-writes)
 			case !happened && (!record.Equal(before) || n.State != resourcetracker.Reporting):
 				t.Errorf("nothing was undone, and recorded is %+v, node %+v", record, n)
-			case happened && (record.Shape != 0 || record.Providers[nodeUUID].Inventories["VGPU"].Owner != ownership.Driver || n.Cause != resourcetracker.CauseReshapeLate):
+			case happened && (record.Layout != 0 || record.Providers[nodeUUID].Inventories["VGPU"].Owner != ownership.Driver || n.Cause != resourcetracker.CauseReshapeLate):
 				t.Errorf("it was undone, and recorded is %+v, node %+v", record, n)
 			}
 		})
@@ -243,13 +243,13 @@ func TestUndoBetweenPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus)
 		<-s.tracker.Ready()
-		s.checkLayout(newShape)
+		s.checkLayout(newLayout)
 		history := testproc.Try(journal.Read(s.stateDir())).Or(t)
 		if !s.tracker.Reports(nodeUUID) || s.tracker.Reports(gpu) {
 			t.Error("the tracker does not know whose node it is")
 		}
 		check(t, s.tracker.Undo(t.Context(), history, 1))
-		s.checkLayout(oldShape)
+		s.checkLayout(oldLayout)
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) {
 			t.Errorf("%v, %+v", err, plans)

@@ -43,10 +43,10 @@ type Entry struct {
 	Compared bool `json:"compared,omitempty"`
 	// Undoes is the ID of the reshape that this one takes back, or 0.
 	Undoes int64 `json:"undoes,omitempty"`
-	// FromShape and ToShape are the layout versions of the tree before and after, 0 if the driver
+	// FromLayout and ToLayout are the layout versions of the tree before and after, 0 if the driver
 	// has none.
-	FromShape int `json:"from_shape,omitempty"`
-	ToShape   int `json:"to_shape,omitempty"`
+	FromLayout int `json:"from_shape,omitempty"`
+	ToLayout   int `json:"to_shape,omitempty"`
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string `json:"class_renames,omitempty"`
 	// Reshape is the request, with what was there before.
@@ -101,8 +101,8 @@ type Label struct {
 	Node string
 	// Undoes is the ID of the reshape that is taken back, or 0.
 	Undoes int64
-	// FromShape and ToShape are the layout versions of the tree before and after, 0 if unknown.
-	FromShape, ToShape int
+	// FromLayout and ToLayout are the layout versions of the tree before and after, 0 if unknown.
+	FromLayout, ToLayout int
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string
 }
@@ -224,7 +224,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 	label := j.labels[root]
 	e := file{Version: version, Entry: Entry{
 		Version: 1, ID: j.next, Root: root, Node: label.Node, Begun: j.now().UTC(), Undoes: label.Undoes,
-		FromShape: label.FromShape, ToShape: label.ToShape, Renames: label.Renames, Reshape: r,
+		FromLayout: label.FromLayout, ToLayout: label.ToLayout, Renames: label.Renames, Reshape: r,
 	}}
 	err := e.encode()
 	if err == nil {

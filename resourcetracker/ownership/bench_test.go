@@ -103,7 +103,7 @@ func BenchmarkSave(b *testing.B) {
 	s := Open(b.TempDir())
 	b.Run("changed", func(b *testing.B) {
 		for b.Loop() {
-			record.Shape++
+			record.Layout++
 			testproc.Check(b, s.Save(record))
 		}
 	})

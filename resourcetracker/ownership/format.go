@@ -53,7 +53,7 @@ type (
 		Driver    string                  `json:"driver"`
 		Created   bool                    `json:"created"`
 		Pending   bool                    `json:"pending,omitempty"`
-		Shape     int                     `json:"shape"`
+		Layout    int                     `json:"shape"` // the name in released versions of the format
 		Providers map[string]fileProvider `json:"providers"`
 	}
 	fileProvider struct {
@@ -80,7 +80,7 @@ func encode(r *Record) ([]byte, error) {
 		Driver:    r.Driver,
 		Created:   r.Created,
 		Pending:   r.Pending,
-		Shape:     r.Shape,
+		Layout:    r.Layout,
 		Providers: make(map[string]fileProvider, len(r.Providers)),
 	}
 	for uuid, p := range r.Providers {
@@ -118,7 +118,7 @@ func decode(content []byte) (*Record, error) {
 	if err := jsonkit.Unmarshal(content, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Shape: f.Shape, Providers: make(map[string]Provider, len(f.Providers))}
+	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Layout: f.Layout, Providers: make(map[string]Provider, len(f.Providers))}
 	for uuid, fp := range f.Providers {
 		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
 		for class, s := range fp.Inventories {
@@ -145,8 +145,8 @@ func (r *Record) validate() error {
 	}
 	add(checkRoot(r.Root))
 	add(providertree.ValidateProviderName(r.Node))
-	if r.Shape < 0 {
-		add(fmt.Errorf("layout version %d is negative", r.Shape))
+	if r.Layout < 0 {
+		add(fmt.Errorf("layout version %d is negative", r.Layout))
 	}
 	for _, uuid := range sortedKeys(r.Providers) {
 		p := r.Providers[uuid]

@@ -229,7 +229,7 @@ func (m *merger) record(tree *providertree.Tree) *Record {
 	r := &Record{Root: m.in.Root, Node: m.in.Node, Driver: m.in.Driver, Created: m.in.Created, Providers: make(map[string]Provider, len(m.entries))}
 	if m.in.Record != nil {
 		r.Created = r.Created || m.in.Record.Created
-		r.Shape = m.in.Record.Shape
+		r.Layout = m.in.Record.Layout
 	}
 	for p := range tree.All() {
 		r.note(p, m.entries[p.UUID].ours)

@@ -80,7 +80,7 @@ func drawSome(t *rapid.T, all []string) []string {
 }
 
 func drawRecord(t *rapid.T, known *providertree.Tree) *Record {
-	r := &Record{Root: root, Node: "cn1", Driver: "fake", Shape: rapid.IntRange(0, 3).Draw(t, "shape"), Providers: map[string]Provider{}}
+	r := &Record{Root: root, Node: "cn1", Driver: "fake", Layout: rapid.IntRange(0, 3).Draw(t, "layout"), Providers: map[string]Provider{}}
 	owner := func() Owner {
 		return rapid.SampledFrom([]Owner{"", "", Driver, Operator, Agent, Former}).Draw(t, "owner")
 	}

@@ -238,8 +238,8 @@ cn1 VCPU=8 CUSTOM_X
 	},
 	"a trait of the agent's and of the operator's is recorded once": {
 		known: `cn1 VCPU=8`, record: `cn1 driver VCPU:driver`,
-		agent: []string{"CUSTOM_SHAPE_2"}, operator: entryFor("cn1", nil, "CUSTOM_SHAPE_2"),
-		want: `cn1 VCPU=8 CUSTOM_SHAPE_2`, wantRecord: `cn1 driver VCPU:driver CUSTOM_SHAPE_2:agent`,
+		agent: []string{"CUSTOM_LAYOUT_2"}, operator: entryFor("cn1", nil, "CUSTOM_LAYOUT_2"),
+		want: `cn1 VCPU=8 CUSTOM_LAYOUT_2`, wantRecord: `cn1 driver VCPU:driver CUSTOM_LAYOUT_2:agent`,
 	},
 	"COMPUTE_STATUS_DISABLED that another client set survives": {
 		known: `cn1 VCPU=8 COMPUTE_STATUS_DISABLED`, record: `cn1 driver VCPU:driver`,

@@ -42,8 +42,8 @@ type Record struct {
 	// Pending says that Placement may say part of this only: it was being written when the record
 	// was saved, see [Record.Union].
 	Pending bool
-	// Shape is the driver's number for the shape of the tree; 0: not known.
-	Shape int
+	// Layout is the layout version of the tree; 0: not known.
+	Layout int
 	// Providers is by uuid. Of a provider of another client's it holds the single items on it that
 	// are ours.
 	Providers map[string]Provider
@@ -94,7 +94,7 @@ func (r *Record) Equal(o *Record) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Root == o.Root && r.Node == o.Node && r.Driver == o.Driver && r.Created == o.Created && r.Pending == o.Pending && r.Shape == o.Shape &&
+	return r.Root == o.Root && r.Node == o.Node && r.Driver == o.Driver && r.Created == o.Created && r.Pending == o.Pending && r.Layout == o.Layout &&
 		maps.EqualFunc(r.Providers, o.Providers, Provider.equal)
 }
 
@@ -112,8 +112,8 @@ func (s Stock) equal(o Stock) bool {
 // the old and the new, it is known to be ours. A record of less must not be saved before every
 // write has succeeded: what is deleted too late would be taken for another client's.
 //
-// Of two shapes the lower counts, since the steps of a driver change nothing on a tree that they
-// have changed already. What was held back and is so no more could still be closed.
+// Of two layout versions the lower counts, since the steps of a driver change nothing on a tree
+// that they have changed already. What was held back and is so no more could still be closed.
 func (r *Record) Union(newer *Record) *Record {
 	if r == nil || newer == nil {
 		if r == nil {
@@ -124,7 +124,7 @@ func (r *Record) Union(newer *Record) *Record {
 	out := newer.Clone()
 	out.Pending = !r.Equal(newer)
 	out.Created = r.Created || newer.Created
-	out.Shape = min(r.Shape, newer.Shape)
+	out.Layout = min(r.Layout, newer.Layout)
 	for uuid, old := range r.Providers {
 		p, found := out.Providers[uuid]
 		if !found {

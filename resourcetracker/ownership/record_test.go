@@ -16,13 +16,13 @@ func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X\n  nic\n  pf"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator\nnic driver\npf former-driver")
 	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0\n  nic CUSTOM_Y\n  pf"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver\nnic CUSTOM_Y:operator\npf driver")
-	old.Created, old.Shape, newer.Shape = true, 2, 3
+	old.Created, old.Layout, newer.Layout = true, 2, 3
 	before, beforeNewer := old.Clone(), newer.Clone()
 	u := old.Union(newer)
 	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nnic driver CUSTOM_Y:operator\npf driver\nbr_eth0 CUSTOM_X:operator"
 	testproc.Samef(t, cmp.Diff(trim(want), owners(u)), "(- want, + got)")
-	if !u.Created || u.Shape != 2 || !u.Pending {
-		t.Errorf("created %v, shape %d, pending %v", u.Created, u.Shape, u.Pending)
+	if !u.Created || u.Layout != 2 || !u.Pending {
+		t.Errorf("created %v, layout %d, pending %v", u.Created, u.Layout, u.Pending)
 	}
 	testproc.Equal(t, u.Providers[root].Inventories["VCPU"].Inventory.Total, 16, "the value is %d")
 	u.Providers[root].Traits["HW_C"] = Driver
@@ -53,7 +53,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	make := func() *Record {
 		r := owned(t, tree(t, "cn1 VCPU=8,ratio=1.5 HW_A @a\n  gpu0 VGPU=1"), "cn1 driver VCPU:driver HW_A:agent @a:driver\ngpu0 driver")
-		r.Shape = 1
+		r.Layout = 1
 		return r
 	}
 	if !make().Equal(make()) || !make().Clone().Equal(make()) {
@@ -68,7 +68,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Record){
 		"root": func(r *Record) { r.Root = uid("x") }, "node": func(r *Record) { r.Node = "x" }, "driver": func(r *Record) { r.Driver = "x" },
-		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true }, "shape": func(r *Record) { r.Shape = 2 },
+		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true }, "layout": func(r *Record) { r.Layout = 2 },
 		"a provider less": func(r *Record) { delete(r.Providers, uid("gpu0")) },
 		"name":            edit(func(p *Provider) { p.Name = "x" }),
 		"parent":          edit(func(p *Provider) { p.Parent = uid("x") }),

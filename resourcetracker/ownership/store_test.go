@@ -20,7 +20,7 @@ import (
 func someRecord(t testing.TB) *Record {
 	r := owned(t, tree(t, "cn1 VCPU=8,reserved=1,ratio=4.1 CUSTOM_A=1 HW_A @a\n  br_eth0 CUSTOM_X"),
 		"cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent @a:driver\nbr_eth0 CUSTOM_X:operator")
-	r.Created, r.Shape = true, 2
+	r.Created, r.Layout = true, 2
 	return r
 }
 
@@ -184,7 +184,7 @@ func TestSaveRefusesARecordThatCouldNotBeRead(t *testing.T) {
 	for name, change := range map[string]func(*Record){
 		"root":     func(r *Record) { r.Root = "../../etc/passwd" },
 		"node":     func(r *Record) { r.Node = "" },
-		"shape":    func(r *Record) { r.Shape = -1 },
+		"layout":   func(r *Record) { r.Layout = -1 },
 		"owner":    func(r *Record) { r.Providers[root].Traits["HW_A"] = "" },
 		"provider": func(r *Record) { r.Providers["x"] = Provider{Name: "x"} },
 		"trait":    func(r *Record) { r.Providers[root].Traits["hw"] = Driver },
@@ -301,7 +301,7 @@ func TestCrashAtEveryStepOfASave(t *testing.T) {
 	for steps := range 4 {
 		dir := t.TempDir()
 		old, newer := someRecord(t), someRecord(t)
-		newer.Shape = 7
+		newer.Layout = 7
 		must(t, Open(dir).Save(old))
 		s := Open(dir)
 		s.disk = &faultyDisk{steps: steps}
@@ -333,10 +333,10 @@ func TestWhatASaveCosts(t *testing.T) {
 	expect("mkdir", "sync", "write", "rename", "sync")
 	must(t, s.Save(r))
 	expect()
-	r.Shape++
+	r.Layout++
 	must(t, s.Save(r))
 	expect("write", "rename", "sync")
-	r.Shape++
+	r.Layout++
 	disk.steps = 2
 	testproc.ErrorIs(t, s.Save(r), errDisk, "%v")
 	disk.steps = 100

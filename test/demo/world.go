@@ -53,7 +53,7 @@ var guests = []guest{
 // mdev is the UUID of the guest's virtual GPU.
 func (g guest) mdev() string { return "9" + g.uuid[1:] }
 
-// holds is what the guest holds in Placement, whatever the shape of the tree.
+// holds is what the guest holds in Placement, whatever the layout of the tree.
 func (g guest) holds() map[string]int64 {
 	amounts := map[string]int64{"VCPU": int64(g.vcpus), "MEMORY_MB": int64(g.memory)}
 	if g.gpu >= 0 {

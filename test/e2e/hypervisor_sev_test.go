@@ -78,7 +78,7 @@ func encryptionContexts(r *residence, _ func() *residence) {
 	agent := r.run()
 	agent.awaitAny(passDone)
 	node := r.status().Drivers[0].Report.Nodes[0]
-	testproc.Equal(r.t, node.Shape, 2, "the status tells shape %d")
+	testproc.Equal(r.t, node.Layout, 2, "the status has layout version %d")
 	if kept := strings.Join(node.Kept, "\n"); strings.Contains(kept, trait) {
 		r.t.Errorf("the status tells that the trait of the root was kept: %q", kept)
 	}
